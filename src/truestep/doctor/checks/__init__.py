@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One folder a topic, one file a fault; found by scanning, registered nowhere."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One exact step: learners, updates, precision, clipping, schedules, data, checkpoints."""

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exceptions that Truestep raises for its users.
+
+TruestepError
+├── BatchError            a batch that can't be counted, split or moved
+├── LossError             a loss of the wrong shape, type or without gradient
+│   └── NonFiniteError    a loss or gradient became NaN or infinite
+├── OptionError           an option, or a pair of options, that does not work
+├── CheckpointError       a checkpoint that can't be written, read or trusted
+└── RunDirectoryError     a run directory that belongs to something else
+
+Each says what happened with its values, why it matters, and what to write instead.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class TruestepError(Exception):
+    """Base of every exception that Truestep raises for its users."""
+
+
+class BatchError(TruestepError, ValueError):
+    """A batch can't be counted, split or moved."""
+
+
+class LossError(TruestepError, ValueError):
+    """A loss function returned something that can't be trained on."""
+
+
+class NonFiniteError(LossError):
+    """A loss or a gradient became NaN or infinite."""
+
+
+class OptionError(TruestepError, ValueError):
+    """An option, or a pair of options, does not work."""
+
+
+class CheckpointError(TruestepError, RuntimeError):
+    """A checkpoint can't be written, read or trusted."""
+
+
+class RunDirectoryError(TruestepError, RuntimeError):
+    """A run directory holds something else than this run."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the end of a "not found" message: the nearest names first, then all there are."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
+    return f"{hint}There are: {', '.join(names)}."

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports about the machine, its GPUs and its memory."""

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every Python block in README and docs runs, page by page, in a folder of its own.
+
+A block after the comment `<!--- skip: next REASON -->` is shown but not run.
+"""
+
+import os
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+PAGES = [page for page in PAGES if "_build" not in page.parts]
+BLOCK = re.compile(
+    r"(?:<!--- skip: next (?P<reason>.+?) -->\s*\n)?^```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL
+)
+
+
+def blocks(page: Path):
+    text = page.read_text(encoding="utf-8")
+    for match in BLOCK.finditer(text):
+        yield match["reason"], "\n" * text[: match.start("code")].count("\n") + match["code"]
+
+
+WITH_CODE = [page for page in PAGES if any(reason is None for reason, _ in blocks(page))]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
+def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = dict(os.environ)
+    names = {"__name__": "__main__"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for reason, code in blocks(page):
+            if reason is None:
+                exec(compile(code, str(page), "exec"), names)
+    os.environ.clear()
+    os.environ.update(before)
