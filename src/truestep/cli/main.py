@@ -15,7 +15,10 @@ from typer.core import TyperCommand, TyperGroup
 from truestep.errors import TruestepError, nearest
 
 # name: (module that holds its typer `app`, one line for `truestep --help`), in the order shown
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("truestep.cli.train", "Train a recipe: one of `truestep recipes`, or a file of your own."),
+    "recipes": ("truestep.cli.recipes", "List the trainings that `truestep train NAME` runs."),
+}
 
 EXIT_USAGE = 2
 EXIT_MISSING = 3
