@@ -20,7 +20,7 @@ _WHERE = {
     "TruestepError": "truestep.errors",
 }
 
-__all__ = ["ByLength", "TruestepError", "sample_rng"]
+__all__ = ["ByLength", "sample_rng", "TruestepError"]  # noqa: RUF022  (alphabetical, whatever the case)
 
 
 def __getattr__(name: str) -> Any:
