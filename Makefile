@@ -6,7 +6,7 @@ PYTHON ?= python3
 CONSTRAINTS := -c constraints.txt
 PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH := torch==2.13.0
-SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md')
+SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
 .PHONY: help demo test check docs bench torture clean
 

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where progress is shown: a terminal, a notebook's cell, a stream that is neither, or nowhere."""
+
+import atexit
+import html
+import os
+import sys
+from typing import Any, Protocol, TextIO
+
+from truestep.run.progress.reading import Reading
+
+
+class Screen(Protocol):
+    """A place that shows a reading."""
+
+    every_seconds: float
+    epoch_seconds: float  # at most one showing in this time is for an epoch's end
+
+    def show(self, reading: Reading) -> None:
+        """Show where the run is."""
+
+    def line(self, text: str) -> None:
+        """Print a message of its own."""
+
+    def close(self) -> None:
+        """Give the place back."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    every_seconds = float("inf")
+    epoch_seconds = float("inf")
+
+    def show(self, reading: Reading) -> None:
+        """Do nothing."""
+
+    def line(self, text: str) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Plain:
+    """A line of text now and then, without control codes: for files, pipes and batch systems."""
+
+    every_seconds = 10.0
+    epoch_seconds = 1.0
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def show(self, reading: Reading) -> None:
+        """Write one line."""
+        self.line(reading.plain())
+
+    def line(self, text: str) -> None:
+        """Write one line, at once in the file."""
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Leave the stream as it is."""
+
+
+class Terminal:
+    """Two lines at the bottom of a terminal, over which everything else that is printed scrolls."""
+
+    every_seconds = 0.2
+    epoch_seconds = 0.2
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._live = Live(
+            console=Console(file=stream, force_terminal=True, force_jupyter=False, highlight=False),
+            auto_refresh=False,  # no thread: it is drawn when a step says so
+            redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+        )
+
+    def show(self, reading: Reading) -> None:
+        """Draw the two lines anew."""
+        from truestep.run.progress.bar import Bar
+
+        if not self._live.is_started:
+            self._live.start()
+            atexit.register(self.close)  # an exception must not leave the cursor hidden
+        self._live.update(Bar(reading), refresh=True)
+
+    def line(self, text: str) -> None:
+        """Print above the two lines."""
+        self._live.console.print(text, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Show the cursor again and let prints go their own way."""
+        atexit.unregister(self.close)
+        self._live.stop()
+
+
+class Notebook:
+    """One output of the cell that is written over; needs no widgets."""
+
+    every_seconds = 0.5
+    epoch_seconds = 0.5
+
+    def __init__(self) -> None:
+        self._shown: Any = None
+
+    def show(self, reading: Reading) -> None:
+        """Write over the cell's output."""
+        from IPython.display import display
+
+        content = {"text/plain": reading.plain(), "text/html": as_html(reading)}
+        if self._shown is None:
+            self._shown = display(content, raw=True, display_id=True)
+        else:
+            self._shown.update(content, raw=True)
+
+    def line(self, text: str) -> None:
+        """Print below."""
+        sys.stderr.write(text + "\n")
+
+    def close(self) -> None:
+        """Leave the last state in the cell."""
+
+
+def as_html(reading: Reading) -> str:
+    """Return the reading as a progress element with a line of text."""
+    colours = {"bad": "color:#d02030;font-weight:bold", "warning": "color:#b06000"}
+    facts = "  ".join(
+        f'<span style="{colours.get(tone, "")}">{html.escape(text)}</span>' for text, tone in reading.facts()
+    )
+    done = "" if reading.fraction is None else f' value="{reading.fraction:.4f}"'
+    return (
+        f'<div style="font-variant-numeric:tabular-nums;white-space:pre-wrap">{reading.epoch_words()}  '
+        f'<progress{done} max="1" aria-label="progress"></progress>  {reading.time_words()}\n{facts}</div>'
+    )
+
+
+def in_notebook() -> bool:
+    """Whether this is a kernel with cells, such as Jupyter's, rather than IPython on a terminal."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+def screen_for(stream: TextIO | None) -> Screen:
+    """Return the place to show progress that suits the stream."""
+    if stream is None:
+        return Silent()
+    if stream is sys.stderr and in_notebook():
+        return Notebook()
+    if stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
+        return Terminal(stream)
+    return Plain(stream)

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`report.html`: what one wants to see of a run, in one file that needs no network."""
+
+from pathlib import Path
+
+from truestep.run.files import replacing
+from truestep.run.report.page import page
+from truestep.run.report.record import read_record
+
+REPORT = "report.html"
+
+
+def render_report(directory: str | Path) -> str:
+    """Return the report of the run in `directory` as HTML; it depends on the files there alone."""
+    return page(read_record(Path(directory)))
+
+
+def write_report(directory: str | Path) -> Path:
+    """Write `report.html` into the run's directory, in place of an older one, and return its path."""
+    path = Path(directory) / REPORT
+    html = render_report(directory)
+    with replacing(path) as file:
+        file.write(html.encode("utf-8", "replace"))
+    return path

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page: headline, curves, choices, configuration and environment."""
+
+from collections.abc import Iterator
+from importlib import resources
+
+from truestep.run.report.axes import span_axis
+from truestep.run.report.chart import Steps, draw
+from truestep.run.report.figures import KNOWN, Figures, figures_for, grouped
+from truestep.run.report.headline import headline
+from truestep.run.report.markup import Html, data, join, tag
+from truestep.run.report.record import Record
+from truestep.run.report.tables import choices_table, table_of
+
+MARK = Html(
+    '<svg class="mark" viewBox="0 0 24 24" aria-hidden="true"><path d="M2 20h6v-5h6v-5h6V5h2"/></svg>'
+)
+
+
+def page(record: Record) -> str:
+    """Return the whole document."""
+    groups = grouped(record)
+    figures = figures_for(groups)
+    metrics = [group for group in groups if group not in (*KNOWN, "loss")]
+    body = [
+        _header(record),
+        *(tag("p", problem, class_="problem", role="note") for problem in record.problems),
+        headline(record, groups, metrics) if record.num_lines else _nothing_logged(),
+        *_curves(record, figures),
+        *_tables(record),
+        tag("footer", "Drawn from the files of the run's directory; this page loads nothing else."),
+    ]
+    head = join(
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", f"{record.name} · Truestep report"),
+        tag("style", Html(_asset("style.css"))),
+    )
+    script = tag("script", Html(_asset("script.js")))
+    document = tag(
+        "html", tag("head", head), tag("body", tag("main", *body), _timeline(record), script), lang="en"
+    )
+    return f"<!doctype html>\n{document}\n"
+
+
+def _asset(name: str) -> str:
+    return resources.files("truestep.run.report").joinpath(name).read_text("utf-8")
+
+
+def _header(record: Record) -> Html:
+    chosen = [f"{choice.get('name')} {choice.get('value')}" for choice in record.choices[:6]]
+    return tag(
+        "header",
+        tag("p", MARK, "Truestep report", class_="brand"),
+        tag("h1", record.name),
+        tag("p", " · ".join(chosen), class_="summary") if chosen else None,
+    )
+
+
+def _nothing_logged() -> Html:
+    return tag("p", "Nothing has been logged yet: metrics.jsonl has no lines.", class_="problem", role="note")
+
+
+def _curves(record: Record, figures: Figures) -> Iterator[Html]:
+    if not record.num_lines:
+        return
+    axis = span_axis(record.first_step, record.last_step)
+    steps = Steps(axis=axis, epoch_starts=sorted(record.epochs.values()))
+    if figures.loss:
+        yield _section("Loss", draw(figures.loss, steps), class_="wide")
+    if figures.metrics:
+        yield _section("Metrics", *(draw(chart, steps) for chart in figures.metrics))
+    if figures.training:
+        yield _section("Training", *(draw(chart, steps) for chart in figures.training))
+    yield tag("p", _how_to_read(record, figures), class_="note")
+
+
+def _how_to_read(record: Record, figures: Figures) -> str:
+    widest = max((curve.steps_per_bin for curve in record.curves.values()), default=1)
+    words = ["Nothing is smoothed."]
+    if widest > 1:
+        words.append(
+            f"Where curves are dense, {widest:,} steps share a point: the line is their mean, "
+            "the band reaches from the least to the greatest."
+        )
+    if len(record.epochs) > 1:
+        words.append("Dotted lines mark where epochs begin.")
+    if figures.absent:
+        words.append(f"Not logged: {', '.join(figures.absent)}.")
+    return " ".join(words)
+
+
+def _section(title: str, *cards: Html, class_: str = "") -> Html:
+    return tag("section", tag("h2", title), tag("div", *cards, class_=f"cards {class_}".strip()))
+
+
+def _tables(record: Record) -> Iterator[Html]:
+    if record.choices:
+        yield _section("Choices", tag("div", choices_table(record.choices), class_="card"), class_="wide")
+    for title, value in (("Configuration", record.config), ("Environment", record.environment)):
+        if value:
+            yield _section(title, tag("div", table_of(value), class_="card"), class_="wide")
+
+
+def _timeline(record: Record) -> Html | None:
+    """Give the script when each step was, and in which epoch."""
+    if record.elapsed is None:
+        return None
+    points = record.elapsed.points()
+    starts = sorted((step, epoch) for epoch, step in record.epochs.items())
+    return data(
+        {
+            "steps": [round(point.step) for point in points],
+            "seconds": [round(point.mean, 2) for point in points if point.is_finite],
+            "epochs": starts[:10_000],
+        },
+        id="timeline",
+    )

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers as people read them: four digits, 1.2M, 0:42, 3.1 GiB."""
+
+import math
+
+
+def number(value: float) -> str:
+    """Return the value with four significant digits; NaN and the infinities by name."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
+    if value == int(value) and abs(value) < 1e5:
+        return f"{int(value):,}".replace("-", "−")
+    if 1e-3 <= abs(value) < 1e5:
+        digits = max(0, 3 - math.floor(math.log10(abs(value))))
+        text = f"{value:,.{digits}f}"
+    else:
+        text = f"{value:.2e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+    return text.replace("-", "−", 1) if value < 0 else text
+
+
+def short_number(value: float) -> str:
+    """Return the value with a letter for its thousands, as in 1.2k or 3.4M."""
+    if not math.isfinite(value):
+        return number(value)
+    for letter, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= 0.9995 * size:
+            return f"{value / size:.3g}".replace("e+03", "000") + letter
+    return f"{value:.3g}"
+
+
+def byte_size(value: float) -> str:
+    """Return bytes in KiB, MiB or GiB."""
+    for unit, size in (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}" if abs(value) < 1000 * size else f"{value / size:,.0f} {unit}"
+    return f"{value:.0f} B"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as 0:42, 1:02:03 or, from two days on, 3 d 4 h."""
+    whole = round(seconds)
+    minutes, hours = whole // 60, whole // 3600
+    if hours >= 48:
+        return f"{hours // 24} d {hours % 24} h"
+    return f"{hours}:{minutes % 60:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
