@@ -174,7 +174,7 @@ def choose_fused(optimizer: Optimizer, device: torch.device) -> str | None:
     for group in optimizer.param_groups:
         group["fused"] = True
     optimizer.defaults["fused"] = True
-    optimizer._step_supports_amp_scaling = True
+    optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
     return f"{name} steps all parameters in one fused kernel, faster in every case of benchmarks/fused.py."
 
 
@@ -189,7 +189,7 @@ def prepare_momentum(optimizer: Optimizer) -> None:
     for group in optimizer.param_groups:
         if group["momentum"] and group["dampening"]:
             group["fused"] = False
-            optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
+            optimizer._step_supports_amp_scaling = False
         elif group["momentum"]:
             for parameter in group["params"]:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
