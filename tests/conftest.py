@@ -9,12 +9,14 @@ import threading
 import psutil
 import pytest
 
+# pytest's own, and one that torch sets when an optimizer is first used
+NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")
 WATCHED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def _left_behind() -> dict[str, object]:
     return {
-        "environment": {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"},
+        "environment": {key: value for key, value in os.environ.items() if key not in NOT_OURS},
         "threads": {thread.name for thread in threading.enumerate() if not thread.daemon},
         "excepthook": sys.excepthook,
         "signals": {number: signal.getsignal(number) for number in WATCHED_SIGNALS},

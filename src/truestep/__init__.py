@@ -10,13 +10,17 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from truestep.engine.data import ByLength as ByLength
+    from truestep.engine.data import sample_rng as sample_rng
     from truestep.errors import TruestepError as TruestepError
 
 _WHERE = {
+    "ByLength": "truestep.engine.data",
+    "sample_rng": "truestep.engine.data",
     "TruestepError": "truestep.errors",
 }
 
-__all__ = ["TruestepError"]
+__all__ = ["ByLength", "sample_rng", "TruestepError"]  # noqa: RUF022  (alphabetical, whatever the case)
 
 
 def __getattr__(name: str) -> Any:

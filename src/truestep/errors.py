@@ -3,6 +3,7 @@
 
 TruestepError
 ├── BatchError            a batch that can't be counted, split or moved
+├── DataError             a data set, an order or a worker that can't give the samples asked for
 ├── LossError             a loss of the wrong shape, type or without gradient
 │   └── NonFiniteError    a loss or gradient became NaN or infinite
 ├── OptionError           an option, or a pair of options, that does not work
@@ -22,6 +23,10 @@ class TruestepError(Exception):
 
 class BatchError(TruestepError, ValueError):
     """A batch can't be counted, split or moved."""
+
+
+class DataError(TruestepError, ValueError):
+    """A data set, an order or a worker can't give the samples asked for."""
 
 
 class LossError(TruestepError, ValueError):

@@ -1,2 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of gradient clipping, one file each."""
+"""Kinds of gradient clipping, one file each; this table is the closed set of them."""
+
+from truestep.engine.clipping.adaptive import ClipAdaptive
+from truestep.engine.clipping.base import Clip, Gradients, total_norm
+from truestep.engine.clipping.function import ClipFunction
+from truestep.engine.clipping.norm import ClipNorm
+from truestep.engine.clipping.value import ClipValue
+from truestep.errors import OptionError
+
+KINDS: dict[str, type[Clip]] = {
+    "norm": ClipNorm,
+    "value": ClipValue,
+    "adaptive": ClipAdaptive,
+    "function": ClipFunction,
+}
+
+
+def clip_of(option: object) -> Clip | None:
+    """Read a user's `clip=`: None, a kind of clipping, or a function of {name: gradient}."""
+    if option is None or isinstance(option, Clip):
+        return option
+    if callable(option):
+        return ClipFunction(option)
+    if isinstance(option, int | float):
+        raise OptionError(
+            f"clip={option} does not say what is clipped: write ts.ClipNorm({option}) or ts.ClipValue({option})."
+        )
+    raise OptionError(
+        f"clip={option!r} is no kind of clipping. There are: {', '.join(kind.__name__ for kind in KINDS.values())}."
+    )
+
+
+__all__ = [
+    "KINDS",
+    "Clip",
+    "ClipAdaptive",
+    "ClipFunction",
+    "ClipNorm",
+    "ClipValue",
+    "Gradients",
+    "clip_of",
+    "total_norm",
+]

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Losses one after another: an update whose parts are computed by the caller's own code."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from truestep.engine.group import Group
+from truestep.engine.losses import read_loss
+from truestep.engine.step import Update, finish
+from truestep.engine.sums import Sums
+from truestep.errors import LossError, OptionError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from truestep.engine.learner import Learner
+
+
+class Accumulating:
+    """An update in the making, see `Learner.accumulating`; `result` holds the `Update` once the block has ended."""
+
+    def __init__(self, learner: "Learner", weight: float | None) -> None:
+        if weight is not None and not weight > 0:
+            raise OptionError(f"weight={weight}: the gradient is divided by it, so it must be positive.")
+        self._learner = learner
+        self._weight = weight
+        self._group = Group.of([learner])
+        self._sums = Sums(fixed_total=weight)
+        self._scalars: bool | None = None
+        self.result: Update | None = None
+
+    def backward(self, loss: Any) -> Tensor:
+        """Add one loss: a scalar as it is, one value per example, or `ts.weighted(...)`; return its mean, detached."""
+        part = read_loss(loss, num_examples=None, whole=True)
+        if self._scalars is not None and self._scalars != part.is_scalar:
+            raise LossError(
+                "This update mixes scalar losses, which add up as they are, with losses per example, which are averaged over all "
+                "examples. Give all of one kind."
+            )
+        if self._scalars is None:
+            self._scalars = part.is_scalar
+            default = 1 if part.is_scalar else part.num_values
+            self._sums.expected = self._weight or default
+        seed = (
+            torch.full_like(part.values, 1 / self._sums.expected)
+            if part.weights is None
+            else part.weights / self._sums.expected
+        )
+        scale = self._group.shared_scale()
+        self._sums.add(part)
+        torch.autograd.backward(part.values, seed if scale is None else seed * scale.to(seed.dtype))
+        self._group.accumulate_half()
+        context = self._learner.context
+        self._micro_batch += 1
+        context.random.set(context.key(self._micro_batch))
+        return part.values.detach().mean()
+
+    def __enter__(self) -> "Self":
+        context, group = self._learner.context, self._group
+        context.observer.starting()
+        if self._learner.needs_closure:
+            raise OptionError(
+                f"The optimizer of {self._learner.name!r} has to evaluate the loss again while it steps, which a block can't. "
+                "Use update(loss, batch) with the loss as a function."
+            )
+        context.ordinal += 1
+        self._micro_batch = 0
+        self._caller = context.random.save()
+        context.random.set(context.key(0))
+        group.clear_gradients()
+        group.isolation.__enter__()
+        self._surround = group.surround()
+        self._surround.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: "TracebackType | None"
+    ) -> None:
+        self._surround.__exit__(kind, error, trace)
+        self._group.isolation.__exit__(kind, error, trace)
+        self._learner.context.random.restore(self._caller)
+        if error is not None:
+            self._group.clear_gradients()
+        elif self._scalars is not None and self._learner.started:
+            self.result = finish(self._learner, self._sums)
+        elif self._scalars is None:
+            raise LossError("No loss was added in this block: call update.backward(loss) at least once.")

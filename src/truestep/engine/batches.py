@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of any structure: counting their examples, cutting them into parts, moving them to a device.
+
+A batch is a tensor, an array, a packed sequence, or any nesting of tuples, named tuples, mappings, data classes
+and lists of these. Its examples lie along the leading dimension of every tensor. A list is a structure
+when its members agree on their number of examples (as PyTorch's default collation makes them), and a
+list of examples otherwise (ragged tensors, one dict of boxes an image, strings).
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from truestep.errors import BatchError
+
+Batch = Any
+
+
+class EmptyBatchError(BatchError):
+    """A batch without examples."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """How to count and cut batches whose examples do not lie along the leading dimension.
+
+    Attributes:
+        count: the number of examples of a batch.
+        take: the part of a batch that holds its examples `start` to `stop` (exclusive).
+    """
+
+    count: Callable[[Batch], int]
+    take: Callable[[Batch, int, int], Batch]
+
+
+def split_along(dim: int) -> Split:
+    """Return a `Split` for batches whose tensors all hold their examples along `dim` (1: time-major)."""
+
+    def take(batch: Batch, start: int, stop: int) -> Batch:
+        return map_tensors(lambda tensor: tensor.narrow(dim, start, stop - start), batch)
+
+    def count(batch: Batch) -> int:
+        return _agreed({path: tensor.shape[dim] for path, tensor in _tensors(batch)}, f"dimension {dim}")
+
+    return Split(count, take)
+
+
+def count_examples(batch: Batch) -> int:
+    """Return the number of examples of `batch`, or raise a `BatchError` that lists the sizes found."""
+    if isinstance(batch, tuple) and len(batch) == 2 and type(batch[0]) is type(batch[1]) is Tensor:
+        first, second = batch
+        if first.ndim and second.ndim and first.shape[0] == second.shape[0]:
+            return int(first.shape[0])
+    sizes = dict(_sizes(batch, "batch", enter_lists=False))
+    if not sizes:
+        sizes = dict(_sizes(batch, "batch", enter_lists=True))
+        if len(set(sizes.values())) > 1:
+            sizes = dict(_list_lengths(batch, "batch"))
+    return _agreed(sizes, "leading dimension")
+
+
+def try_count(batch: Batch) -> int | None:
+    """Return the number of examples of `batch`, None where that is not clear; an empty batch still raises."""
+    try:
+        return count_examples(batch)
+    except EmptyBatchError:
+        raise
+    except BatchError:
+        return None
+
+
+def cut(batch: Batch, sizes: Sequence[int], split: Split | None = None) -> Iterator[Batch]:
+    """Yield consecutive parts of `batch` with the given numbers of examples."""
+    total = split.count(batch) if split else count_examples(batch)
+    if sum(sizes) != total:
+        raise BatchError(
+            f"micro_batch={list(sizes)} adds up to {sum(sizes)} examples, but the batch has {total}. "
+            "Give one number for the largest micro-batch, or sizes that add up."
+        )
+    start = 0
+    for size in sizes:
+        stop = start + size
+        yield split.take(batch, start, stop) if split else _take(batch, total, slice(start, stop), "batch")
+        start = stop
+
+
+def map_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
+    """Return `batch` with `function` applied to every tensor of it, in the same structure."""
+    if isinstance(batch, Tensor):
+        return function(batch)
+    if isinstance(batch, PackedSequence):
+        return batch._replace(data=function(batch.data))
+    return _rebuild(batch, lambda _, member: map_tensors(function, member))
+
+
+def to_device(batch: Batch, device: torch.device, *, non_blocking: bool = False) -> Batch:
+    """Return `batch` with every tensor (and packed sequence) of it on `device`; nothing is copied that is there."""
+    if isinstance(batch, Tensor | PackedSequence):
+        return batch.to(device, non_blocking=non_blocking)  # type: ignore[arg-type]
+    return _rebuild(batch, lambda _, member: to_device(member, device, non_blocking=non_blocking))
+
+
+def _rebuild(value: Any, transform: Callable[[str, Any], Any]) -> Any:
+    """Return a container like `value` with each member transformed (path suffix, member); leaves come back as they are."""
+    if isinstance(value, tuple):
+        members = [transform(f"[{index}]", member) for index, member in enumerate(value)]
+        return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
+    if isinstance(value, list):
+        return [transform(f"[{index}]", member) for index, member in enumerate(value)]
+    if isinstance(value, Mapping):
+        entries = {key: transform(f"[{key!r}]", member) for key, member in value.items()}
+        return entries if type(value) is dict else _mapping_like(value, entries)
+    if _is_data_class(value):
+        changed = {
+            f.name: transform(f".{f.name}", getattr(value, f.name))
+            for f in dataclasses.fields(value)
+            if f.init
+        }
+        return dataclasses.replace(value, **changed)
+    return value
+
+
+def _is_data_class(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _mapping_like(value: Mapping[Any, Any], members: dict[Any, Any]) -> Any:
+    try:
+        return type(value)(members)  # type: ignore[call-arg]
+    except TypeError:
+        return members
+
+
+def _members(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (path suffix, member) of a container; nothing for a leaf."""
+    found: list[tuple[str, Any]] = []
+
+    def note(path: str, member: Any) -> Any:
+        found.append((path, member))
+        return member
+
+    if isinstance(value, tuple | list | Mapping) or _is_data_class(value):
+        _rebuild(value, note)
+    yield from found
+
+
+def _leading(value: Any) -> int | None:
+    """Number of examples of a leaf; None for what has none (numbers, strings, 0-d tensors)."""
+    if isinstance(value, Tensor | np.ndarray):
+        return value.shape[0] if value.ndim else None
+    if isinstance(value, PackedSequence):
+        return int(value.batch_sizes[0])
+    return None
+
+
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, Tensor | np.ndarray | PackedSequence)
+
+
+def _sizes(value: Any, path: str, *, enter_lists: bool) -> Iterator[tuple[str, int]]:
+    if _is_leaf(value):
+        size = _leading(value)
+        if size is not None:
+            yield path, size
+    elif enter_lists or not isinstance(value, list):
+        for suffix, member in _members(value):
+            yield from _sizes(member, path + suffix, enter_lists=enter_lists)
+
+
+def _list_lengths(value: Any, path: str) -> Iterator[tuple[str, int]]:
+    if isinstance(value, list):
+        yield f"len({path})", len(value)
+    elif not _is_leaf(value):
+        for suffix, member in _members(value):
+            yield from _list_lengths(member, path + suffix)
+
+
+def _tensors(value: Any, path: str = "batch") -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield path, value
+    elif not _is_leaf(value):
+        for suffix, member in _members(value):
+            yield from _tensors(member, path + suffix)
+
+
+def _agreed(sizes: Mapping[str, int], where: str) -> int:
+    if not sizes:
+        raise BatchError(
+            "This batch holds no tensor with a leading dimension, so its examples can't be counted or split. "
+            "Pass split=ts.Split(count, take) with functions that know its structure."
+        )
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{path}: {size}" for path, size in list(sizes.items())[:8])
+        raise BatchError(
+            f"The tensors of this batch differ along their {where} ({listed}), so it is not clear what one example "
+            "is and the batch can't be split. Give all of them the batch's size there, or pass split=1 for "
+            "time-major tensors, or split=ts.Split(count, take) for graphs and the like."
+        )
+    size = next(iter(sizes.values()))
+    if size == 0:
+        raise EmptyBatchError(
+            f"This batch is empty (size 0 along the {where}): a mean over no examples is not defined. "
+            "Leave empty batches out of the loop."
+        )
+    return size
+
+
+def _take(value: Any, total: int, part: slice, path: str) -> Any:
+    if isinstance(value, Tensor | np.ndarray):
+        return value[part] if value.ndim else value
+    if isinstance(value, PackedSequence):
+        return _take_packed(value, part)
+    if isinstance(value, list) and not _agrees(value, total, path):
+        if len(value) != total:
+            raise BatchError(
+                f"{path} is a list of {len(value)} members that don't agree on their leading dimension, in a batch of "
+                f"{total} examples. Give it one member an example, or pass split=ts.Split(count, take)."
+            )
+        return value[part]
+    return _rebuild(value, lambda suffix, member: _take(member, total, part, path + suffix))
+
+
+def _agrees(value: list[Any], total: int, path: str) -> bool:
+    """Whether a list is a structure whose members all hold `total` examples."""
+    sizes = [size for _, size in _sizes(value, path, enter_lists=True)]
+    return bool(sizes) and all(size == total for size in sizes)
+
+
+def _take_packed(packed: PackedSequence, part: slice) -> PackedSequence:
+    padded, lengths = pad_packed_sequence(packed, batch_first=True)
+    lengths = lengths[part]
+    padded = padded[part, : int(lengths.max())]
+    return pack_padded_sequence(
+        padded, lengths, batch_first=True, enforce_sorted=packed.sorted_indices is None
+    )

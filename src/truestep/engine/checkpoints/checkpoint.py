@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One checkpoint on disk."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from truestep.engine.checkpoints.files import Files
+from truestep.engine.checkpoints.manifest import DamagedError, Manifest, NewerFormatError, Summary
+from truestep.engine.checkpoints.tree import decode
+from truestep.engine.checkpoints.verify import read_manifest, verify
+from truestep.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    """A checkpoint that was not used, and why; `newer` where it is sound but of a newer format."""
+
+    name: str
+    reason: str
+    newer: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint whose manifest is sound. Its tensors are read, and checked, by `load` and `verify`."""
+
+    path: Path
+    manifest: Manifest = field(repr=False)
+    files: Files = field(repr=False)
+    passed_over: tuple[PassedOver, ...] = ()
+
+    @classmethod
+    def open(cls, path: str | Path, files: Files | None = None) -> "Checkpoint":
+        """Read the manifest in a checkpoint's folder; raises CheckpointError with the file and the reason."""
+        path, files = Path(path), files or Files()
+        try:
+            return cls(path=path, manifest=read_manifest(files, path), files=files)
+        except OSError as error:
+            raise CheckpointError(f"The checkpoint {path} can't be read: {error.strerror}.") from error
+        except (DamagedError, NewerFormatError) as error:
+            raise type(error)(f"The checkpoint {path} can't be used. {error}.") from error
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.path.name
+
+    @property
+    def summary(self) -> Summary:
+        """What it is: step, reason, health, metrics."""
+        return self.manifest.summary
+
+    @property
+    def step(self) -> int:
+        """The step at which it was saved."""
+        return self.summary.step
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The metrics it was saved with."""
+        metrics: dict[str, Any] = decode({"dict": self.summary.metrics}, _no_tensor)
+        return metrics
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its files, the manifest left out."""
+        return sum(entry.bytes for entry in self.manifest.files.values())
+
+    def verify(self) -> None:
+        """Read every byte and raise CheckpointError unless all is as it was written; memory stays small."""
+        try:
+            verify(self.files, self.path, self.manifest)
+        except DamagedError as error:
+            raise DamagedError(f"The checkpoint {self.path} is damaged. {error}.") from error
+
+    def load(self) -> Any:
+        """Return the whole state, on the CPU; raises CheckpointError unless every byte is as written."""
+        from truestep.engine.checkpoints.load import load_state
+
+        try:
+            return load_state(self.files, self.path, self.manifest)
+        except DamagedError as error:
+            raise DamagedError(f"The checkpoint {self.path} is damaged. {error}.") from error
+
+
+def _no_tensor(node: dict[str, Any]) -> Any:
+    raise ValueError(f"a metric is the tensor {node}")

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How each dtype, and each order of memory, lies in a safetensors file. Imports no torch.
+
+What the format has no code for is kept as parts of one it has, along a last axis of its own:
+a complex128 of shape (3,) is an F64 of shape (3, 2). The manifest names the true dtype.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The code of a dtype in a safetensors file, and how many such numbers make one element."""
+
+    code: str
+    code_bytes: int
+    parts: int = 1
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element."""
+        return self.code_bytes * self.parts
+
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape in the file of a tensor of the given shape."""
+        return shape if self.parts == 1 else (*shape, self.parts)
+
+
+DTYPES: dict[str, Stored] = {
+    "bool": Stored("BOOL", 1),
+    "uint8": Stored("U8", 1),
+    "uint16": Stored("U16", 2),
+    "uint32": Stored("U32", 4),
+    "uint64": Stored("U64", 8),
+    "int8": Stored("I8", 1),
+    "int16": Stored("I16", 2),
+    "int32": Stored("I32", 4),
+    "int64": Stored("I64", 8),
+    "float16": Stored("F16", 2),
+    "bfloat16": Stored("BF16", 2),
+    "float32": Stored("F32", 4),
+    "float64": Stored("F64", 8),
+    "float8_e4m3fn": Stored("F8_E4M3", 1),
+    "float8_e5m2": Stored("F8_E5M2", 1),
+    "float8_e4m3fnuz": Stored("U8", 1),
+    "float8_e5m2fnuz": Stored("U8", 1),
+    "float8_e8m0fnu": Stored("F8_E8M0", 1),
+    "float4_e2m1fn_x2": Stored("U8", 1),
+    "complex32": Stored("F16", 2, 2),
+    "complex64": Stored("C64", 8),
+    "complex128": Stored("F64", 8, 2),
+}
+
+# what a plain safetensors file from elsewhere can hold, as the dtype it is read as
+CODES: dict[str, str] = {
+    stored.code: name
+    for name, stored in DTYPES.items()
+    if stored.parts == 1 and (stored.code != "U8" or name == "uint8")
+}
+CODES |= {"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
+
+
+def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Return whether the elements fill a stretch of memory without gap or overlap, in whatever order."""
+    expected = 1
+    for step, size in sorted(zip(stride, shape, strict=True)):
+        if size > 1 and step != expected:
+            return False
+        expected *= size
+    return True

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From files back to a state: each file is read once, hashed on its way into memory of its own.
+
+Nothing is mapped: a file that shrinks under a mapping kills the process by SIGBUS, here it is a short read.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truestep.engine.checkpoints.files import Files
+from truestep.engine.checkpoints.manifest import DamagedError, Manifest, Shard, TensorEntry
+from truestep.engine.checkpoints.memory import bytes_of
+from truestep.engine.checkpoints.tree import decode
+from truestep.engine.checkpoints.verify import check_structure, scan
+
+
+def load_state(files: Files, folder: Path, manifest: Manifest) -> Any:
+    """Return the state of a checkpoint, on the CPU; raises DamagedError unless every byte is as written."""
+    check_structure(folder, files, manifest)
+    tensors = {name: _empty(entry) for name, entry in manifest.tensors.items()}
+    for file in manifest.files:
+        _read_file(files, folder / file, manifest, tensors)
+    return restore(manifest, tensors)
+
+
+def restore(manifest: Manifest, tensors: dict[str, Tensor]) -> Any:
+    """Put tensors into the tree of a state, with the strides and the sharing they had."""
+    ready = {name: _restrided(tensor, manifest.tensors[name]) for name, tensor in tensors.items()}
+
+    def tensor(node: dict[str, Any]) -> Tensor:
+        whole = ready[node["tensor"]]
+        if "shape" not in node:
+            return whole
+        return whole.as_strided(node["shape"], node["stride"], node["offset"])
+
+    return decode(manifest.state, tensor)
+
+
+def _empty(entry: TensorEntry) -> Tensor:
+    return torch.empty(entry.shape, dtype=getattr(torch, entry.dtype))
+
+
+def _read_file(files: Files, path: Path, manifest: Manifest, tensors: dict[str, Tensor]) -> None:
+    """Read a file into the tensors that it holds parts of."""
+    shards = [
+        (shard, tensors[name], name)
+        for name, entry in manifest.tensors.items()
+        for shard in entry.shards
+        if shard.file == path.name
+    ]
+    shards.sort(key=lambda item: (item[0].begin, item[0].end))
+
+    def buffers(data_bytes: int) -> Iterator[memoryview]:
+        at = 0
+        for shard, tensor, name in shards:
+            if shard.begin != at:
+                raise DamagedError(f"{path.name}: {name!r} begins at byte {shard.begin}, {at} is expected")
+            at = shard.end
+            yield from _memory(shard, tensor)
+        if at != data_bytes:
+            raise DamagedError(f"{path.name}: it has {data_bytes} bytes of tensors instead of {at}")
+
+    scan(files, path, manifest, buffers)
+
+
+def _memory(shard: Shard, tensor: Tensor) -> Iterator[memoryview]:
+    """Yield memory for a shard: the tensor's own, or a detour where the shard is a box inside of it."""
+    if shard.shape == tuple(tensor.shape):
+        yield bytes_of(tensor)
+        return
+    part = torch.empty(shard.shape, dtype=tensor.dtype)
+    yield bytes_of(part)
+    box = tuple(slice(at, at + size) for at, size in zip(shard.offset, shard.shape, strict=True))
+    tensor[box].copy_(part)
+
+
+def _restrided(tensor: Tensor, entry: TensorEntry) -> Tensor:
+    if entry.stride is None:
+        return tensor
+    return torch.empty_strided(entry.shape, entry.stride, dtype=tensor.dtype).copy_(tensor)

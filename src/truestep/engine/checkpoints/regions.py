@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which bytes of memory a state's tensors are, so that what they share is saved once and shared again."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from truestep.engine.checkpoints.dtypes import DTYPES
+from truestep.engine.checkpoints.tree import Leaf
+from truestep.errors import CheckpointError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """One tensor to be written: a leaf of the state, or the memory that several leaves overlap in."""
+
+    name: str
+    dtype: str
+    tensor: Tensor
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes of its elements."""
+        return self.tensor.numel() * self.tensor.element_size()
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """The bytes of a storage between the first and the last element of a leaf."""
+
+    order: int
+    leaf: Leaf
+    tensor: Tensor
+    storage: int
+    begin: int
+    end: int
+
+
+def regions_of(leaves: list[Leaf]) -> list[Region]:
+    """Return what must be written for these leaves, and note in their nodes where each is found.
+
+    Leaves that are the same view are one region under the first one's name. Leaves that overlap otherwise
+    become views (shape, stride, offset) of one flat region. Leaves side by side in one storage stay apart.
+    """
+    extents = [_extent(order, leaf) for order, leaf in enumerate(leaves)]
+    found = [pair for group in _overlapping(extents) for pair in _merge(group)]
+    return [region for _, region in sorted(found, key=lambda pair: pair[0])]
+
+
+def _extent(order: int, leaf: Leaf) -> _Extent:
+    tensor = _plain(leaf)
+    begin = int(tensor.storage_offset()) * tensor.element_size()
+    last = sum((size - 1) * int(stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    end = begin + (last + 1) * tensor.element_size()
+    storage = tensor.untyped_storage().data_ptr()
+    if tensor.numel() == 0 or storage == 0:  # shares nothing
+        return _Extent(order, leaf, tensor, -1 - order, 0, 0)
+    return _Extent(order, leaf, tensor, storage, begin, end)
+
+
+def _plain(leaf: Leaf) -> Tensor:
+    tensor: Tensor = leaf.tensor
+    problem = None
+    if type(tensor) not in (Tensor, torch.nn.Parameter):
+        problem = f"is a {type(tensor).__name__}; save a plain tensor (of a DTensor: tensor.full_tensor())"
+    elif tensor.layout != torch.strided:
+        problem = f"has the layout {tensor.layout}; save its parts (of a sparse one: indices and values)"
+    elif tensor.is_meta:
+        problem = "is on the meta device and has no values; materialise it first"
+    elif dtype_name(tensor) not in DTYPES:
+        problem = f"has the dtype {tensor.dtype}, which no safetensors file can hold; convert it"
+    if problem:
+        raise CheckpointError(f"The tensor at {leaf.name!r} can't be saved: it {problem}.")
+    return tensor.detach().resolve_conj().resolve_neg()
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """Return a tensor's dtype as the manifest writes it: float32."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _overlapping(extents: Iterable[_Extent]) -> Iterator[list[_Extent]]:
+    """Yield the groups of extents that touch the same bytes, directly or through others."""
+
+    def place(extent: _Extent) -> tuple[str, int]:
+        return str(extent.tensor.device), extent.storage
+
+    ordered = sorted(extents, key=lambda extent: (*place(extent), extent.begin, extent.order))
+    for _, same_storage in groupby(ordered, key=place):
+        group: list[_Extent] = []
+        for extent in same_storage:
+            if group and extent.begin >= max(other.end for other in group):
+                yield group
+                group = []
+            group.append(extent)
+        yield group
+
+
+def _merge(group: list[_Extent]) -> list[tuple[int, Region]]:
+    views = {(extent.tensor.dtype, extent.tensor.shape, extent.tensor.stride()) for extent in group}
+    if len(views) == 1 and len({extent.begin for extent in group}) == 1:
+        return [_single(group)]
+    if len({extent.tensor.dtype for extent in group}) > 1:
+        # the same memory seen as two dtypes: the values are kept, the tie is not
+        return [_single([extent]) for extent in group]
+    return [_flat(group)]
+
+
+def _single(group: list[_Extent]) -> tuple[int, Region]:
+    first = min(group, key=lambda extent: extent.order)
+    for extent in group:
+        extent.leaf.node["tensor"] = first.leaf.name
+    return first.order, Region(name=first.leaf.name, dtype=dtype_name(first.tensor), tensor=first.tensor)
+
+
+def _flat(group: list[_Extent]) -> tuple[int, Region]:
+    first = min(group, key=lambda extent: extent.order)
+    size = first.tensor.element_size()
+    begin, end = (min(extent.begin for extent in group) // size, max(extent.end for extent in group) // size)
+    for extent in group:
+        extent.leaf.node.update(
+            tensor=first.leaf.name,
+            shape=list(extent.tensor.shape),
+            stride=list(extent.tensor.stride()),
+            offset=extent.begin // size - begin,
+        )
+    flat = first.tensor.as_strided((end - begin,), (1,), begin)
+    return first.order, Region(name=first.leaf.name, dtype=dtype_name(first.tensor), tensor=flat)

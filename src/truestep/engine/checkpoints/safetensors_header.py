@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The header of a safetensors file: eight bytes of length, then JSON, then the tensors without gaps.
+
+Written and read here rather than by the library so that every byte passes through `Files`, is hashed on its
+way, and is checked before it is used. Imports no torch.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+ALIGNMENT = 64
+MAX_HEADER_BYTES = 100_000_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor in a file: its code, the shape it has there, and its bytes counted from the header's end."""
+
+    code: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def header_bytes(entries: dict[str, Entry], metadata: dict[str, str]) -> bytes:
+    """Return the header, padded by spaces so that the tensors begin at a multiple of ALIGNMENT."""
+    content: dict[str, Any] = {"__metadata__": metadata}
+    for key, entry in entries.items():
+        place = [entry.begin, entry.end]
+        content[key] = {"dtype": entry.code, "shape": list(entry.shape), "data_offsets": place}
+    text = json.dumps(content, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    return len(text).to_bytes(8, "little") + text
+
+
+def header_length(first_bytes: bytes, file_bytes: int) -> int:
+    """Return the length of the JSON part; raises ValueError where no such file can hold it."""
+    length = int.from_bytes(first_bytes, "little")
+    if len(first_bytes) < 8 or length > min(file_bytes - 8, MAX_HEADER_BYTES):
+        raise ValueError(f"its header claims {length} bytes in a file of {file_bytes}")
+    return length
+
+
+def parse_header(text: bytes, data_bytes: int) -> dict[str, Entry]:
+    """Read the JSON part; raises ValueError unless its tensors fill `data_bytes` without gap or overlap."""
+    try:
+        content = json.loads(text)
+        content.pop("__metadata__", None)
+        entries = {key: _entry(value) for key, value in content.items()}
+    except (AttributeError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"its header is no safetensors header ({type(error).__name__}: {error})") from error
+    at = 0
+    for entry in sorted(entries.values(), key=lambda entry: (entry.begin, entry.end)):
+        if entry.begin != at or entry.end < at:
+            raise ValueError(f"its header places a tensor at {entry.begin}, where {at} is expected")
+        at = entry.end
+    if at != data_bytes:
+        raise ValueError(f"its header places tensors in {at} bytes, the file has {data_bytes}")
+    return entries
+
+
+def _entry(value: dict[str, Any]) -> Entry:
+    begin, end = value["data_offsets"]
+    numbers = (begin, end, *value["shape"])
+    if any(type(number) is not int or number < 0 for number in numbers) or type(value["dtype"]) is not str:
+        raise ValueError(f"its header has the entry {value!r}")
+    return Entry(value["dtype"], tuple(value["shape"]), begin, end)

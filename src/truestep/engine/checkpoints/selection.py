@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which checkpoint of a directory is used: the newest that is sound. Imports no torch."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from truestep.engine.checkpoints.checkpoint import Checkpoint, PassedOver
+from truestep.engine.checkpoints.files import Files
+from truestep.engine.checkpoints.manifest import DamagedError, NewerFormatError
+from truestep.engine.checkpoints.names import committed, sequence_of
+from truestep.engine.checkpoints.verify import read_manifest
+from truestep.errors import CheckpointError
+
+
+def read_all(files: Files, directory: Path) -> Iterator[Checkpoint | PassedOver]:
+    """Yield what is in a directory, newest first: checkpoints, and what can't be read with the reason.
+
+    Only manifests are read.
+    """
+    for name in committed(files, directory):
+        try:
+            manifest = read_manifest(files, directory / name)
+            if manifest.summary.sequence != sequence_of(name):
+                raise DamagedError(
+                    f"its manifest is that of save {manifest.summary.sequence}: it was moved here"
+                )
+        except (DamagedError, NewerFormatError) as error:
+            yield PassedOver(name, str(error), newer=isinstance(error, NewerFormatError))
+        except FileNotFoundError:
+            continue  # pruned by the process that owns the directory, since its name was read
+        else:
+            yield Checkpoint(path=directory / name, manifest=manifest, files=files)
+
+
+class Choice(NamedTuple):
+    """A checkpoint, what was made of it, and what was passed over to reach it."""
+
+    checkpoint: Checkpoint | None
+    result: Any
+    passed_over: tuple[PassedOver, ...]
+
+
+def choose(
+    files: Files,
+    directory: Path,
+    refuse: Callable[[Checkpoint], str | None],
+    use: Callable[[Checkpoint], Any],
+) -> Choice:
+    """Choose the newest checkpoint that is not refused and on which `use` finds no damage.
+
+    There is none where the directory has none, or all were refused. Raises CheckpointError where all that
+    were not are damaged: to begin anew then must be decided by someone who knows what is lost.
+    """
+    passed: list[PassedOver] = []
+    damaged = False
+    for found in read_all(files, directory):
+        problem = found if isinstance(found, PassedOver) else None
+        if isinstance(found, Checkpoint) and (reason := refuse(found)):
+            passed.append(PassedOver(found.name, reason))
+            continue
+        if isinstance(found, Checkpoint):
+            try:
+                return Choice(replace(found, passed_over=tuple(passed)), use(found), tuple(passed))
+            except DamagedError as error:
+                problem = PassedOver(found.name, str(error.__cause__ or error))
+        assert problem is not None
+        if problem.newer:  # to go back behind it would silently lose what came after
+            raise NewerFormatError(
+                f"The checkpoint {directory / problem.name} can't be read: {problem.reason}."
+            )
+        passed.append(problem)
+        damaged = True
+    if damaged:
+        raise CheckpointError(_nothing_left(directory, passed))
+    return Choice(None, None, tuple(passed))
+
+
+def _nothing_left(directory: Path, passed: list[PassedOver]) -> str:
+    listed = "\n".join(f"  {item}" for item in passed)
+    return (
+        f"No checkpoint in {directory} can be used:\n{listed}\n"
+        "Nothing was deleted. To begin anew, move them away or choose another directory."
+    )

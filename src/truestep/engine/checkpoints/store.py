@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkpoints of one run: saved beside the training, pruned, chosen, and brought back."""
+
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from truestep.engine.checkpoints.attempts import MAX_ATTEMPTS, clear_attempts, count_attempts, note_attempt
+from truestep.engine.checkpoints.checkpoint import Checkpoint, PassedOver
+from truestep.engine.checkpoints.clean import prune, remove_leftovers
+from truestep.engine.checkpoints.files import Files
+from truestep.engine.checkpoints.layout import lay_out
+from truestep.engine.checkpoints.lock import RunLock
+from truestep.engine.checkpoints.manifest import Summary
+from truestep.engine.checkpoints.names import name_of, next_sequence
+from truestep.engine.checkpoints.regions import regions_of
+from truestep.engine.checkpoints.retention import Retention
+from truestep.engine.checkpoints.save import Pending, commit
+from truestep.engine.checkpoints.selection import Choice, choose, read_all
+from truestep.engine.checkpoints.snapshot import SnapshotBuffers, direct_images
+from truestep.engine.checkpoints.tree import encode
+from truestep.engine.checkpoints.writer import BackgroundWriter
+from truestep.errors import CheckpointError
+
+
+class Stall(NamedTuple):
+    """Seconds for which saving held up the caller."""
+
+    last: float
+    total: float
+
+
+class Resumed(NamedTuple):
+    """What a run goes on from."""
+
+    checkpoint: Checkpoint
+    state: Any
+
+
+class CheckpointStore:
+    """The checkpoints in a directory, which this process alone writes to until `close`.
+
+    A state is a tree of dicts, lists and tuples whose leaves are tensors or None, bool, int, float or str.
+    With `background=True` a save copies the tensors and returns; a thread does the rest, and what it fails
+    with is raised by the next call. Raises RunDirectoryError where another process has the directory.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        retention: Retention | None = None,
+        background: bool = True,
+        files: Files | None = None,
+    ) -> None:
+        self.directory = Path(directory).absolute()
+        self.retention = retention or Retention()
+        self.background = background
+        self.stall_seconds = Stall(0.0, 0.0)
+        self._files = files or Files()
+        self._writer = BackgroundWriter()
+        self._buffers = SnapshotBuffers()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock = RunLock(self.directory, self._files)
+        try:
+            remove_leftovers(self._files, self.directory)
+            self._sequence = next_sequence(self._files, self.directory)
+        except OSError as error:
+            self._lock.release()
+            raise CheckpointError(f"The directory {self.directory} can't be used: {error}.") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except CheckpointError as own:
+            if error is None:
+                raise
+            error.add_note(f"Besides: {own}")
+
+    def save(
+        self,
+        step: int,
+        state: dict[str, Any],
+        *,
+        reason: str = "periodic",
+        metrics: dict[str, float] | None = None,
+        healthy: bool = True,
+        complete: bool = True,
+    ) -> None:
+        """Save a state; in the background everything may be changed as soon as this returns.
+
+        One save is in flight at a time: another waits for it. `healthy=False` says that the state is no
+        target for a rollback, `complete=False` that it was taken in the middle of a step and is no state to
+        go on from.
+        """
+        self._check_open()
+        started = time.perf_counter()
+        try:
+            self._writer.wait()
+            pending = self._prepare(step, state, reason, metrics or {}, (healthy, complete))
+            if self.background:
+                self._writer.start(lambda: self._write(pending))
+            else:
+                self._write(pending)
+        finally:
+            last = time.perf_counter() - started
+            self.stall_seconds = Stall(last, self.stall_seconds.total + last)
+
+    def _prepare(
+        self, step: int, state: Any, reason: str, metrics: dict[str, float], flags: tuple[bool, bool]
+    ) -> Pending:
+        if type(step) is not int or step < 0:
+            raise CheckpointError(
+                f"A checkpoint's step is {step!r}; it is the number of steps done, 0 or more."
+            )
+        measured = encode(metrics)
+        if measured.leaves:
+            raise CheckpointError(f"The metric {measured.leaves[0].name!r} is a tensor; save float(value).")
+        encoded = encode(state)
+        layout = lay_out(regions_of(encoded.leaves))
+        images = self._buffers.take(layout.files) if self.background else direct_images(layout.files)
+        summary = Summary(
+            sequence=self._sequence,
+            step=step,
+            reason=reason,
+            healthy=flags[0],
+            complete=flags[1],
+            metrics=measured.tree["dict"],
+        )
+        self._sequence += 1
+        return Pending(summary=summary, images=images, tensors=layout.tensors, state=encoded.tree)
+
+    def _write(self, pending: Pending) -> None:
+        name = name_of(pending.summary)
+        try:
+            commit(self._files, self.directory, pending)
+        except OSError as error:
+            raise CheckpointError(
+                f"The checkpoint {name} ({pending.bytes:,} bytes) could not be written to "
+                f"{self.directory}: {error}. "
+                "What was saved before is untouched."
+            ) from error
+        try:
+            if pending.summary.complete:
+                clear_attempts(self._files, self.directory)
+            prune(self._files, self.directory, self.retention)
+        except OSError as error:
+            raise CheckpointError(
+                f"The checkpoint {name} is saved, but older ones in {self.directory} could not be removed: "
+                f"{error}."
+            ) from error
+
+    def wait(self) -> None:
+        """Return when nothing is in flight; raises what the writer failed with."""
+        self._writer.wait()
+
+    def close(self) -> None:
+        """Finish the save in flight and let go of the directory; raises what the writer failed with."""
+        try:
+            if self._lock.held:
+                self._writer.wait()
+        finally:
+            self._lock.release()
+
+    def checkpoints(self) -> list[Checkpoint | PassedOver]:
+        """Return what is there, newest first: checkpoints, and the damaged ones with the reason."""
+        self._writer.wait()
+        return list(read_all(self._files, self.directory))
+
+    def newest(self, *, healthy: bool = False, incomplete: bool = False) -> Checkpoint | None:
+        """Return the newest checkpoint of which every byte was found to be as written; None where there is
+        none.
+
+        Ones from the middle of a step are left out unless asked for. Raises CheckpointError where there are
+        only damaged ones, or the newest was written by a newer version.
+        """
+        self._writer.wait()
+
+        def refuse(checkpoint: Checkpoint) -> str | None:
+            if healthy and not checkpoint.summary.healthy:
+                return "it was not marked healthy when it was saved"
+            return None if incomplete else _incomplete(checkpoint)
+
+        return self._choose(refuse, Checkpoint.verify).checkpoint
+
+    def resume(self) -> Resumed | None:
+        """Return what to go on from, and count the attempt; None where there is nothing.
+
+        A checkpoint from which three runs began and none reached its next save is passed over, unless there
+        is no other. Raises CheckpointError where there are only damaged ones, or the newest is of a newer
+        version.
+        """
+        self._writer.wait()
+        choice = self._choose(self._refuse_to_resume, Checkpoint.load)
+        if choice.checkpoint is None:
+            return None
+        note_attempt(self._files, self.directory, choice.checkpoint.name)
+        return Resumed(choice.checkpoint, choice.result)
+
+    def _refuse_to_resume(self, checkpoint: Checkpoint) -> str | None:
+        attempts = count_attempts(self._files, self.directory)
+        made = attempts.get(checkpoint.name, 0)
+        others = any(
+            isinstance(other, Checkpoint)
+            and other.summary.complete
+            and attempts.get(other.name, 0) < MAX_ATTEMPTS
+            for other in read_all(self._files, self.directory)
+        )
+        if made >= MAX_ATTEMPTS and others:
+            return f"{made} runs went on from it, and none of them reached its next save"
+        return _incomplete(checkpoint)
+
+    def _choose(self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]) -> Choice:
+        choice = choose(self._files, self.directory, refuse, use)
+        for item in choice.passed_over:
+            warnings.warn(
+                f"The checkpoint {self.directory / item.name} was passed over: {item.reason}.", stacklevel=4
+            )
+        return choice
+
+    def _check_open(self) -> None:
+        if not self._lock.held:
+            raise CheckpointError(
+                f"The store of {self.directory} is closed, or was opened by the process this one was "
+                f"forked from."
+            )
+
+
+def _incomplete(checkpoint: Checkpoint) -> str | None:
+    return None if checkpoint.summary.complete else "it was saved in the middle of a step"

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a checkpoint on disk is what was written, decided before anything of it is used. Imports no torch.
+
+Memory stays small however large or wrong the files are: sizes are compared before anything is read, and
+contents pass through one buffer.
+"""
+
+import hashlib
+import math
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from truestep.engine.checkpoints.dtypes import DTYPES, is_dense
+from truestep.engine.checkpoints.files import CHUNK_BYTES, Files, read_bytes, read_chunks, read_into
+from truestep.engine.checkpoints.manifest import (
+    HEAD_BYTES,
+    MANIFEST_NAME,
+    MAX_MANIFEST_BYTES,
+    DamagedError,
+    Manifest,
+    Shard,
+    TensorEntry,
+    parse,
+    promised_checksum,
+)
+from truestep.engine.checkpoints.safetensors_header import Entry, header_length, parse_header
+from truestep.engine.checkpoints.tree import nodes_of_tensors
+
+_SUFFIX_BYTES = 2
+
+
+@contextmanager
+def opened(files: Files, path: Path) -> Iterator[tuple[int, int]]:
+    """Open a regular file and yield its descriptor and size; raises DamagedError where it is none."""
+    try:
+        descriptor = files.open(path)
+    except OSError as error:
+        raise DamagedError(f"{path.name}: {_why_not_opened(files, path, error)}") from error
+    try:
+        status = files.status(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise DamagedError(f"{path.name}: it is not a regular file")
+        yield descriptor, status.st_size
+    except OSError as error:
+        raise DamagedError(f"{path.name}: it can't be read ({error.strerror})") from error
+    finally:
+        files.close(descriptor)
+
+
+def _why_not_opened(files: Files, path: Path, error: OSError) -> str:
+    try:
+        linked = stat.S_ISLNK(files.status(path).st_mode)
+    except OSError:
+        linked = False
+    if linked:
+        return "it is a symbolic link, which could lead anywhere"
+    return (
+        "it is missing" if isinstance(error, FileNotFoundError) else f"it can't be opened ({error.strerror})"
+    )
+
+
+def read_manifest(files: Files, folder: Path) -> Manifest:
+    """Read a checkpoint's manifest; raises DamagedError, or NewerFormatError."""
+    if stat.S_ISLNK(files.status(folder).st_mode):
+        raise DamagedError("the folder is a symbolic link, which could lead anywhere")
+    path = folder / MANIFEST_NAME
+    with opened(files, path) as (descriptor, size):
+        if not HEAD_BYTES + _SUFFIX_BYTES <= size <= MAX_MANIFEST_BYTES:
+            raise DamagedError(f"{MANIFEST_NAME}: it has {size} bytes")
+        # the checksum first, in one small buffer: a damaged manifest is never held in memory
+        _check_manifest(files, descriptor, size)
+    with opened(files, path) as (descriptor, _):
+        return parse(read_bytes(files, descriptor, size))
+
+
+def _check_manifest(files: Files, descriptor: int, size: int) -> None:
+    promised = promised_checksum(read_bytes(files, descriptor, HEAD_BYTES))
+    digest = hashlib.sha256()
+    for chunk in read_chunks(files, descriptor, size - HEAD_BYTES - _SUFFIX_BYTES):
+        digest.update(chunk)
+    if digest.hexdigest() != promised:
+        raise DamagedError(f"{MANIFEST_NAME}: its content does not have the checksum it names")
+
+
+def verify(files: Files, folder: Path, manifest: Manifest) -> None:
+    """Check every byte of a checkpoint's files against its manifest; raises DamagedError."""
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+
+    def drain(data_bytes: int) -> Iterator[memoryview]:
+        for start in range(0, data_bytes, CHUNK_BYTES):
+            yield buffer[: min(CHUNK_BYTES, data_bytes - start)]
+
+    check_structure(folder, files, manifest)
+    for name in manifest.files:
+        scan(files, folder / name, manifest, drain)
+
+
+def check_structure(folder: Path, files: Files, manifest: Manifest) -> None:
+    """Check what can be known before a file is opened: names, shapes, and that shards make whole tensors."""
+    foreign = {name for name in files.names(folder) if not name.startswith(".")}
+    foreign -= {MANIFEST_NAME, *manifest.files}
+    if foreign:
+        raise DamagedError(
+            f"{min(foreign)}: it is no part of the checkpoint, whose manifest does not name it"
+        )
+    try:
+        for name, tensor in manifest.tensors.items():
+            check_shards(name, tensor)
+        for node in nodes_of_tensors(manifest.state):
+            _check_node(node, manifest)
+        nodes_of_tensors({"dict": manifest.summary.metrics})
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DamagedError(f"{MANIFEST_NAME}: {error}") from error
+
+
+def _check_node(node: dict[str, Any], manifest: Manifest) -> None:
+    name = node["tensor"]
+    if name not in manifest.tensors:
+        raise ValueError(f"the state names the tensor {name!r}, which is not among the tensors")
+    if set(node) == {"tensor"}:
+        return
+    size = math.prod(manifest.tensors[name].shape)
+    shape, stride, offset = node["shape"], node["stride"], node["offset"]
+    numbers = (offset, *shape, *stride)
+    if len(shape) != len(stride) or any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError(f"a view of {name!r} is {node!r}")
+    last = offset + sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
+    if 0 in shape or last >= size:
+        raise ValueError(f"a view of {name!r} ends at element {last}, of {size}")
+
+
+def check_shards(name: str, tensor: TensorEntry) -> None:
+    """Raise ValueError unless the shards fill the tensor exactly."""
+    element = DTYPES[tensor.dtype].element_bytes
+    for shard in tensor.shards:
+        if shard.end - shard.begin != math.prod(shard.shape) * element:
+            raise ValueError(
+                f"a shard of {name!r} of shape {shard.shape} has {shard.end - shard.begin} bytes"
+            )
+    if tensor.stride is not None and not is_dense(tensor.shape, tensor.stride):
+        raise ValueError(f"{name!r} of shape {tensor.shape} can't have the strides {tensor.stride}")
+    volume = sum(math.prod(shard.shape) for shard in tensor.shards)
+    if volume != math.prod(tensor.shape) or not tensor.shards or _overlap(tensor.shards):
+        raise ValueError(
+            f"the {len(tensor.shards)} shards of {name!r} do not make a tensor of shape {tensor.shape}"
+        )
+
+
+def _overlap(shards: tuple[Shard, ...]) -> bool:
+    ordered = sorted((shard for shard in shards if 0 not in shard.shape), key=lambda shard: shard.offset)
+    for index, shard in enumerate(ordered):
+        for other in ordered[index + 1 :]:
+            if other.offset[:1] >= _ends(shard)[:1]:
+                break  # and so do all that follow
+            if all(
+                a < d and c < b
+                for a, b, c, d in zip(shard.offset, _ends(shard), other.offset, _ends(other), strict=True)
+            ):
+                return True
+    return False
+
+
+def _ends(shard: Shard) -> tuple[int, ...]:
+    return tuple(at + size for at, size in zip(shard.offset, shard.shape, strict=True))
+
+
+def scan(
+    files: Files, path: Path, manifest: Manifest, buffers: Callable[[int], Iterable[memoryview]]
+) -> None:
+    """Read a file once, its tensors into buffers, and raise DamagedError unless every byte is as promised.
+
+    `buffers` is told how many bytes follow the header and yields memory for them in order. What it holds
+    must not be used before this returns.
+    """
+    promised = manifest.files[path.name]
+    try:
+        with opened(files, path) as (descriptor, size):
+            if size != promised.bytes:
+                raise ValueError(f"it has {size} bytes instead of {promised.bytes}")
+            header, data_bytes, checksum = _read(files, descriptor, size, buffers)
+        if checksum != promised.sha256:
+            raise ValueError("its content does not have the checksum in the manifest")
+        _check_header(parse_header(header, data_bytes), path.name, manifest)
+    except ValueError as error:
+        raise DamagedError(f"{path.name}: {error}") from error
+
+
+def _read(
+    files: Files, descriptor: int, size: int, buffers: Callable[[int], Iterable[memoryview]]
+) -> tuple[bytes, int, str]:
+    first = read_bytes(files, descriptor, 8)
+    header = read_bytes(files, descriptor, header_length(first, size))
+    digest = hashlib.sha256(first + header)
+    data_bytes = size - 8 - len(header)
+    for buffer in buffers(data_bytes):
+        for start in range(0, len(buffer), CHUNK_BYTES):
+            chunk = buffer[start : start + CHUNK_BYTES]
+            digest.update(chunk[: read_into(files, descriptor, chunk)])
+    return header, data_bytes, digest.hexdigest()
+
+
+def _check_header(header: dict[str, Entry], file: str, manifest: Manifest) -> None:
+    for name, tensor in manifest.tensors.items():
+        stored = DTYPES[tensor.dtype]
+        for shard in tensor.shards:
+            expected = Entry(stored.code, stored.shape(shard.shape), shard.begin, shard.end)
+            if shard.file == file and header.get(shard.key) != expected:
+                raise ValueError(f"it does not hold {name!r} as {expected}, but {header.get(shard.key)}")

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a kind of clipping is, and the norm of a set of gradients."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What a clip works on: gradients (changed in place) with the parameters and names they belong to."""
+
+    names: Sequence[str]
+    parameters: Sequence[Tensor]
+    tensors: list[Tensor]
+
+
+class Clip(ABC):
+    """A kind of gradient clipping. It sees normalised gradients: of the mean loss, without a loss scale."""
+
+    norm_type: float = 2.0
+    """The order of the norm that is logged, taken before clipping."""
+
+    @abstractmethod
+    def apply(self, gradients: Gradients, norm: Tensor) -> None:
+        """Clip `gradients` in place; `norm` is their total norm of order `norm_type`."""
+
+
+def total_norm(gradients: list[Tensor], norm_type: float = 2.0) -> Tensor:
+    """Return the norm of all gradients seen as one vector, a 0-d tensor (float32 for half-precision gradients).
+
+    The same operations as `torch.nn.utils.get_total_norm`, so that the bits agree with a hand-written loop's.
+    """
+    half = gradients[0].dtype in (torch.float16, torch.bfloat16)
+    norms = torch._foreach_norm(gradients, norm_type, **({"dtype": torch.float32} if half else {}))
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms), norm_type)
+    return norm

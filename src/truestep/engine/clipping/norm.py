@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clipping by the norm of all gradients (Pascanu, Mikolov & Bengio, ICML 2013)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from truestep.engine.clipping.base import Clip, Gradients
+from truestep.errors import OptionError
+
+
+@dataclass(frozen=True)
+class ClipNorm(Clip):
+    """Shrink all gradients of a learner by one factor, so that their norm is at most `max_norm`; the direction stays.
+
+    Args:
+        max_norm: the largest norm let through.
+        norm_type: the order of the norm: 1, 2, `float("inf")` or any other p ≥ 1.
+    """
+
+    max_norm: float
+    norm_type: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.max_norm > 0:
+            raise OptionError(
+                f"ClipNorm({self.max_norm}) would stop all training: a gradient of norm 0 moves nothing. Give a positive "
+                "number (1.0 is usual); for no clipping leave clip=None."
+            )
+        if not self.norm_type >= 1:
+            raise OptionError(
+                f"norm_type={self.norm_type} is no norm; give 1, 2, float('inf') or another p >= 1."
+            )
+
+    def apply(self, gradients: Gradients, norm: Tensor) -> None:
+        """Multiply by max_norm / norm where that is below one (the formula of `torch.nn.utils.clip_grad_norm_`)."""
+        # On a CPU the norm can be looked at for nothing; multiplying by exactly 1 would change no bit.
+        if norm.device.type == "cpu" and norm.item() < 0.999 * self.max_norm:
+            return
+        coefficient = torch.clamp(self.max_norm / (norm + 1e-6), max=1.0)
+        torch._foreach_mul_(gradients.tensors, coefficient)

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clipping of each gradient entry by itself."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from truestep.engine.clipping.base import Clip, Gradients
+from truestep.errors import OptionError
+
+
+@dataclass(frozen=True)
+class ClipValue(Clip):
+    """Clamp every entry of every gradient to [-max_value, max_value]; this turns the direction."""
+
+    max_value: float
+
+    def __post_init__(self) -> None:
+        if not self.max_value > 0:
+            raise OptionError(
+                f"ClipValue({self.max_value}) would set every gradient to zero and stop all training. Give a positive "
+                "number; for no clipping leave clip=None."
+            )
+
+    def apply(self, gradients: Gradients, norm: Tensor) -> None:
+        """Clamp in place; NaN stays NaN, to be found by the run's non-finite policy."""
+        torch._foreach_clamp_min_(gradients.tensors, -self.max_value)
+        torch._foreach_clamp_max_(gradients.tensors, self.max_value)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pairs of options that don't work together, each with its reason: one table, no ladders elsewhere."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from truestep.errors import OptionError
+
+if TYPE_CHECKING:
+    from truestep.engine.learner import Learner
+
+
+class Conflict(NamedTuple):
+    """Two options that exclude each other."""
+
+    first: str
+    second: str
+    applies: "Callable[[Learner], bool]"
+    reason: str
+
+
+CONFLICTS = (
+    Conflict(
+        "LBFGS",
+        "a precision with a loss scale",
+        lambda learner: learner.needs_closure and learner.precision.loss_scaling,
+        "its line search compares losses and gradients of several evaluations, which an overflow in one of them makes "
+        'meaningless. Use precision="float32", "float64" or "bf16-mixed".',
+    ),
+    Conflict(
+        "LBFGS",
+        "a second optimizer in the same learner",
+        lambda learner: learner.needs_closure and len(learner.optimizers) > 1,
+        "it evaluates the loss while it steps, with the other optimizer's parameters half-way. Make two learners.",
+    ),
+    Conflict(
+        "LBFGS",
+        "float32 master weights (O2)",
+        lambda learner: learner.needs_closure and learner.precision.master_weights,
+        "it moves the masters and evaluates the half-precision weights, which it does not see. Use float32.",
+    ),
+    Conflict(
+        "loss_scale",
+        "a precision without a loss scale",
+        lambda learner: learner.options.loss_scale is not None and not learner.precision.loss_scaling,
+        'only float16 gradients underflow. Leave loss_scale out, or use precision="fp16-mixed", "fp16" or "O2".',
+    ),
+)
+
+
+def check_combination(learner: "Learner") -> None:
+    """Raise an `OptionError` for the first pair in the table that applies to `learner`."""
+    for conflict in CONFLICTS:
+        if conflict.applies(learner):
+            raise OptionError(
+                f"{conflict.first} and {conflict.second} don't work together in {learner.name!r} "
+                f"(precision {learner.precision.name}): {conflict.reason}"
+            )

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiling a learner's loss functions with torch.compile, and saying what torch can't compile."""
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from truestep.errors import OptionError
+
+_DOUBLE_BACKWARD = "does not currently support double backward"
+
+
+class Compiler:
+    """Compiles each loss function once, as one graph; other batch sizes make it dynamic in that dimension."""
+
+    def __init__(self) -> None:
+        self._compiled: WeakKeyDictionary[Callable[..., Any], Callable[..., Any]] = WeakKeyDictionary()
+
+    def call(self, loss: Callable[[Any], Any], batch: Any) -> Any:
+        """Call the compiled form of `loss`."""
+        compiled = self._compiled.get(loss)
+        if compiled is None:
+            compiled = self._compiled[loss] = torch.compile(loss, fullgraph=True)
+        return compiled(batch)
+
+
+def refusal(error: BaseException) -> OptionError | None:
+    """Return a clear refusal if `error` means that torch can't compile this loss, None otherwise."""
+    text = str(error)
+    if _DOUBLE_BACKWARD in text or ("autograd.grad" in text and "Unsupported" in type(error).__name__):
+        return OptionError(
+            "compile=True can't be used with this loss: it differentiates a gradient (a gradient penalty, for example), and "
+            "torch.compile does not support double backward. Use compile=False for this learner; the eager update is exact."
+        )
+    if type(error).__module__.startswith("torch._dynamo"):
+        first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+        return OptionError(
+            f"compile=True could not turn this loss into one graph ({first}). Take prints, .item() and data-dependent branches "
+            "out of the loss, or use compile=False for this learner."
+        )
+    return None

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors that lie in memory, one row a sample: found, checked, and taken many rows at a time."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import Subset, TensorDataset
+
+from truestep.engine.data import structure
+from truestep.errors import DataError
+
+Column = torch.Tensor | npt.NDArray[Any]
+
+ROWS_IN_FINGERPRINT = 16
+
+
+class Columns:
+    """A structure of tensors or arrays of the same leading size, and which of its rows are samples."""
+
+    def __init__(self, tree: Any, rows: npt.NDArray[np.int64] | None = None) -> None:
+        named = list(structure.leaves(tree, "data"))
+        _check(named)
+        self.tree = tree
+        self.rows = rows
+        self.leaves: list[Column] = [_as_tensor(leaf) for _, leaf in named]
+        self.num_samples = len(self.leaves[0]) if rows is None else len(rows)
+        self.bytes_per_sample = sum(_num_bytes(leaf) for leaf in self.leaves) // max(len(self.leaves[0]), 1)
+        self.is_flat_tuple = type(tree) is tuple and len(tree) == len(self.leaves)
+        self.is_leaf = structure.children(tree) is None
+
+    def to(self, device: torch.device) -> None:
+        """Keep the tensors on `device` from now on."""
+        self.leaves = [leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+
+    def fill(self, values: tuple[Any, ...]) -> Any:
+        """Return one batch: the structure with `values` in the places of its leaves."""
+        if self.is_flat_tuple:
+            return values
+        return values[0] if self.is_leaf else structure.fill(self.tree, iter(values))
+
+    def description(self) -> list[str]:
+        """Return type and shape of a sample, leaf by leaf."""
+        return [f"{leaf.dtype} {tuple(leaf.shape[1:])}" for leaf in self.leaves]
+
+    def digest(self) -> str:
+        """Return a hash of a few rows spread over the data: cheap, and enough to notice other data."""
+        rows = np.unique(np.linspace(0, self.num_samples - 1, ROWS_IN_FINGERPRINT).astype(np.int64))
+        rows = rows if self.rows is None else self.rows[rows]
+        hashed = hashlib.blake2b(digest_size=16)
+        for leaf in self.leaves:
+            few = leaf[torch.from_numpy(rows)].cpu() if isinstance(leaf, torch.Tensor) else leaf[rows]
+            hashed.update(content(few))
+        return hashed.hexdigest()
+
+
+def content(value: Column) -> bytes:
+    """Return the bytes that `value` holds, whatever its type and device."""
+    if isinstance(value, torch.Tensor):
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        return bytes(flat.view(torch.uint8).numpy().tobytes())
+    return repr(value.tolist()).encode() if value.dtype == object else value.tobytes()
+
+
+def find_columns(data: Any) -> Columns | None:
+    """Return the tensors in memory that `data` consists of, or None where it is something else."""
+    rows: npt.NDArray[np.int64] | None = None
+    while type(data) is Subset:
+        indices = np.asarray(data.indices, dtype=np.int64)
+        rows = indices if rows is None else indices[rows]
+        data = data.dataset
+    if type(data) is TensorDataset:
+        data = data.tensors
+    if isinstance(data, (torch.Tensor, np.ndarray, tuple)):
+        return Columns(data, rows)
+    return Columns(data, rows) if isinstance(data, Mapping) or _is_data_class_of_tensors(data) else None
+
+
+def _is_data_class_of_tensors(data: Any) -> bool:
+    parts = None if isinstance(data, list) else structure.children(data)
+    return bool(parts) and all(isinstance(part, (torch.Tensor, np.ndarray)) for _, part in parts or [])
+
+
+def _as_tensor(leaf: Column) -> Column:
+    """Return an array as a tensor over the same memory, where torch has such a tensor."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach()
+    plain = leaf.dtype.isnative and leaf.dtype.kind in "biufc" and leaf.dtype.itemsize <= 16
+    if not (plain and leaf.flags.writeable and all(stride >= 0 for stride in leaf.strides)):
+        return leaf  # a read-only memory map, text: rows are taken by numpy
+    try:
+        return torch.from_numpy(leaf)
+    except TypeError:
+        return leaf
+
+
+def _num_bytes(leaf: Column) -> int:
+    return leaf.nbytes
+
+
+def _check(named: list[tuple[str, Any]]) -> None:
+    if not named:
+        raise DataError("data is an empty structure: there is no tensor in it. Give at least one tensor.")
+    for name, leaf in named:
+        if not isinstance(leaf, (torch.Tensor, np.ndarray)):
+            raise DataError(
+                f"{name} is a {type(leaf).__name__}, not a tensor or an array. A tuple or dict given as data "
+                "holds columns, one row a sample. Write torch.tensor(...) for this column, or give a list of "
+                "samples or a data set with __len__ and __getitem__."
+            )
+        if leaf.ndim == 0:
+            raise DataError(
+                f"{name} is a single number, so it has no samples to take a batch of. Give it one row a "
+                "sample, or add it to the loss instead."
+            )
+    if len({len(leaf) for _, leaf in named}) > 1:
+        sizes = ", ".join(f"{name} has {len(leaf)}" for name, leaf in named)
+        raise DataError(
+            f"the columns differ in their number of rows: {sizes}. Row i of every column makes sample i, so "
+            "batches would pair the wrong rows. Cut or reorder the columns so that they agree."
+        )

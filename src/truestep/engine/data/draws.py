@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws: which sample stands at a position of an epoch, computed there and nowhere before."""
+
+from typing import Protocol
+
+from truestep.engine.data.keys import derive
+from truestep.engine.data.permutation import Indices, Permutation
+
+
+class Draw(Protocol):
+    """Gives the samples at any positions of any epoch."""
+
+    def indices(self, epoch: int, positions: Indices) -> Indices:
+        """Return the indices into the data of the samples at `positions`."""
+        ...
+
+
+class Sequential:
+    """The samples as they stand in the data, every epoch alike."""
+
+    def indices(self, epoch: int, positions: Indices) -> Indices:  # noqa: ARG002
+        """Return the indices into the data of the samples at `positions`."""
+        return positions
+
+
+class Shuffled:
+    """Every sample once an epoch, each epoch in another order; O(1) in time and memory."""
+
+    def __init__(self, num_samples: int, seed: int) -> None:
+        self._num_samples, self._seed = num_samples, seed
+        self._latest: tuple[int, Permutation] | None = None
+
+    def indices(self, epoch: int, positions: Indices) -> Indices:
+        """Return the indices into the data of the samples at `positions`."""
+        latest = self._latest
+        if latest is None or latest[0] != epoch:
+            latest = self._latest = epoch, Permutation(self._num_samples, derive(self._seed, "order", epoch))
+        return latest[1](positions)

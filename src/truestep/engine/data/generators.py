@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Generators that a data set keeps for itself, found wherever they hide and set like the global ones."""
+
+import functools
+import random
+import types
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from truestep.engine.data.keys import GOLDEN, MASK
+
+OBJECTS_SEEN = 100_000  # a data set may hold a million file names: the search has an end
+_LEAVES = (
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    bool,
+    type(None),
+    type,
+    np.ndarray,
+    np.generic,
+    torch.Tensor,
+    torch.Size,
+)
+_LOW = 0xFFFFFFFF
+
+
+class PythonStream:
+    """A `random.Random`."""
+
+    def __init__(self, generator: random.Random) -> None:
+        self.generator = generator
+
+    def seed(self, key: int) -> None:
+        """Set the generator from a 64-bit key."""
+        self.generator.seed(key)
+
+    def state(self) -> Any:
+        """Return what `restore` takes."""
+        return self.generator.getstate()
+
+    def restore(self, state: Any) -> None:
+        """Put the generator back."""
+        self.generator.setstate(state)
+
+
+class TorchStream:
+    """A `torch.Generator`, on any device."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
+
+    def seed(self, key: int) -> None:
+        """Set the generator from a 64-bit key."""
+        self.generator.manual_seed(key & (MASK >> 1))
+
+    def state(self) -> Any:
+        """Return what `restore` takes."""
+        return self.generator.get_state()
+
+    def restore(self, state: Any) -> None:
+        """Put the generator back."""
+        self.generator.set_state(state)
+
+
+class NumpyStream:
+    """A `numpy.random.Generator` or `RandomState`, over any bit generator."""
+
+    def __init__(self, generator: np.random.Generator | np.random.RandomState) -> None:
+        self.bits: Any = (
+            generator.bit_generator
+            if isinstance(generator, np.random.Generator)
+            else generator._bit_generator
+        )
+        self.name = type(self.bits).__name__
+
+    def seed(self, key: int) -> None:
+        """Set the generator from a 64-bit key."""
+        if self.name in ("PCG64", "PCG64DXSM"):  # default_rng's: written directly, at a tenth of the cost
+            state = {"state": key * GOLDEN & MASK | key << 64, "inc": 2 * key + 1}
+            self.bits.state = {"bit_generator": self.name, "state": state, "has_uint32": 0, "uinteger": 0}
+        else:
+            self.bits.state = type(self.bits)(key).state
+
+    def state(self) -> Any:
+        """Return what `restore` takes."""
+        return self.bits.state
+
+    def restore(self, state: Any) -> None:
+        """Put the generator back."""
+        self.bits.state = state
+
+
+Found = PythonStream | TorchStream | NumpyStream
+
+
+def find_generators(root: Any, name: str = "data") -> dict[str, Found]:
+    """Return the generators that can be reached from `root`, by what one writes to reach each.
+
+    Looks through attributes, slots, lists, dicts, partial functions, closures, and the module variables
+    that the methods of an object mention.
+    """
+    found: dict[str, Found] = {}
+    seen = {id(random._inst), id(np.random.mtrand._rand), id(torch.default_generator)}
+    seen.add(id(np.random.mtrand._rand._bit_generator))
+    keep = []  # what is made on the way must live on, or its id would be given to another
+    waiting = deque([(name, root)])
+    while waiting and len(seen) < OBJECTS_SEEN:
+        name, value = waiting.popleft()
+        if isinstance(value, _LEAVES) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        keep.append(value)
+        stream = _stream(value)
+        if stream is None:
+            waiting.extend(_parts(name, value))
+        elif not (isinstance(stream, NumpyStream) and id(stream.bits) in seen):
+            found[name] = stream
+    return found
+
+
+def _stream(value: Any) -> Found | None:
+    if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
+        return PythonStream(value)
+    if isinstance(value, torch.Generator):
+        return TorchStream(value)
+    if isinstance(value, (np.random.Generator, np.random.RandomState)):
+        return NumpyStream(value)
+    return None
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((f"{name}[{key!r}]", part) for key, part in value.items())
+    elif isinstance(value, (list, tuple, deque)):
+        yield from ((f"{name}[{number}]", part) for number, part in enumerate(value))
+    elif isinstance(value, functools.partial):
+        yield from ((f"{name}.{part}", getattr(value, part)) for part in ("func", "args", "keywords"))
+    elif isinstance(value, types.MethodType):
+        yield from ((f"{name}.{part}", getattr(value, part)) for part in ("__self__", "__func__"))
+    elif isinstance(value, types.FunctionType):
+        yield from _parts_of_function(name, value)
+    elif not isinstance(value, (types.ModuleType, types.BuiltinFunctionType)):
+        yield from _parts_of_object(name, value)
+
+
+def _parts_of_function(name: str, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            yield f"{name}.{variable}", cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    yield from ((f"{name}.__defaults__[{i}]", part) for i, part in enumerate(function.__defaults__ or ()))
+    yield from (function.__kwdefaults__ or {}).items()
+    for code in _codes(function.__code__):
+        for variable in code.co_names:
+            part = function.__globals__.get(variable)
+            if _stream(part) is not None:
+                yield f"{function.__module__}.{variable}", part
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield the code of a function and of what is defined inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _parts_of_object(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    attributes = getattr(value, "__dict__", None)
+    if isinstance(attributes, dict):
+        yield from ((f"{name}.{key}", part) for key, part in list(attributes.items()))
+    for base in type(value).__mro__:
+        if base.__module__.partition(".")[0] in ("builtins", "torch", "numpy"):
+            continue
+        slots = base.__dict__.get("__slots__", ())
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, slot):
+                yield f"{name}.{slot}", getattr(value, slot)
+        for method in list(vars(base).values()):
+            plain = getattr(method, "__func__", method)  # static and class methods
+            if isinstance(plain, types.FunctionType):
+                yield f"{base.__qualname__}.{plain.__name__}", plain
+            elif _stream(method) is not None:
+                yield f"{base.__qualname__}.{_named(base, method)}", method
+
+
+def _named(owner: type, value: Any) -> str:
+    return next(name for name, part in vars(owner).items() if part is value)

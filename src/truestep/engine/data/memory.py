@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors in memory: batches are taken by index, many at a time; no worker, no collating, no DataLoader."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from truestep.engine.data.columns import Column, Columns
+from truestep.engine.data.options import DataOptions
+from truestep.engine.data.order import Block, Order
+from truestep.engine.data.permutation import Indices
+from truestep.engine.data.source import BatchSource, Choice
+
+BYTES_AT_ONCE = 1 << 20  # small batches are gathered together up to this size, then split into views
+DEVICE_BYTES_AT_ONCE = 1 << 26
+SHARE_OF_DEVICE = 0.25  # data up to this share of the device's free memory moves there
+
+
+class MemorySource(BatchSource):
+    """Batches of rows of tensors, which may live on the device already."""
+
+    def __init__(self, columns: Columns, order: Order, options: DataOptions, device: torch.device) -> None:
+        self._columns, self._order, self._device = columns, order, device
+        self.num_batches, self.num_samples = order.num_batches, order.num_samples
+        place = _settle(columns, options.on_device, device)
+        self.choices = [Choice("loading", "in memory", "the data is tensors: a batch is one indexing"), place]
+        self._gathers_on_device = device.type != "cpu" and any(
+            _is_on(leaf, device) for leaf in columns.leaves
+        )
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """Yield the batches of `epoch` from number `start` on; each is a copy, never a view of the data."""
+        limit = DEVICE_BYTES_AT_ONCE if self._gathers_on_device else BYTES_AT_ONCE
+        samples = max(1, limit // max(1, self._columns.bytes_per_sample))
+        for block in self._order.blocks(epoch, start):
+            for piece in _pieces(block, samples):
+                parts = [self._take(leaf, piece) for leaf in self._columns.leaves]
+                yield from map(self._columns.fill, zip(*parts, strict=True))
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return number, types, shapes and a hash of a few rows."""
+        columns = self._columns
+        return {
+            "kind": "memory",
+            "num_samples": columns.num_samples,
+            "sample": columns.description(),
+            "content": columns.digest(),
+        }
+
+    def _take(self, leaf: Column, piece: Block) -> Any:
+        rows = piece.indices if self._columns.rows is None else self._columns.rows[piece.indices]
+        if isinstance(leaf, torch.Tensor):
+            return torch.split_with_sizes(self._taken(leaf, rows), piece.sizes)
+        taken = leaf[rows]
+        if taken.dtype.kind not in "biufc":
+            return np.split(taken, np.cumsum(piece.sizes)[:-1])
+        native = taken.astype(taken.dtype.newbyteorder("="), copy=False)
+        return torch.split_with_sizes(torch.from_numpy(native).to(self._device), piece.sizes)
+
+    def _taken(self, leaf: torch.Tensor, rows: Indices) -> torch.Tensor:
+        if _is_on(leaf, self._device):
+            return leaf.index_select(0, _on_device(rows, self._device))
+        taken = torch.empty(
+            (len(rows), *leaf.shape[1:]), dtype=leaf.dtype, pin_memory=self._device.type == "cuda"
+        )
+        torch.index_select(leaf, 0, torch.from_numpy(rows), out=taken)
+        return taken.to(self._device, non_blocking=True)
+
+
+def _is_on(leaf: Column, device: torch.device) -> bool:
+    here = leaf.device if isinstance(leaf, torch.Tensor) else torch.device("cpu")
+    return here.type == device.type and (device.index is None or here.index == device.index)
+
+
+def _on_device(rows: Indices, device: torch.device) -> torch.Tensor:
+    index = torch.from_numpy(rows)
+    return index.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else index.to(device)
+
+
+def _pieces(block: Block, samples: int) -> Iterator[Block]:
+    """Cut `block` between batches into pieces of about `samples` samples."""
+    begin, first = 0, 0
+    while begin < len(block.sizes):
+        end, count = begin + 1, block.sizes[begin]
+        while end < len(block.sizes) and count + block.sizes[end] <= samples:
+            count, end = count + block.sizes[end], end + 1
+        yield Block(block.position + first, block.indices[first : first + count], block.sizes[begin:end])
+        begin, first = end, first + count
+
+
+def _settle(columns: Columns, on_device: bool | None, device: torch.device) -> Choice:
+    """Move the columns to the device where that is asked for or pays, and say why."""
+    size = sum(leaf.nbytes for leaf in columns.leaves)
+    if all(_is_on(leaf, device) for leaf in columns.leaves):
+        return Choice("data kept on", str(device), "the tensors are there already")
+    if on_device is None and device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+        on_device = size <= SHARE_OF_DEVICE * free
+        reason = f"{size / 2**20:,.0f} MiB of data, {free / 2**20:,.0f} MiB free on the device"
+    else:
+        reason = "as asked" if on_device is not None else "copied batch by batch"
+    if on_device:
+        columns.to(device)
+    return Choice("data kept on", str(device) if on_device else "cpu", reason)

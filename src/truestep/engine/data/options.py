@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How data is to be loaded: the options of `run.data`, checked as soon as they are given."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+from truestep.errors import OptionError, nearest
+
+Numbers = Sequence[float] | npt.NDArray[Any] | torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ByLength:
+    """Batches of samples of similar length, so that little is padded.
+
+    `lengths` is one number per sample. A batch holds `batch_size` samples or, with `max_tokens`, as many as
+    fit when each is padded to the longest. Samples whose lengths differ by less than `mix` (a share) count
+    as equally long and change batches every epoch.
+    """
+
+    lengths: Numbers
+    max_tokens: int | None = None
+    mix: float = 0.1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """How to load a data set.
+
+    batch_size: samples per batch over all processes; None where the data yields ready batches.
+    shuffle: every epoch in an order of its own; each sample once.
+    drop_last: leave out a last batch that is short.
+    weights: draw samples with replacement, as often as these numbers say; one per sample.
+    num_samples: draws an epoch, with `weights` (None: as many as there are samples).
+    by_length: lengths of the samples, or `ByLength(...)`: batches of similar lengths.
+    collate: makes a batch of a list of samples (None: stack them).
+    num_workers: processes that load samples; "auto" measures a sample and says why.
+    prefetch: batches that each worker loads ahead.
+    start_method: how workers start: "fork", "forkserver", "spawn" (None: the platform's).
+    worker_init: called with the worker's number when it starts.
+    on_device: keep tensors in memory on the device (None: where they fit easily).
+    check: draw a few samples twice at the start and report what differs.
+    """
+
+    batch_size: int | None = None
+    shuffle: bool = False
+    drop_last: bool = False
+    weights: Numbers | None = None
+    num_samples: int | None = None
+    by_length: Numbers | ByLength | None = None
+    collate: Callable[[list[Any]], Any] | None = None
+    num_workers: int | str = "auto"
+    prefetch: int = 2
+    start_method: str | None = None
+    worker_init: Callable[[int], None] | None = None
+    on_device: bool | None = None
+    check: bool = True
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch_size", 1), ("num_samples", 1), ("prefetch", 1)):
+            _check_count(name, getattr(self, name), least)
+        if self.num_workers != "auto":
+            _check_count("num_workers", self.num_workers, 0)
+        _check_pairs(self)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> "DataOptions":
+        """Return the options given by name; an unknown name is answered with the nearest known ones."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in options:
+            if name not in known:
+                raise OptionError(f"data has no option {name!r}. {nearest(name, known)}")
+        return cls(**options)
+
+
+def _check_count(name: str, value: object, least: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        kinds = f"a whole number of at least {least}" + (' or "auto"' if name == "num_workers" else "")
+        raise OptionError(f"{name}={value!r} is a {type(value).__name__}; write {kinds}.")
+    if value < least:
+        raise OptionError(f"{name}={value} is too small; write a whole number of at least {least}.")
+
+
+def _check_pairs(options: DataOptions) -> None:
+    if options.weights is not None and options.by_length is not None:
+        raise OptionError(
+            "weights= and by_length= both choose which samples stand together. Give one of them; "
+            "weighted samples of mixed lengths can be padded by collate=."
+        )
+    if options.num_samples is not None and options.weights is None:
+        raise OptionError(
+            f"num_samples={options.num_samples} is the number of draws with weights=, and there are none. "
+            "For a part of the data write torch.utils.data.Subset(data, range(...))."
+        )
+    if options.drop_last and isinstance(options.by_length, ByLength) and options.by_length.max_tokens:
+        raise OptionError(
+            "drop_last=True with max_tokens: no batch of the epoch is the short one, as all differ in size. "
+            "Leave drop_last out, or give batch_size instead of max_tokens."
+        )

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Orders: which samples stand in which batch of an epoch, as a pure function of (seed, epoch, batch)."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from truestep.engine.data.draws import Draw
+from truestep.engine.data.permutation import Indices
+
+POSITIONS_AT_ONCE = 8192  # an order is computed this far ahead: numpy's cost per call is paid once
+
+
+class Request(NamedTuple):
+    """One batch to load: its samples `indices` stand at `position`, `position` + 1, … of `epoch`."""
+
+    epoch: int
+    position: int
+    indices: Indices
+
+
+class Block(NamedTuple):
+    """Batches that follow one another: `sizes[i]` samples each, the first at `position`."""
+
+    position: int
+    indices: Indices
+    sizes: list[int]
+
+
+class Order(ABC):
+    """The batches of each epoch; `num_batches` and `num_samples` are the same in every epoch."""
+
+    num_batches: int
+    num_samples: int
+
+    @abstractmethod
+    def blocks(self, epoch: int, start: int) -> Iterator[Block]:
+        """Yield the batches of `epoch` from number `start` on, several at a time."""
+
+    def requests(self, epoch: int, start: int) -> Iterator[Request]:
+        """Yield the batches of `epoch` from number `start` on, one at a time."""
+        for block in self.blocks(epoch, start):
+            first = 0
+            for size in block.sizes:
+                yield Request(epoch, block.position + first, block.indices[first : first + size])
+                first += size
+
+
+class FixedSize(Order):
+    """Batches of `batch_size` samples; the last one is shorter where the division leaves a rest."""
+
+    def __init__(self, draw: Draw, *, num_samples: int, batch_size: int, drop_last: bool) -> None:
+        self._draw, self._batch_size = draw, batch_size
+        self.num_batches = num_samples // batch_size if drop_last else -(-num_samples // batch_size)
+        self.num_samples = min(num_samples, self.num_batches * batch_size)
+
+    def blocks(self, epoch: int, start: int) -> Iterator[Block]:
+        """Yield the batches of `epoch` from number `start` on, several at a time."""
+        size = self._batch_size
+        for first in range(start, self.num_batches, stride := max(1, POSITIONS_AT_ONCE // size)):
+            end = min((first + stride) * size, self.num_samples)
+            full, rest = divmod(end - first * size, size)
+            indices = self._draw.indices(epoch, np.arange(first * size, end))
+            yield Block(first * size, indices, [size] * full + [rest] * (rest > 0))

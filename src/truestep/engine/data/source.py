@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a training loop asks of its data, whatever the data is."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from truestep.errors import DataError
+
+
+class Choice(NamedTuple):
+    """Something that was chosen for the user, and why."""
+
+    name: str
+    value: str
+    reason: str
+
+
+class BatchSource(ABC):
+    """Batches that can be entered anywhere: a cursor is an epoch and a number of batches.
+
+    `num_batches` and `num_samples` count one epoch and are None where nobody knows;
+    `choices` says how the data is loaded and why.
+    """
+
+    num_batches: int | None
+    num_samples: int | None
+    choices: list[Choice]
+
+    @abstractmethod
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """Yield the batches of `epoch` from number `start` on, each on its device already."""
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells this data from other data, as JSON: kind, sizes, types, a hash of some."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs beyond epoch and batch number; nothing, but for streams."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+        if state:
+            raise DataError(
+                f"a state of a stream ({', '.join(state)}) was given to data that keeps none: the run was "
+                "saved with other data. Give the data it was saved with, or start a new run."
+            )
+
+    def close(self) -> None:  # noqa: B027  (most sources have nothing to end)
+        """End the worker processes, if there are any; the source can be used again."""
+
+    def __len__(self) -> int:
+        if self.num_batches is None:
+            raise TypeError("the number of batches of a stream is not known; source.num_batches is None")
+        return self.num_batches

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nested tuples, lists, dicts and data classes, seen as their leaves."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+
+def children(tree: Any) -> list[tuple[str, Any]] | None:
+    """Return the parts of `tree` with what one writes to reach each, or None for a leaf."""
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return [(f".{name}", getattr(tree, name)) for name in tree._fields]
+    if isinstance(tree, (tuple, list)):
+        return [(f"[{number}]", part) for number, part in enumerate(tree)]
+    if isinstance(tree, Mapping):
+        return [(f"[{key!r}]", part) for key, part in tree.items()]
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        return [(f".{field.name}", getattr(tree, field.name)) for field in dataclasses.fields(tree)]
+    return None
+
+
+def rebuild(tree: Any, parts: list[Any]) -> Any:
+    """Return a structure like `tree` with other `parts`, in the order of `children`."""
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*parts)
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(parts)
+    if isinstance(tree, Mapping):
+        keys_and_parts = dict(zip(tree, parts, strict=True))
+        return keys_and_parts if type(tree) is dict else _like_mapping(tree, keys_and_parts)
+    names = [field.name for field in dataclasses.fields(tree)]
+    return dataclasses.replace(tree, **dict(zip(names, parts, strict=True)))
+
+
+def _like_mapping(tree: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+    try:
+        return type(tree)(items)  # type: ignore[call-arg]
+    except TypeError:  # a mapping whose constructor wants something else
+        return items
+
+
+def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every leaf of `tree` with its name, as in `data['images'][0]`."""
+    parts = children(tree)
+    if parts is None:
+        yield name, tree
+        return
+    for step, part in parts:
+        yield from leaves(part, name + step)
+
+
+def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Return `tree` with `function` applied to every leaf."""
+    parts = children(tree)
+    if parts is None:
+        return function(tree)
+    return rebuild(tree, [map_leaves(function, part) for _, part in parts])
+
+
+def fill(tree: Any, values: Iterator[Any]) -> Any:
+    """Return `tree` with its leaves replaced, in order, by `values`."""
+    return map_leaves(lambda _: next(values), tree)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moving batches to the device: one ahead of the training loop, on a stream of its own."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from truestep.engine.data import structure
+
+
+def to_device(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
+    """Return `batches` with everything that can be moved on `device`."""
+    if device.type == "cpu":
+        return batches
+    if device.type == "cuda":
+        return _copied_ahead(batches, device)
+    return (move(batch, device) for batch in batches)
+
+
+def move(batch: Any, device: torch.device) -> Any:
+    """Return `batch` on `device`; tensors and whatever has a method `to`, the rest as it is."""
+    return structure.map_leaves(
+        lambda leaf: leaf.to(device, non_blocking=True) if hasattr(leaf, "to") else leaf, batch
+    )
+
+
+def _copied_ahead(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
+    """Copy the next batch while the current one is being used."""
+    copying = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    waiting: list[Any] = []
+    for batch in batches:
+        with torch.cuda.stream(copying):
+            moved = move(batch, device)
+        waiting.append(moved)
+        if len(waiting) > 1:
+            yield _arrived(waiting.pop(0), copying, device)
+    for moved in waiting:
+        yield _arrived(moved, copying, device)
+
+
+def _arrived(batch: Any, copying: torch.cuda.Stream, device: torch.device) -> Any:
+    current = torch.cuda.current_stream(device)
+    current.wait_stream(copying)
+    for _, leaf in structure.leaves(batch):
+        if isinstance(leaf, torch.Tensor):
+            leaf.record_stream(current)  # its memory may be reused only after this stream is done with it
+    return batch

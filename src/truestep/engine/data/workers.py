@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Worker processes: how many, and how requests travel to them and batches back."""
+
+import os
+import warnings
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from truestep.engine.data import structure
+from truestep.engine.data.options import DataOptions
+from truestep.engine.data.order import Request
+from truestep.engine.data.source import Choice
+from truestep.errors import DataError
+
+CHEAP_SAMPLE_SECONDS = 50e-6
+CHEAP_EPOCH_SECONDS = 0.5
+MOST_WORKERS = 16
+
+
+class Pinned:
+    """A batch on its way from a worker, which torch's pinning thread is to copy into page-locked memory."""
+
+    def __init__(self, batch: Any) -> None:
+        self.batch = batch
+
+    def pin_memory(self) -> "Pinned":
+        """Return the batch with its tensors in page-locked memory."""
+        return Pinned(structure.map_leaves(_pinned, self.batch))
+
+
+def _pinned(leaf: Any) -> Any:
+    return leaf.pin_memory() if hasattr(leaf, "pin_memory") else leaf
+
+
+class _Feed:
+    """The requests for the workers; torch's loader reads it as its sampler."""
+
+    def __init__(self) -> None:
+        self.requests: Iterator[Request] = iter(())
+        self.on_their_way: deque[Request] = deque()
+
+    def __iter__(self) -> Iterator[Request]:
+        for request in self.requests:
+            self.on_their_way.append(request)
+            yield request
+
+
+class WorkerPool:
+    """Workers that stay alive from epoch to epoch and load whatever batches they are asked for."""
+
+    def __init__(self, dataset: Any, num_workers: int, options: DataOptions, *, pin: bool = False) -> None:
+        self._arguments = dataset, num_workers, options, pin
+        self._feed = _Feed()
+        self._loader: DataLoader[Any] | None = None
+        self._busy = False
+
+    def batches(self, requests: Iterator[Request]) -> Iterator[Any]:
+        """Yield the batch of each request, in order."""
+        if self._busy:  # two loops over one source at once: the second gets workers of its own
+            yield from WorkerPool(*self._arguments[:3], pin=self._arguments[3]).batches(requests)
+            return
+        self._busy = True
+        try:
+            yield from self._received(requests)
+        finally:
+            self._busy = False
+
+    def _received(self, requests: Iterator[Request]) -> Iterator[Any]:
+        self._feed.requests = requests
+        self._feed.on_their_way.clear()
+        if self._loader is None:
+            self._loader = _loader(self._feed, *self._arguments)
+        with _quiet():
+            iterator = iter(self._loader)
+        while True:
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            except RuntimeError as error:
+                self._explain(error)
+                raise
+            self._feed.on_their_way.popleft()
+            yield batch.batch if isinstance(batch, Pinned) else batch
+
+    def _explain(self, error: RuntimeError) -> None:
+        """Say which samples were being loaded when a worker was killed."""
+        if "DataLoader worker" not in str(error) or "Caught" in str(error):
+            return
+        self.close()
+        raise DataError(f"{error}") from error
+
+    def close(self) -> None:
+        """End the workers."""
+        self._loader = None
+
+
+def _loader(feed: _Feed, dataset: Any, num_workers: int, options: DataOptions, pin: bool) -> DataLoader[Any]:
+    with _quiet():
+        return DataLoader(
+            dataset,
+            batch_size=None,
+            sampler=feed,
+            num_workers=num_workers,
+            collate_fn=_as_it_is,
+            pin_memory=pin,
+            worker_init_fn=options.worker_init,
+            multiprocessing_context=options.start_method,
+            generator=torch.Generator(),  # or the loader would draw from the global one
+            prefetch_factor=options.prefetch,
+            persistent_workers=True,
+        )
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out what torch and python say about a number of workers that was chosen on purpose."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        warnings.filterwarnings(
+            "ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning
+        )
+        yield
+
+
+def available_cpus() -> int:
+    """Return how many processors this process may use: its affinity and its control group's quota."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        return max(1, min(cpus, int(quota) // int(period)))
+    except (OSError, ValueError):  # no control group, or "max"
+        return cpus
+
+
+def choose_workers(sample_seconds: float, num_samples: int, device: torch.device) -> Choice:
+    """Return how many workers "auto" means: none for cheap samples, else a share of the processors."""
+    cpus = available_cpus() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    cost = f"a sample takes {sample_seconds * 1e6:,.0f} µs, an epoch's {sample_seconds * num_samples:,.1f} s"
+    if sample_seconds < CHEAP_SAMPLE_SECONDS or sample_seconds * num_samples < CHEAP_EPOCH_SECONDS:
+        return Choice("workers", "0", f"{cost}: less than handing them over costs")
+    if cpus < 2:
+        return Choice("workers", "0", f"{cost}, but there is one processor")
+    # on a CPU the model needs processors too
+    count = min(MOST_WORKERS, cpus - 1 if device.type != "cpu" else cpus // 2)
+    return Choice("workers", str(count), f"{cost}; {cpus} processors, training on {device.type}")

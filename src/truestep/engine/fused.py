@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stepping torch's fused optimizers without gathering their lists anew each time.
+
+`torch.optim.AdamW(fused=True).step()` spends most of its time on small models in Python: collecting parameters, gradients and
+state, grouping them by device and type. None of that changes from step to step. `FusedStep` keeps the lists and calls the
+same kernel with them, so the bits are the same (tests/engine/test_fused.py). Whatever is unusual goes to `optimizer.step()`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+
+Step = Callable[[Optimizer, dict[str, Any], "_Lists", list[Tensor]], None]
+
+
+class _Lists:
+    """One parameter group's tensors, in order."""
+
+    def __init__(self, optimizer: Optimizer, group: dict[str, Any]) -> None:
+        self.parameters: list[Tensor] = list(group["params"])
+        states = [optimizer.state[parameter] for parameter in self.parameters]
+        self.first = [state["exp_avg"] for state in states if "exp_avg" in state]
+        self.second = [state["exp_avg_sq"] for state in states if "exp_avg_sq" in state]
+        self.steps = [state["step"] for state in states if "step" in state]
+        self.momentum = [
+            state["momentum_buffer"] for state in states if state.get("momentum_buffer") is not None
+        ]
+
+
+def _step_adam(optimizer: Optimizer, group: dict[str, Any], lists: _Lists, gradients: list[Tensor]) -> None:
+    torch._foreach_add_(lists.steps, 1)
+    kernel = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
+    found_inf = getattr(optimizer, "found_inf", None)
+    beta1, beta2 = group["betas"]
+    kernel(
+        lists.parameters,
+        gradients,
+        lists.first,
+        lists.second,
+        [],
+        lists.steps,
+        amsgrad=False,
+        lr=group["lr"],
+        beta1=beta1,
+        beta2=beta2,
+        weight_decay=group["weight_decay"],
+        eps=group["eps"],
+        maximize=group["maximize"],
+        grad_scale=None,
+        found_inf=found_inf,
+    )
+    if found_inf is not None:
+        torch._foreach_sub_(lists.steps, [found_inf] * len(lists.steps))
+
+
+def _step_sgd(optimizer: Optimizer, group: dict[str, Any], lists: _Lists, gradients: list[Tensor]) -> None:
+    torch._fused_sgd_(
+        lists.parameters,
+        gradients,
+        lists.momentum,
+        weight_decay=group["weight_decay"],
+        momentum=group["momentum"],
+        lr=group["lr"],
+        dampening=group["dampening"],
+        nesterov=group["nesterov"],
+        maximize=group["maximize"],
+        is_first_step=False,
+        grad_scale=None,
+        found_inf=getattr(optimizer, "found_inf", None),
+    )
+
+
+_KERNELS: dict[type[Optimizer], Step] = {Adam: _step_adam, AdamW: _step_adam, SGD: _step_sgd}
+
+
+class FusedStep:
+    """Steps one optimizer: the first time as torch does, afterwards from kept lists where nothing is unusual."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self._kernel = _KERNELS.get(type(optimizer))
+        self._lists: list[_Lists] | None = None
+        self._made_for: tuple[int, ...] = ()
+
+    def __call__(self) -> None:
+        """Step with the gradients that are there."""
+        optimizer = self.optimizer
+        if self._kernel is None or _has_hooks(optimizer):
+            optimizer.step()
+            return
+        gradients = [[p.grad for p in group["params"]] for group in optimizer.param_groups]
+        if any(gradient is None for group in gradients for gradient in group):
+            optimizer.step()
+            return
+        if self._lists is None or self._made_for != self._identity():
+            optimizer.step()
+            self._keep_lists()
+            return
+        with torch.no_grad():
+            for group, lists, tensors in zip(optimizer.param_groups, self._lists, gradients, strict=True):
+                self._kernel(optimizer, group, lists, tensors)
+
+    def _identity(self) -> tuple[int, ...]:
+        """What the lists were made from: loading a state or adding a group replaces one of these."""
+        return (id(self.optimizer.state), len(self.optimizer.state), *map(id, self.optimizer.param_groups))
+
+    def _keep_lists(self) -> None:
+        optimizer = self.optimizer
+        if all(_is_plain(group) for group in optimizer.param_groups):
+            self._lists = [_Lists(optimizer, group) for group in optimizer.param_groups]
+            self._made_for = self._identity()
+
+
+def _is_plain(group: dict[str, Any]) -> bool:
+    kinds = {(parameter.device, parameter.dtype) for parameter in group["params"]}
+    unusual = group.get("amsgrad") or group.get("differentiable") or isinstance(group["lr"], Tensor)
+    betas = group.get("betas", (0.0, 0.0))
+    return len(kinds) == 1 and bool(group.get("fused")) and not unusual and not isinstance(betas[0], Tensor)
+
+
+def _has_hooks(optimizer: Optimizer) -> bool:
+    return bool(
+        optimizer._optimizer_step_pre_hooks
+        or optimizer._optimizer_step_post_hooks
+        or _global_optimizer_pre_hooks
+        or _global_optimizer_post_hooks
+    )

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeping an update to its own learners: everybody else is frozen meanwhile and found again as it was."""
+
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+Place = tuple[nn.Module, str]
+
+
+class BufferSnapshot:
+    """The buffers at given places, copied, to be put back."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._kept = [
+            (module, name, buffer, buffer._version, buffer.clone())
+            for module, name in places
+            if (buffer := module._buffers[name]) is not None
+        ]
+
+    def restore(self) -> None:
+        """Put every buffer back that was written to or replaced."""
+        with torch.no_grad():
+            for module, name, buffer, version, copy in self._kept:
+                if buffer._version != version:
+                    buffer.copy_(copy)
+                if module._buffers[name] is not buffer:
+                    module._buffers[name] = buffer
+
+
+def buffer_places(module: nn.Module) -> list[Place]:
+    """Return where the buffers of `module` and its parts are."""
+    return [
+        (part, name)
+        for part in module.modules()
+        for name, buffer in part._buffers.items()
+        if buffer is not None
+    ]
+
+
+def spectral_places(module: nn.Module) -> list[Place]:
+    """Return where the power-iteration vectors of spectral norms are (today's parametrization and the old hook)."""
+    return [
+        (part, name)
+        for part, name in buffer_places(module)
+        if (type(part).__name__ == "_SpectralNorm" and name in ("_u", "_v")) or _is_old_spectral(part, name)
+    ]
+
+
+def _is_old_spectral(part: nn.Module, name: str) -> bool:
+    hooks: list[Any] = list(part._forward_pre_hooks.values())
+    return any(
+        type(hook).__name__ == "SpectralNorm" and name in (f"{hook.name}_u", f"{hook.name}_v")
+        for hook in hooks
+    )
+
+
+class Isolation:
+    """While it is entered, the parameters of `others` need no gradient; afterwards they and their buffers are as before.
+
+    Freezing by `requires_grad_` keeps FSDP's hooks working (`backward(inputs=...)` loses gradients there), and the buffers
+    go back only after the backward, which may still need what the forward wrote.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], places: Sequence[Place]) -> None:
+        self._parameters = list(parameters)
+        self._places = places
+        self._frozen: list[Tensor] = []
+
+    def __enter__(self) -> Self:
+        self._frozen = [parameter for parameter in self._parameters if parameter.requires_grad]
+        for parameter in self._frozen:
+            parameter.requires_grad_(False)
+        self._buffers = BufferSnapshot(self._places)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for parameter in self._frozen:
+            parameter.requires_grad_(True)
+        self._frozen = []
+        self._buffers.restore()

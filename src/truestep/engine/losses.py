@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a loss function may return, and what is made of it.
+
+A loss function returns one value per example, or `weighted(values, weights, **metrics)`. A scalar is
+accepted where a batch is not split.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from truestep.errors import LossError
+
+
+class Weighted(NamedTuple):
+    """Loss values of any shape, their weights (None: all one), and named values of the same shape, or scalars."""
+
+    values: Tensor
+    weights: Tensor | None
+    metrics: dict[str, Tensor]
+
+
+def weighted(values: Tensor, weights: Tensor | None = None, **metrics: Tensor) -> Weighted:
+    """Return loss values with weights, and named values that are averaged with the same weights and logged.
+
+    Args:
+        values: losses of any shape, for example (batch, tokens).
+        weights: of the same shape; zeros mask. The update is the gradient of Σ weights·values / Σ weights over the
+            whole batch, however it is split.
+        metrics: named tensors of the same shape, or scalars; they need no gradient.
+    """
+    if not isinstance(values, Tensor):
+        raise LossError(f"ts.weighted needs a tensor of losses, got {type(values).__name__}.")
+    if weights is not None and weights.shape != values.shape:
+        raise LossError(
+            f"The losses have shape {tuple(values.shape)} and their weights {tuple(weights.shape)}. They would "
+            "broadcast and count examples twice; give one weight for each value, of the same shape."
+        )
+    for name, metric in metrics.items():
+        if not isinstance(metric, Tensor) or (metric.ndim and metric.shape != values.shape):
+            shape = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
+            raise LossError(
+                f"The metric {name!r} must be a tensor of the losses' shape {tuple(values.shape)}, or a scalar tensor; "
+                f"got {shape}. It is averaged with the losses' weights, so each value needs its own."
+            )
+    return Weighted(values, None if weights is None else weights.detach(), metrics)
+
+
+class Part(NamedTuple):
+    """What one call of the loss function gave: what the backward starts from, and what is logged."""
+
+    values: Tensor
+    weights: Tensor | None  # None: every value counts one
+    metrics: dict[str, Tensor]
+    is_scalar: bool
+
+    @property
+    def num_values(self) -> int:
+        """How many loss values there are; a scalar is one."""
+        return self.values.numel()
+
+
+def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
+    """Check what a loss function returned and bring it into one form.
+
+    Args:
+        result: what the loss function returned.
+        num_examples: examples of the (micro-)batch, None where they can't be counted.
+        whole: whether the batch is in one piece, so that a scalar will do.
+    """
+    values, weights, metrics = result if isinstance(result, Weighted) else (result, None, {})
+    if not isinstance(values, Tensor):
+        raise LossError(
+            f"The loss function returned {type(values).__name__}, not a tensor. Return one loss per example, for example "
+            'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights).'
+        )
+    _check_gradient(values)
+    if not values.is_floating_point():
+        raise LossError(f"The loss is of type {values.dtype}; an update needs real floating-point values.")
+    is_scalar = values.ndim == 0
+    if is_scalar and not whole:
+        raise LossError(
+            "The loss function returned a scalar, and this batch is split. A mean over a part is not a part of the mean, "
+            'so the update would depend on the split. Return one loss per example (reduction="none"), or pass '
+            "decomposable=False to forbid splitting."
+        )
+    if not is_scalar and not isinstance(result, Weighted):
+        _check_shape(values, num_examples)
+    if values.dtype in (torch.float16, torch.bfloat16):
+        values = values.float()
+    return Part(values, None if weights is None else weights.to(values.dtype), metrics, is_scalar)
+
+
+def _check_gradient(values: Tensor) -> None:
+    if not values.requires_grad:
+        raise LossError(
+            "The loss has no gradient: nothing in it depends on parameters that are being trained. Was it computed under "
+            "torch.no_grad(), detached (.detach(), .item(), .numpy()), or are all parameters frozen?"
+        )
+
+
+def _check_shape(values: Tensor, num_examples: int | None) -> None:
+    if values.ndim != 1 or num_examples not in (None, values.shape[0]):
+        expected = "(batch,)" if num_examples is None else f"({num_examples},)"
+        raise LossError(
+            f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. For one value per token "
+            "or pixel say how they count: ts.weighted(values, mask). To average within an example: values.flatten(1).mean(1)."
+        )

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Telling an allocation failure from other errors, and giving back what it left behind."""
+
+import gc
+
+import torch
+
+_SIGNS = (
+    "out of memory",
+    "can't allocate memory",  # torch's CPU allocator
+    "not enough memory",  # the same on other platforms
+    "std::bad_alloc",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "could not create a memory object",  # oneDNN
+    "failed to allocate",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` says that memory could not be allocated, on a device or on the host."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign.lower() in str(error).lower() for sign in _SIGNS)
+
+
+def release(device: torch.device) -> None:
+    """Collect cycles that hold tensors and give the device's cached blocks back."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making a learner's optimizers: what the factory gets, what is checked of the result, and which kernel runs it."""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from truestep.engine.precision.weights import NORMALISATION
+from truestep.errors import OptionError
+
+OptimizerFactory = Callable[["Parameters"], Optimizer | Sequence[Optimizer]]
+
+# Where torch has one fused kernel for the whole step (measured: benchmarks/fused.py, docs/log.md).
+FUSED_ON = ("cpu", "cuda", "mps", "xpu")
+
+
+class Parameters:
+    """The parameters that an optimizer factory is given: an iterable of tensors that also knows names and modules.
+
+    `torch.optim.AdamW(p, lr=1e-3)` takes all of them; the methods give parameter groups.
+    """
+
+    def __init__(self, named: Sequence[tuple[str, nn.Parameter]], module: nn.Module) -> None:
+        self._named = list(named)
+        self._owner = _owners(module)
+
+    def __iter__(self) -> Iterator[nn.Parameter]:
+        return iter(parameter for _, parameter in self._named)
+
+    def __len__(self) -> int:
+        return len(self._named)
+
+    @property
+    def named(self) -> list[tuple[str, nn.Parameter]]:
+        """Pairs of name and parameter; `torch.optim` takes these too and keeps the names."""
+        return list(self._named)
+
+    def where(self, condition: Callable[[str, nn.Module, nn.Parameter], bool]) -> list[nn.Parameter]:
+        """Return the parameters for which `condition(name, module that owns it, parameter)` holds."""
+        return [parameter for name, parameter in self._named if condition(name, self._owner[name], parameter)]
+
+    def decayed(self, weight_decay: float) -> list[dict[str, Any]]:
+        """Return two groups: `weight_decay` on weights, none on biases, norms, embeddings and other vectors and scalars."""
+        weights = self.where(_is_decayed)
+        return self._groups([(weights, {"weight_decay": weight_decay})], {"weight_decay": 0.0})
+
+    def groups(self, options: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return a group for each name prefix, and one for the rest: `p.groups({"head.": {"lr": 1e-2}})`."""
+        chosen = []
+        for prefix, settings in options.items():
+            members = [parameter for name, parameter in self._named if name.startswith(prefix)]
+            if not members:
+                names = ", ".join(name for name, _ in self._named[:12])
+                raise OptionError(
+                    f"No parameter's name starts with {prefix!r}, so its options would do nothing. Names: {names} …"
+                )
+            chosen.append((members, settings))
+        return self._groups(chosen, {})
+
+    def _groups(
+        self, chosen: Sequence[tuple[list[nn.Parameter], dict[str, Any]]], rest: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        taken: set[int] = set()
+        groups = []
+        for members, settings in chosen:
+            fresh = [parameter for parameter in members if id(parameter) not in taken]
+            taken |= {id(parameter) for parameter in fresh}
+            groups.append({"params": fresh, **settings})
+        groups.append({"params": [parameter for parameter in self if id(parameter) not in taken], **rest})
+        return [group for group in groups if group["params"]]
+
+    @property
+    def matrices(self) -> list[nn.Parameter]:
+        """The weight matrices of hidden layers (two-dimensional, no embeddings): what Muon is for."""
+        return self.where(_is_matrix)
+
+    @property
+    def others(self) -> list[nn.Parameter]:
+        """Everything that is not in `matrices`."""
+        return self.where(lambda *about: not _is_matrix(*about))
+
+
+def muon_with_adamw(
+    parameters: Parameters, *, lr: float = 0.02, adamw_lr: float = 3e-4, weight_decay: float = 0.0
+) -> list[Optimizer]:
+    """Return Muon for the matrices and AdamW for the rest (Jordan et al., 2024), to be used as a learner's optimizer.
+
+    Output heads are matrices too; practice gives them to AdamW: use `parameters.where` to choose by name.
+    """
+    optimizers: list[Optimizer] = []
+    if parameters.matrices:
+        optimizers.append(torch.optim.Muon(parameters.matrices, lr=lr, weight_decay=weight_decay))
+    if parameters.others:
+        optimizers.append(torch.optim.AdamW(parameters.others, lr=adamw_lr, weight_decay=weight_decay))
+    return optimizers
+
+
+def _owners(module: nn.Module) -> dict[str, nn.Module]:
+    return {
+        f"{prefix}.{name}" if prefix else name: part
+        for prefix, part in module.named_modules(remove_duplicate=False)
+        for name in part._parameters
+    }
+
+
+def _is_decayed(_: str, module: nn.Module, parameter: nn.Parameter) -> bool:
+    return parameter.ndim >= 2 and not isinstance(module, (*NORMALISATION, nn.Embedding, nn.EmbeddingBag))
+
+
+def _is_matrix(_: str, module: nn.Module, parameter: nn.Parameter) -> bool:
+    return parameter.ndim == 2 and not isinstance(module, nn.Embedding | nn.EmbeddingBag)
+
+
+def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[Optimizer]:
+    """Call the user's factory and check that what it returns trains these parameters and no others."""
+    if isinstance(factory, Optimizer):
+        raise OptionError(
+            "A learner makes its optimizer itself, after the module is on its device and in its precision. Pass a function: "
+            f"lambda p: torch.optim.{type(factory).__name__}(p, lr={factory.param_groups[0].get('lr')})."
+        )
+    made = factory(parameters)
+    optimizers = [made] if isinstance(made, Optimizer) else list(made)
+    for optimizer in optimizers:
+        if not isinstance(optimizer, Optimizer):
+            raise OptionError(
+                f"The optimizer factory returned {type(optimizer).__name__}; it must return torch optimizers."
+            )
+    _check_membership(optimizers, parameters)
+    return optimizers
+
+
+def _check_membership(optimizers: Sequence[Optimizer], parameters: Parameters) -> None:
+    mine = {id(parameter) for parameter in parameters}
+    held = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+    foreign = [tuple(p.shape) for p in held if id(p) not in mine]
+    if foreign:
+        raise OptionError(
+            f"The optimizer holds {len(foreign)} parameters that are not the learner's (shapes {foreign[:4]}), so it would train "
+            "something else and leave the module as it is. Use the parameters that the factory is given: "
+            "lambda p: torch.optim.AdamW(p, lr=1e-3)."
+        )
+    if len({id(p) for p in held}) < len(held):
+        raise OptionError(
+            "A parameter is in two of the learner's optimizers or groups; it would be stepped twice. Give it to one."
+        )
+    ids = {id(p) for p in held}
+    missing = [name for name, p in parameters.named if p.requires_grad and id(p) not in ids]
+    if missing:
+        raise OptionError(
+            f"The optimizer leaves out {len(missing)} trainable parameters ({', '.join(missing[:6])}), which would never "
+            "change. Give it all of them, or say so with requires_grad_(False)."
+        )
+
+
+def choose_fused(optimizer: Optimizer, device: torch.device) -> str | None:
+    """Switch an optimizer to its fused kernel unless the user chose; return the reason, None where nothing was chosen."""
+    name = type(optimizer).__name__
+    if "fused" not in inspect.signature(type(optimizer).__init__).parameters:
+        return f"{name} has no fused kernel in torch {torch.__version__}."
+    if any(
+        group.get("fused") is not None or group.get("foreach") is not None for group in optimizer.param_groups
+    ):
+        return None
+    if device.type not in FUSED_ON or any(
+        not p.is_floating_point() or group.get("differentiable")
+        for group in optimizer.param_groups
+        for p in group["params"]
+    ):
+        return f"{name}'s fused kernel does not run here ({device.type}, or complex or differentiable parameters)."
+    for group in optimizer.param_groups:
+        group["fused"] = True
+    optimizer.defaults["fused"] = True
+    optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
+    return f"{name} steps all parameters in one fused kernel, faster in every case of benchmarks/fused.py."
+
+
+def prepare_momentum(optimizer: Optimizer) -> None:
+    """Make SGD's momentum buffers before the first step.
+
+    torch's fused SGD leaves a buffer uninitialised when its very first step is skipped after an overflow. A buffer of
+    zeros gives the same first step (0·momentum + gradient), but for `dampening`, which needs torch's own first step.
+    """
+    if not isinstance(optimizer, torch.optim.SGD):
+        return
+    for group in optimizer.param_groups:
+        if group["momentum"] and group["dampening"]:
+            group["fused"] = False
+            optimizer._step_supports_amp_scaling = False
+        elif group["momentum"]:
+            for parameter in group["params"]:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)

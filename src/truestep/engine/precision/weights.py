@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Casting a module's weights to a mode, and float32 master weights for the optimizer."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from truestep.engine.batches import map_tensors
+from truestep.engine.precision.base import Precision
+
+NORMALISATION = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+    *(nn.LayerNorm, nn.GroupNorm, nn.RMSNorm),
+)
+
+
+def cast_weights(module: nn.Module, mode: Precision) -> None:
+    """Bring the floating-point parameters and buffers of `module` to the mode's type, in place."""
+    if mode.float32_norms:
+        norms = [part for part in module.modules() if isinstance(part, NORMALISATION)]
+        kept = {id(tensor) for norm in norms for tensor in (*norm.parameters(), *norm.buffers())}
+        for tensor in (*module.parameters(), *module.buffers()):
+            if tensor.is_floating_point() and id(tensor) not in kept:
+                tensor.data = tensor.data.to(mode.weights)
+        for norm in norms:
+            _compute_in_float32(norm)
+        return
+    for tensor in (*module.parameters(), *module.buffers()):
+        if tensor.is_floating_point() and tensor.dtype != mode.weights:
+            tensor.data = tensor.data.to(mode.weights)
+
+
+def _compute_in_float32(norm: nn.Module) -> None:
+    """Let `norm` take half-precision inputs, compute in float32, and give half precision back."""
+    norm.register_forward_pre_hook(_inputs_to_float32)
+    norm.register_forward_hook(_output_to_float16)
+
+
+def _inputs_to_float32(_: nn.Module, inputs: tuple[Any, ...]) -> Any:
+    return cast_floats(inputs, torch.float32)
+
+
+def _output_to_float16(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
+    return output.to(torch.float16)
+
+
+def cast_floats(value: Any, dtype: torch.dtype) -> Any:
+    """Return `value` (any structure) with every floating-point tensor of it in `dtype`."""
+    return map_tensors(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, value)
+
+
+def named_parameters_for_optimizer(module: nn.Module, mode: Precision) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield what the optimizer is to work on: the parameters, or float32 masters of the half-precision ones."""
+    for name, parameter in module.named_parameters():
+        if mode.master_weights and parameter.dtype in (torch.float16, torch.bfloat16):
+            yield name, nn.Parameter(parameter.detach().float(), requires_grad=parameter.requires_grad)
+        else:
+            yield name, parameter

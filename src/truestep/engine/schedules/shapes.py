@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The usual shapes of a learning rate, as functions of the updates applied so far.
+
+Each returns a torch scheduler (`LambdaLR`), counts updates (not epochs, not batches), and holds its last value when
+training goes on past `total_steps`. The optimizer's own learning rate is the peak.
+"""
+
+import math
+from collections.abc import Callable
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from truestep.errors import OptionError
+
+
+def warmup_cosine(
+    optimizer: Optimizer, *, warmup_steps: int, total_steps: int, final: float = 0.0
+) -> LambdaLR:
+    """Rise linearly for `warmup_steps`, then fall along half a cosine to `final` times the peak (Loshchilov & Hutter, 2017)."""
+    return _warmed(
+        optimizer,
+        warmup_steps,
+        total_steps,
+        lambda part: final + (1 - final) * (1 + math.cos(math.pi * part)) / 2,
+    )
+
+
+def warmup_linear(
+    optimizer: Optimizer, *, warmup_steps: int, total_steps: int, final: float = 0.0
+) -> LambdaLR:
+    """Rise linearly for `warmup_steps`, then fall linearly to `final` times the peak."""
+    return _warmed(optimizer, warmup_steps, total_steps, lambda part: 1 - (1 - final) * part)
+
+
+def warmup_constant(optimizer: Optimizer, *, warmup_steps: int) -> LambdaLR:
+    """Rise linearly for `warmup_steps`, then stay at the peak."""
+    _check(warmup_steps, None)
+    return LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / max(warmup_steps, 1)))
+
+
+def warmup_inverse_sqrt(optimizer: Optimizer, *, warmup_steps: int) -> LambdaLR:
+    """Rise linearly for `warmup_steps`, then fall as 1/√step from the peak (Vaswani et al., 2017, section 5.3)."""
+    if warmup_steps < 1:
+        raise OptionError(
+            f"warmup_steps={warmup_steps}: an inverse square root needs at least one step of warm-up to start from."
+        )
+    return LambdaLR(
+        optimizer, lambda step: min((step + 1) / warmup_steps, math.sqrt(warmup_steps / (step + 1)))
+    )
+
+
+def one_cycle(
+    optimizer: Optimizer, *, total_steps: int, warmup: float = 0.3, start: float = 0.04, final: float = 4e-6
+) -> LambdaLR:
+    """Rise from `start` to the peak along a cosine in a `warmup` part of all steps, then fall to `final` (Smith & Topin, 2019).
+
+    The shape of torch's `OneCycleLR` with its defaults; past its end it holds instead of raising. Momentum is left alone.
+    """
+    _check(0, total_steps)
+    if not 0 < warmup < 1:
+        raise OptionError(
+            f"warmup={warmup} is the part of all steps in which the rate rises; it lies between 0 and 1."
+        )
+    peak, end = max(warmup * total_steps - 1, 1e-9), total_steps - 1
+
+    def shape(step: int) -> float:
+        if step <= peak:
+            return _cosine(start, 1.0, step / peak)
+        return _cosine(1.0, final, min((step - peak) / max(end - peak, 1e-9), 1.0))
+
+    return LambdaLR(optimizer, shape)
+
+
+def _cosine(first: float, last: float, part: float) -> float:
+    return last + (first - last) * (1 + math.cos(math.pi * part)) / 2
+
+
+def _warmed(
+    optimizer: Optimizer, warmup_steps: int, total_steps: int, fall: Callable[[float], float]
+) -> LambdaLR:
+    _check(warmup_steps, total_steps)
+
+    def shape(step: int) -> float:
+        if step < warmup_steps:
+            return (step + 1) / warmup_steps
+        return fall(min((step - warmup_steps) / max(total_steps - warmup_steps, 1), 1.0))
+
+    return LambdaLR(optimizer, shape)
+
+
+def _check(warmup_steps: int, total_steps: int | None) -> None:
+    if warmup_steps < 0 or (total_steps is not None and total_steps < 1):
+        raise OptionError(
+            f"warmup_steps={warmup_steps}, total_steps={total_steps}: steps are counted from 0, and there is at least one."
+        )
+    if total_steps is not None and warmup_steps > total_steps:
+        raise OptionError(
+            f"warmup_steps={warmup_steps} is more than total_steps={total_steps}: the rate would never reach its peak. total_steps "
+            "counts updates (epochs times batches an epoch), not epochs."
+        )

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stepping a learner's schedules: once for each update that was applied, or when a metric is logged."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from truestep.errors import OptionError
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """A schedule that lowers the learning rate when a logged metric stops improving."""
+
+    scheduler: ReduceLROnPlateau
+    metric: str
+
+
+ScheduleFactory = Callable[[Optimizer], LRScheduler | Plateau]
+
+
+def plateau(optimizer: Optimizer, *, metric: str, mode: str = "min", **options: Any) -> Plateau:
+    """Lower the learning rate when `run.log(metric=...)` stops improving; `options` are torch's ReduceLROnPlateau's."""
+    return Plateau(ReduceLROnPlateau(optimizer, mode=mode, **options), metric)  # type: ignore[arg-type]
+
+
+class Schedules:
+    """The schedules of one learner, one for each of its optimizers."""
+
+    def __init__(
+        self, factory: ScheduleFactory | None, optimizers: Sequence[Optimizer], learner: str
+    ) -> None:
+        made = [factory(optimizer) for optimizer in optimizers] if factory else []
+        self._every_update: list[LRScheduler] = []
+        self._plateaus: list[Plateau] = []
+        for schedule in made:
+            if isinstance(schedule, Plateau):
+                self._plateaus.append(schedule)
+            elif isinstance(schedule, ReduceLROnPlateau):
+                raise OptionError(
+                    f"The schedule of {learner!r} waits for a metric, but does not say which. Write "
+                    'schedule=lambda o: ts.plateau(o, metric="accuracy", mode="max") and log it with run.log(accuracy=...).'
+                )
+            elif isinstance(schedule, LRScheduler):
+                self._every_update.append(schedule)
+            else:
+                raise OptionError(
+                    f"The schedule of {learner!r} returned {type(schedule).__name__}; return a torch scheduler, for example "
+                    "lambda o: ts.warmup_cosine(o, warmup_steps=100, total_steps=2000)."
+                )
+
+    def step(self) -> None:
+        """Move on after an update that was applied."""
+        for schedule in self._every_update:
+            schedule.step()
+
+    def logged(self, metrics: dict[str, float]) -> None:
+        """Let plateau schedules see what was logged."""
+        for schedule in self._plateaus:
+            if schedule.metric in metrics:
+                schedule.scheduler.step(metrics[schedule.metric])
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """Return the state of every schedule."""
+        return [schedule.state_dict() for schedule in self._all]
+
+    def load_state_dict(self, state: list[dict[str, Any]]) -> None:
+        """Take over the state of every schedule."""
+        for schedule, saved in zip(self._all, state, strict=True):
+            schedule.load_state_dict(saved)
+
+    @property
+    def _all(self) -> list[Any]:
+        return [*self._every_update, *(schedule.scheduler for schedule in self._plateaus)]

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A learner's state as a tree of tensors and JSON values, and back."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from truestep.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from truestep.engine.learner import Learner
+
+
+def learner_state(learner: "Learner") -> dict[str, Any]:
+    """Return modules, optimizers, scaler, schedules, averages and counters."""
+    if learner.late is not None:
+        learner.late.settle()
+    state: dict[str, Any] = {
+        "modules": dict(learner.module.state_dict()),
+        "optimizers": [to_tree(optimizer.state_dict()) for optimizer in learner.optimizers],
+        "schedules": to_tree(learner.schedules.state_dict()),
+        "counters": {
+            "attempts": learner.attempts,
+            "updates": learner.updates,
+            "skipped": learner.skipped,
+            "overflows_in_a_row": learner.overflows_in_a_row,
+            "micro_batch_in_use": learner.micro_batch_in_use,
+        },
+    }
+    if learner.scaler is not None:
+        state["scaler"] = learner.scaler.state_dict()
+    if learner.average is not None:
+        state["averages"] = learner.average.state_dict()
+    masters = {
+        name: target.detach()
+        for name, weight, target in zip(learner.weight_names, learner.weights, learner.targets, strict=True)
+        if weight is not target
+    }
+    if masters:
+        state["masters"] = masters
+    return state
+
+
+@torch.no_grad()
+def load_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
+    """Take over what `learner_state` returned; the caller has compared the structures before."""
+    learner.module.load_state_dict(state["modules"])
+    for name, weight, target in zip(learner.weight_names, learner.weights, learner.targets, strict=True):
+        if weight is not target:
+            target.copy_(state["masters"][name])
+    for optimizer, saved in zip(learner.optimizers, state["optimizers"], strict=True):
+        _load_optimizer(optimizer, from_tree(saved))
+    learner.schedules.load_state_dict(from_tree(state["schedules"]))
+    if learner.scaler is not None:
+        learner.scaler.load_state_dict(state["scaler"])
+    if learner.average is not None:
+        learner.average.load_state_dict(state["averages"])
+    for name, value in state["counters"].items():
+        setattr(learner, name, value)
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Load an optimizer's state; which kernel runs it stays this machine's choice."""
+    kernels = [{key: group.get(key) for key in ("fused", "foreach")} for group in optimizer.param_groups]
+    optimizer.load_state_dict(saved)
+    for group, kernel in zip(optimizer.param_groups, kernels, strict=True):
+        group.update({key: value for key, value in kernel.items() if key in group})
+
+
+def to_tree(value: Any, path: str = "") -> Any:
+    """Return `value` with what JSON lacks spelt out: tuples, and dicts whose keys are not strings."""
+    if isinstance(value, dict):
+        if all(isinstance(key, str) and not key.startswith("__") for key in value):
+            return {
+                key: to_tree(member, f"{path}/{key}") for key, member in value.items() if not callable(member)
+            }
+        kind = "counter" if isinstance(value, Counter) else "dict"
+        return {
+            f"__{kind}__": [[to_tree(key), to_tree(member, f"{path}/{key}")] for key, member in value.items()]
+        }
+    if isinstance(value, tuple):
+        return {"__tuple__": [to_tree(member, f"{path}[{index}]") for index, member in enumerate(value)]}
+    if isinstance(value, list):
+        return [to_tree(member, f"{path}[{index}]") for index, member in enumerate(value)]
+    if value is None or isinstance(value, bool | int | float | str | Tensor):
+        return value
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a NumPy scalar
+        return value.item()
+    raise CheckpointError(
+        f"A checkpoint holds tensors, numbers, strings, lists and dicts, so that it can be read without running code; "
+        f"{path or 'the state'} is a {type(value).__name__}. Keep it as one of those."
+    )
+
+
+def from_tree(value: Any) -> Any:
+    """Undo `to_tree`."""
+    if isinstance(value, dict):
+        if "__tuple__" in value:
+            return tuple(from_tree(member) for member in value["__tuple__"])
+        for name, kind in (("__dict__", dict), ("__counter__", Counter)):
+            if name in value:
+                return kind({from_tree(key): from_tree(member) for key, member in value[name]})
+        return {key: from_tree(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [from_tree(member) for member in value]
+    return value

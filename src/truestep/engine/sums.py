@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parts of a batch add up to: the loss, its weight, named values, and the factor still to be applied."""
+
+import torch
+from torch import Tensor
+
+from truestep.engine.losses import Part
+
+
+class Sums:
+    """Running sums over the parts of one batch; `fixed_total` is a total weight that the caller has promised.
+
+    Each backward is seeded with 1 / `expected`, a number known before the first forward. What remains to the true
+    mean, `expected` / total weight, is `factor`; None where it is one.
+    """
+
+    def __init__(self, fixed_total: float | None = None) -> None:
+        self.expected: float = 0
+        self._fixed_total = fixed_total
+        self._adds_up = False  # scalars: their sum is the loss
+        self._parts: list[tuple[Tensor, Tensor | int]] = []
+        self._metrics: list[dict[str, Tensor]] = []
+        self._loss: Tensor | None = None
+        self._weight: Tensor | None = None
+
+    def add(self, part: Part) -> None:
+        """Add what one call of the loss function gave."""
+        values = part.values.detach()
+        if part.is_scalar:
+            self._adds_up = True
+            self._parts.append((values, 1))
+        elif part.weights is None:
+            self._parts.append((values.mean(), values.numel()))
+        else:
+            weight = part.weights.sum()
+            self._parts.append(((values * part.weights).sum() / _nonzero(weight), weight))
+        if part.metrics or self._metrics:
+            self._metrics.append(
+                {name: _mean(metric.detach(), part) for name, metric in part.metrics.items()}
+            )
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether the total weight is only known on the device and could be zero."""
+        return any(isinstance(weight, Tensor) for _, weight in self._parts)
+
+    @property
+    def total(self) -> Tensor | int:
+        """The total weight: a host number where every value counts one."""
+        return sum(weight for _, weight in self._parts)
+
+    @property
+    def weight(self) -> Tensor:
+        """The total weight as a tensor."""
+        if self._weight is None:
+            total = self.total
+            self._weight = total if isinstance(total, Tensor) else torch.tensor(float(total))
+        return self._weight
+
+    @property
+    def loss(self) -> Tensor:
+        """The weighted mean loss over all parts; NaN where the total weight is zero."""
+        if self._loss is None:
+            self._loss = self._average([mean for mean, _ in self._parts])
+        return self._loss
+
+    @property
+    def metrics(self) -> dict[str, Tensor]:
+        """The weighted mean of each named value over all parts."""
+        if not self._metrics:
+            return {}
+        return {
+            name: self._average([metrics[name] for metrics in self._metrics]) for name in self._metrics[0]
+        }
+
+    def _average(self, means: list[Tensor]) -> Tensor:
+        if self._adds_up:
+            return torch.stack(means).sum() / self.expected
+        if not means:
+            return torch.tensor(float("nan"))
+        if len(means) == 1 and not self.may_be_empty:
+            return means[0]
+        weights = [weight for _, weight in self._parts]
+        total = self.total
+        weighted: Tensor = sum(mean * weight for mean, weight in zip(means, weights, strict=True))  # type: ignore[assignment]
+        return weighted / total
+
+    @property
+    def factor(self) -> Tensor | float | None:
+        """What the gradients still have to be multiplied by; None for one."""
+        total = self.total
+        if self._fixed_total is not None or self._adds_up:
+            return None
+        if isinstance(total, Tensor):
+            return self.expected / _nonzero(total)
+        if total == self.expected:
+            return None
+        return self.expected / total
+
+
+def _nonzero(weight: Tensor) -> Tensor:
+    """Keep a sum of weights from dividing by zero: with no weight there is no gradient either."""
+    return torch.where(weight == 0, torch.ones_like(weight), weight)
+
+
+def _mean(metric: Tensor, part: Part) -> Tensor:
+    if metric.ndim == 0:
+        return metric
+    if part.weights is None:
+        return metric.float().mean()
+    return (metric * part.weights).sum() / _nonzero(part.weights.sum())

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One update, from top to bottom.
+
+update            freeze everybody else → gradients → each learner's step → put everything back
+└── gradients     the parts that fit into memory, smaller ones when an allocation fails
+    └── accumulate    key the randomness → loss → check → backward, part by part
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from truestep.engine.batches import Batch, Split, count_examples, cut, split_along, try_count
+from truestep.engine.compiling import refusal
+from truestep.engine.group import Group
+from truestep.engine.losses import Part, read_loss
+from truestep.engine.memory import is_out_of_memory, release
+from truestep.engine.step import Update, finish, prepare
+from truestep.engine.sums import Sums
+from truestep.errors import OptionError
+
+if TYPE_CHECKING:
+    from truestep.engine.learner import Learner
+
+Loss = Callable[[Any], Any]
+MicroBatch = int | Sequence[int] | Literal["auto"] | None
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """How a batch may be split; the update does not depend on it but for rounding."""
+
+    micro_batch: MicroBatch = None
+    split: Split | int | None = None
+    decomposable: bool = True
+
+    def __post_init__(self) -> None:
+        check_micro_batch(self.micro_batch)
+        if not self.decomposable and self.micro_batch is not None:
+            raise OptionError(
+                f"micro_batch={self.micro_batch!r} splits the batch, and decomposable=False says that the loss of the whole is "
+                "not a mean of its examples' losses. Leave micro_batch=None for this update."
+            )
+
+
+def check_micro_batch(micro_batch: MicroBatch) -> None:
+    """Raise unless `micro_batch` is None, "auto", a positive number, or a sequence of positive numbers."""
+    if micro_batch is None or micro_batch == "auto":
+        return
+    sizes = [micro_batch] if isinstance(micro_batch, int) else micro_batch
+    if isinstance(sizes, str) or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise OptionError(
+            f'micro_batch={micro_batch!r}: give the largest number of examples computed at once (at least 1), "auto" to let '
+            "memory decide, or None for the whole batch."
+        )
+
+
+def update(learners: Sequence["Learner"], loss: Loss, batch: Batch, splitting: Splitting) -> list[Update]:
+    """Make one update of all `learners` with the gradient of one loss."""
+    group = Group.of(learners)
+    context = group.context
+    context.observer.starting()
+    if not group.learners:
+        return [Update.not_started(learner) for learner in learners]
+    context.ordinal += 1
+    caller = context.random.save()
+    try:
+        with group.isolation:
+            if group.closure_learner is not None:
+                return [_step_with_closure(group, loss, batch, splitting)]
+            sums = gradients(group, loss, batch, splitting)
+    except BaseException:
+        group.clear_gradients()
+        raise
+    finally:
+        context.random.restore(caller)
+    done = {learner: finish(learner, sums) for learner in group.learners}
+    return [done.get(learner) or Update.not_started(learner) for learner in learners]
+
+
+def gradients(group: Group, loss: Loss, batch: Batch, splitting: Splitting) -> Sums:
+    """Leave the gradient of the loss over the whole batch in the learners' parameters."""
+    split = split_along(splitting.split) if isinstance(splitting.split, int) else splitting.split
+    auto = splitting.micro_batch == "auto"
+    while True:
+        sizes = _sizes(group, batch, split, splitting.micro_batch)
+        before = group.snapshot() if auto else None
+        try:
+            return accumulate(group, loss, batch, sizes=sizes, split=split)
+        except (RuntimeError, MemoryError) as error:
+            group.clear_gradients()
+            if group.compiler is not None and (clear := refusal(error)):
+                raise clear from error
+            if before is None or not is_out_of_memory(error):
+                raise
+            reason = str(error).splitlines()[0]
+        # Outside the except block: the traceback, and with it every activation, is gone now.
+        total = split.count(batch) if split else count_examples(batch)
+        group.shrink_micro_batch(min(sizes[0] if sizes else total, total), reason)
+        before.restore()
+        release(group.context.device)
+
+
+def _sizes(group: Group, batch: Batch, split: Split | None, micro_batch: MicroBatch) -> list[int] | None:
+    """Return the numbers of examples computed at once, None for the whole batch."""
+    limit = group.micro_batch_in_use if micro_batch == "auto" else micro_batch
+    if limit is None:
+        return None
+    if not isinstance(limit, int):
+        return list(limit)
+    total = split.count(batch) if split else count_examples(batch)
+    if limit >= total:
+        return None
+    return [limit] * (total // limit) + ([total % limit] if total % limit else [])
+
+
+def accumulate(
+    group: Group, loss: Loss, batch: Batch, *, sizes: Sequence[int] | None, split: Split | None
+) -> Sums:
+    """Compute the loss and its gradient part by part; `sizes` None is the whole batch at once."""
+    group.clear_gradients()
+    sums = Sums()
+    if sizes is None:
+        num_examples = split.count(batch) if split else try_count(batch)
+        part = _evaluate(group, loss, batch, index=0, num_examples=num_examples, whole=True)
+        sums.expected = 1 if part.is_scalar else (num_examples or part.num_values)
+        _backward(group, part, sums)
+        return sums
+    group.warn_of_batch_statistics(len(sizes))
+    spectral = group.spectral_snapshot()
+    sums.expected = sum(sizes)
+    for index, (piece, size) in enumerate(zip(cut(batch, sizes, split), sizes, strict=True)):
+        if index:
+            spectral.restore()
+        part = _evaluate(group, loss, piece, index=index, num_examples=size, whole=len(sizes) == 1)
+        _backward(group, part, sums)
+        group.accumulate_half()
+    return sums
+
+
+def _evaluate(
+    group: Group, loss: Loss, batch: Batch, *, index: int, num_examples: int | None, whole: bool
+) -> Part:
+    context = group.context
+    context.random.set(context.key(index))
+    with group.precision.surround(context.device):
+        result = group.call(loss, batch)
+    return read_loss(result, num_examples=num_examples, whole=whole)
+
+
+def _backward(group: Group, part: Part, sums: Sums) -> None:
+    """Go back through one part, seeded with scale / expected, so that its share of the mean is what accumulates."""
+    sums.add(part)
+    values = part.values
+    if part.is_scalar:
+        seed = torch.ones_like(values)
+    elif part.weights is None:
+        seed = group.uniform_seed(values, sums.expected)
+    else:
+        seed = part.weights / sums.expected
+    scale = group.shared_scale()
+    if scale is not None:
+        seed = seed * scale.to(seed.dtype)
+    torch.autograd.backward(values, seed)
+
+
+def _step_with_closure(group: Group, loss: Loss, batch: Batch, splitting: Splitting) -> Update:
+    """Let an optimizer that evaluates the loss itself (LBFGS) do so; every evaluation draws the same random numbers."""
+    learner = group.learners[0]
+    first: list[tuple[Sums, Tensor | None]] = []
+
+    def closure() -> Tensor:
+        sums = gradients(group, loss, batch, splitting)
+        norm = prepare(learner, sums)
+        first.append((sums, norm))
+        return sums.loss
+
+    learner.attempts += 1
+    learner.optimizers[0].step(closure)  # type: ignore[arg-type]
+    result = Update(learner, *first[0])
+    learner.note_applied()
+    learner.context.observer.updated(learner, result)
+    return result
