@@ -52,6 +52,9 @@ addEventListener("load", () => {
     range.selectNodeContents(node);
     for (const box of range.getClientRects()) {
       if (box.left < -.5 || box.right > innerWidth + .5) wrong.push(`${words}: from ${box.left} to ${box.right}`);
+      const card = element.closest(".card, .tile");
+      if (card && !element.closest(".tip") && box.right > card.getBoundingClientRect().right)
+        wrong.push(`${words}: beyond its card`);
       if (!element.closest(".tip")) boxes.push([words, box]);
     }
   }

@@ -81,7 +81,7 @@ def test_it_is_a_function_of_the_files_alone(example_runs, tmp_path, monkeypatch
 def test_every_section_is_there_with_its_words(page):
     text = page("plain").text
     for words in (
-        "Loss", "Metrics", "accuracy", "Learning rate", "Gradient norm", "Throughput (samples/s)", "Memory (MiB)",
+        "Loss and metrics", "accuracy", "Learning rate", "Gradient norm", "Throughput (samples/s)", "Memory (MiB)",
         "updates skipped 0", "Choices", "the fused AdamW took 41 µs", "Configuration", "AdamW",
         "Environment", "package-7", "steps 2,000", "in 20 epochs", "best 0.9700 at step 2,000",
     ):  # fmt: skip

@@ -38,6 +38,7 @@ class Chart:
     divisor: float = 1.0
     may_be_log: bool = True
     from_zero: bool = False
+    is_wide: bool = False
     note: str = ""
     wording: Callable[[float], str] = number
 
@@ -75,7 +76,8 @@ def draw(chart: Chart, steps: Steps) -> Html:
         "figcaption", tag("h3", heading, id=chart.slug), tag("span", scale, class_="scale") if scale else None
     )
     note = tag("p", chart.note, class_="note") if chart.note else None
-    return tag("figure", caption, plot, _table(chart), note, class_="card chart", aria_labelledby=chart.slug)
+    shape = "card wide" if chart.is_wide else "card"
+    return tag("figure", caption, plot, _table(chart), note, class_=shape, aria_labelledby=chart.slug)
 
 
 def _scaled(point: Point, divisor: float) -> Point:

@@ -67,12 +67,10 @@ def _curves(record: Record, figures: Figures) -> Iterator[Html]:
         return
     axis = span_axis(record.first_step, record.last_step)
     steps = Steps(axis=axis, epoch_starts=sorted(record.epochs.values()))
-    if figures.loss:
-        yield _section("Loss", draw(figures.loss, steps), class_="wide")
-    if figures.metrics:
-        yield _section("Metrics", *(draw(chart, steps) for chart in figures.metrics))
-    if figures.training:
-        yield _section("Training", *(draw(chart, steps) for chart in figures.training))
+    sections = {"Loss and metrics": [*figures.loss, *figures.metrics], "Training": figures.training}
+    for title, charts in sections.items():
+        if charts:
+            yield _section(title, *(draw(chart, steps) for chart in charts))
     yield tag("p", _how_to_read(record, figures), class_="note")
 
 
