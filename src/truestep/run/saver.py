@@ -73,8 +73,8 @@ class Saver:
         checkpoint = self.store.newest(healthy=True)
         if checkpoint is None:
             raise NonFiniteError(
-                f"{self._options.rollback_after} updates in a row were not finite, and there is no healthy checkpoint to go back to "
-                'yet. Lower the learning rate or clip the gradients; nonfinite="skip" would go on as it is.'
+                f"{self._options.rollback_after} updates in a row were not finite, and there is no healthy checkpoint to go back "
+                'to yet. Lower the learning rate or clip the gradients; nonfinite="skip" would go on as it is.'
             )
         saved = checkpoint.load()["learners"]
         for name, learner in learners.items():

@@ -91,7 +91,7 @@ class Session:
             self._progress.show(run.logbook.newest)
         if run.context.nonfinite == "rollback" and (checkpoint := self._saver.roll_back_if_stuck()):
             self.say(
-                f"{run.saving.rollback_after} updates in a row were not finite; back to the weights of {checkpoint}, going on after step {run.step}"
+                f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, on after step {run.step}"
             )
         if self._signals.requested is not None:
             self.stop()
