@@ -22,7 +22,10 @@ MAX_PARAMETERS = 6
 # Each exception has its reason. `path` or `path:function`.
 LONG_FILES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
-MANY_PARAMETERS: dict[str, str] = {}
+MANY_PARAMETERS: dict[str, str] = {
+    "run/run.py:__init__": "each keyword is an option of the run, and users write them by name",
+    "run/run.py:learner": "each keyword is one slot of a learner, and users write them by name",
+}
 
 # Who may import whom: a package may import those to its right in this order, never one to its left.
 LAYERS = [{"cli"}, {"recipes"}, {"run"}, {"engine", "doctor", "inspection", "explainer"}, {"nn"}]

@@ -10,17 +10,129 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from truestep.engine.averages import EMA as EMA
+    from truestep.engine.batches import Split as Split
+    from truestep.engine.batches import split_along as split_along
+    from truestep.engine.choices import Choice as Choice
+    from truestep.engine.clipping import Clip as Clip
+    from truestep.engine.clipping import ClipAdaptive as ClipAdaptive
+    from truestep.engine.clipping import ClipFunction as ClipFunction
+    from truestep.engine.clipping import ClipNorm as ClipNorm
+    from truestep.engine.clipping import ClipValue as ClipValue
+    from truestep.engine.data import BatchSource as BatchSource
     from truestep.engine.data import ByLength as ByLength
+    from truestep.engine.data import DataOptions as DataOptions
     from truestep.engine.data import sample_rng as sample_rng
+    from truestep.engine.learner import Learner as Learner
+    from truestep.engine.losses import Weighted as Weighted
+    from truestep.engine.losses import weighted as weighted
+    from truestep.engine.optimizers import Parameters as Parameters
+    from truestep.engine.optimizers import muon_with_adamw as muon_with_adamw
+    from truestep.engine.precision import Precision as Precision
+    from truestep.engine.precision.loss_scale import LossScale as LossScale
+    from truestep.engine.schedules import one_cycle as one_cycle
+    from truestep.engine.schedules import plateau as plateau
+    from truestep.engine.schedules import warmup_constant as warmup_constant
+    from truestep.engine.schedules import warmup_cosine as warmup_cosine
+    from truestep.engine.schedules import warmup_inverse_sqrt as warmup_inverse_sqrt
+    from truestep.engine.schedules import warmup_linear as warmup_linear
+    from truestep.engine.step import Update as Update
+    from truestep.engine.update import update as update
+    from truestep.errors import BatchError as BatchError
+    from truestep.errors import CheckpointError as CheckpointError
+    from truestep.errors import DataError as DataError
+    from truestep.errors import LossError as LossError
+    from truestep.errors import NonFiniteError as NonFiniteError
+    from truestep.errors import OptionError as OptionError
+    from truestep.errors import RunDirectoryError as RunDirectoryError
     from truestep.errors import TruestepError as TruestepError
+    from truestep.run.options import Saving as Saving
+    from truestep.run.report import write_report as write_report
+    from truestep.run.run import Run as Run
 
 _WHERE = {
+    "BatchError": "truestep.errors",
+    "BatchSource": "truestep.engine.data",
     "ByLength": "truestep.engine.data",
+    "CheckpointError": "truestep.errors",
+    "Choice": "truestep.engine.choices",
+    "Clip": "truestep.engine.clipping",
+    "ClipAdaptive": "truestep.engine.clipping",
+    "ClipFunction": "truestep.engine.clipping",
+    "ClipNorm": "truestep.engine.clipping",
+    "ClipValue": "truestep.engine.clipping",
+    "DataError": "truestep.errors",
+    "DataOptions": "truestep.engine.data",
+    "EMA": "truestep.engine.averages",
+    "Learner": "truestep.engine.learner",
+    "LossError": "truestep.errors",
+    "LossScale": "truestep.engine.precision.loss_scale",
+    "muon_with_adamw": "truestep.engine.optimizers",
+    "NonFiniteError": "truestep.errors",
+    "one_cycle": "truestep.engine.schedules",
+    "OptionError": "truestep.errors",
+    "Parameters": "truestep.engine.optimizers",
+    "plateau": "truestep.engine.schedules",
+    "Precision": "truestep.engine.precision",
+    "Run": "truestep.run.run",
+    "RunDirectoryError": "truestep.errors",
     "sample_rng": "truestep.engine.data",
+    "Saving": "truestep.run.options",
+    "Split": "truestep.engine.batches",
+    "split_along": "truestep.engine.batches",
     "TruestepError": "truestep.errors",
+    "Update": "truestep.engine.step",
+    "update": "truestep.engine.update",
+    "warmup_constant": "truestep.engine.schedules",
+    "warmup_cosine": "truestep.engine.schedules",
+    "warmup_inverse_sqrt": "truestep.engine.schedules",
+    "warmup_linear": "truestep.engine.schedules",
+    "weighted": "truestep.engine.losses",
+    "Weighted": "truestep.engine.losses",
+    "write_report": "truestep.run.report",
 }
 
-__all__ = ["ByLength", "sample_rng", "TruestepError"]  # noqa: RUF022  (alphabetical, whatever the case)
+__all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
+    "BatchError",
+    "BatchSource",
+    "ByLength",
+    "CheckpointError",
+    "Choice",
+    "Clip",
+    "ClipAdaptive",
+    "ClipFunction",
+    "ClipNorm",
+    "ClipValue",
+    "DataError",
+    "DataOptions",
+    "EMA",
+    "Learner",
+    "LossError",
+    "LossScale",
+    "muon_with_adamw",
+    "NonFiniteError",
+    "one_cycle",
+    "OptionError",
+    "Parameters",
+    "plateau",
+    "Precision",
+    "Run",
+    "RunDirectoryError",
+    "sample_rng",
+    "Saving",
+    "Split",
+    "split_along",
+    "TruestepError",
+    "Update",
+    "update",
+    "warmup_constant",
+    "warmup_cosine",
+    "warmup_inverse_sqrt",
+    "warmup_linear",
+    "weighted",
+    "Weighted",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,10 +2,11 @@
 """What the learners of one training share, and how it is observed."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 
+from truestep.engine.choices import Choice
 from truestep.engine.randomness import KeyedRandom, key_of
 
 if TYPE_CHECKING:
@@ -13,16 +14,8 @@ if TYPE_CHECKING:
     from truestep.engine.learner import Learner
     from truestep.engine.step import Update
 
-NonFinite = Literal["raise", "skip", "keep"]
-NON_FINITE: tuple[NonFinite, ...] = ("raise", "skip", "keep")
-
-
-class Choice(NamedTuple):
-    """Something that was chosen automatically, with its reason."""
-
-    name: str
-    value: str
-    reason: str
+NonFinite = Literal["raise", "skip", "keep", "rollback"]
+NON_FINITE: tuple[NonFinite, ...] = ("raise", "skip", "keep", "rollback")
 
 
 class Observer(Protocol):

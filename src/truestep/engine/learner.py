@@ -34,7 +34,7 @@ from truestep.engine.precision.loss_scale import LossScale, Scaler
 from truestep.engine.precision.weights import cast_floats, cast_weights, named_parameters_for_optimizer
 from truestep.engine.schedules import ScheduleFactory, Schedules
 from truestep.engine.step import Update, nonfinite_error
-from truestep.engine.update import Loss, MicroBatch, Splitting, check_micro_batch, update
+from truestep.engine.update import Loss, MicroBatch, Splitting, check_micro_batch, update_together
 from truestep.errors import OptionError
 
 Modules = nn.Module | Mapping[str, nn.Module] | Sequence[nn.Module]
@@ -79,7 +79,8 @@ class Learner:
         self.compiler = Compiler() if options.compile else None
         self.starts_at = options.starts_at
         self.micro_batch_in_use: int | None = None
-        self.attempts = self.updates = self.skipped = self.overflows_in_a_row = 0
+        self.attempts = self.updates = self.skipped = self.skipped_in_a_row = 0
+        self.overflows_in_a_row = 0
         self.not_skipped = torch.zeros((), dtype=torch.bool, device=context.device)
         self.was_skipped = torch.ones((), dtype=torch.bool, device=context.device)
         self.late = LateFlags.of(self)
@@ -125,12 +126,12 @@ class Learner:
                 prepare_momentum(optimizer)
         self.buffer_places = buffer_places(self.module)
         self.spectral_places = spectral_places(self.module)
-        self.measures_norm = self.clip is not None or self.context.nonfinite == "skip"
+        self.measures_norm = self.clip is not None or self.context.nonfinite in ("skip", "rollback")
 
     def _register(self) -> None:
         if self.name in self.context.learners:
             raise OptionError(
-                f"There is a learner called {self.name!r} already; give this one another name=, so that its metrics and its part of "
+                f"There is a learner called {self.name!r} already; give this one another name=, so that its metrics and part of "
                 "a checkpoint can be told apart."
             )
         self.context.learners[self.name] = self
@@ -189,7 +190,7 @@ class Learner:
             BatchError: the batch is empty, or has to be split and can't be.
         """
         chosen = micro_batch if micro_batch is not None or not decomposable else self.options.micro_batch
-        return update([self], loss, batch, Splitting(chosen, split, decomposable))[0]
+        return update_together([self], loss, batch, Splitting(chosen, split, decomposable))[0]
 
     def accumulating(self, *, weight: float | None = None) -> Accumulating:
         """Make one update out of losses that are computed one after another in a `with` block.
@@ -225,6 +226,7 @@ class Learner:
     def note_applied(self) -> None:
         """Count an update that was applied: schedule and average move with it."""
         self.updates += 1
+        self.skipped_in_a_row = 0
         self.schedules.step()
         if self.average is not None:
             self.average.update(self.updates)
@@ -232,14 +234,16 @@ class Learner:
     def note_skipped(self) -> None:
         """Count an update that was skipped: nothing else moves."""
         self.skipped += 1
+        self.skipped_in_a_row += 1
 
     def settle(self, *, applied: bool, loss: float, norm: float) -> None:
         """Learn late what became of an update that the device decided on; the average has moved already."""
         if applied:
             self.updates += 1
+            self.skipped_in_a_row = 0
             self.schedules.step()
             return
-        self.skipped += 1
+        self.note_skipped()
         overflow = self.scaler is not None and math.isfinite(loss)
         if (
             self.context.nonfinite == "raise"
@@ -292,6 +296,10 @@ class Learner:
     def training_state(self) -> dict[str, Any]:
         """Return everything that training on from here needs, as a tree of tensors and JSON values."""
         return states.learner_state(self)
+
+    def check_training_state(self, state: dict[str, Any]) -> None:
+        """Raise a CheckpointError, listing every difference, unless `state` fits this learner."""
+        states.check_learner_state(self, state)
 
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Take over what `training_state` returned."""

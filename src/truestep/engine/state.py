@@ -25,6 +25,7 @@ def learner_state(learner: "Learner") -> dict[str, Any]:
             "attempts": learner.attempts,
             "updates": learner.updates,
             "skipped": learner.skipped,
+            "skipped_in_a_row": learner.skipped_in_a_row,
             "overflows_in_a_row": learner.overflows_in_a_row,
             "micro_batch_in_use": learner.micro_batch_in_use,
         },
@@ -41,6 +42,34 @@ def learner_state(learner: "Learner") -> dict[str, Any]:
     if masters:
         state["masters"] = masters
     return state
+
+
+def check_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
+    """Raise a CheckpointError unless `state` fits the learner: same parts, same tensors, same number of optimizers."""
+    mine = learner_state(learner)
+    problems = [f"no {part}" for part in mine if part not in state]
+    problems += [f"{part}, which this learner lacks" for part in state if part not in mine]
+    for part in ("modules", "averages", "masters"):
+        problems += _tensor_differences(mine.get(part, {}), state.get(part, {}))
+    for part in ("optimizers", "schedules"):
+        if len(mine[part]) != len(state.get(part, ())):
+            problems.append(f"{len(state.get(part, ()))} {part}, this learner has {len(mine[part])}")
+    if problems:
+        raise CheckpointError(
+            f"The checkpoint does not fit the learner {learner.name!r}: it has {'; '.join(problems[:12])}. A run goes on "
+            "with the model it was started with; to take over weights alone, start a new run and use ts.load_weights."
+        )
+
+
+def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
+    problems = [f"no {key!r}" for key in mine if key not in saved]
+    problems += [f"an unexpected {key!r}" for key in saved if key not in mine]
+    problems += [
+        f"{key!r} of shape {tuple(saved[key].shape)}, here {tuple(mine[key].shape)}"
+        for key in mine
+        if key in saved and isinstance(mine[key], Tensor) and mine[key].shape != saved[key].shape
+    ]
+    return problems
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One update, from top to bottom.
 
-update            freeze everybody else → gradients → each learner's step → put everything back
+update_together   freeze everybody else → gradients → each learner's step → put everything back
 └── gradients     the parts that fit into memory, smaller ones when an allocation fails
     └── accumulate    key the randomness → loss → check → backward, part by part
 """
@@ -58,8 +58,29 @@ def check_micro_batch(micro_batch: MicroBatch) -> None:
         )
 
 
-def update(learners: Sequence["Learner"], loss: Loss, batch: Batch, splitting: Splitting) -> list[Update]:
-    """Make one update of all `learners` with the gradient of one loss."""
+def update(
+    learners: Sequence["Learner"],
+    loss: Loss,
+    batch: Batch,
+    *,
+    micro_batch: MicroBatch = None,
+    split: Split | int | None = None,
+    decomposable: bool = True,
+) -> list[Update]:
+    """Make one update of several learners with the gradient of one loss; return theirs in order.
+
+    Each learner clips, scales and steps by itself: an overflow in one leaves the others' update as it is. The options
+    are those of `Learner.update`.
+    """
+    if not learners:
+        raise OptionError("ts.update was given no learners; write ts.update([a, b], loss, batch).")
+    return update_together(learners, loss, batch, Splitting(micro_batch, split, decomposable))
+
+
+def update_together(
+    learners: Sequence["Learner"], loss: Loss, batch: Batch, splitting: Splitting
+) -> list[Update]:
+    """Freeze everybody else, compute the gradient, let each learner step, put everything back."""
     group = Group.of(learners)
     context = group.context
     context.observer.starting()

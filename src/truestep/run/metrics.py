@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from truestep.errors import RunDirectoryError
-from truestep.run.files import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -97,15 +96,25 @@ class MetricsFile:
             "The run's history would have a hole. Make room on the disk and resume the run."
         )
 
-    def cut_back(self, step: int) -> None:
-        """Remove every line after `step`, all at once: a resumed run writes them again."""
+    @property
+    def position(self) -> int:
+        """Where the file ends, in bytes; after `flush` every line before it is in the file."""
+        return self._end
+
+    def cut_back(self, position: int) -> None:
+        """Remove every line after `position`: a resumed run writes them again."""
         self.flush(durable=True)
-        with replacing(self.path) as shorter:
-            for raw, line in _lines(self.path):
-                if line is not None and line.step <= step:
-                    shorter.write(raw)
-        os.close(self._file)
-        self._open()
+        if position > self._end:
+            logger.warning(
+                "%s ends at byte %d, but the checkpoint was saved when it held %d: part of the run's history is missing",
+                self.path,
+                self._end,
+                position,
+            )
+            return
+        os.ftruncate(self._file, position)
+        os.fsync(self._file)
+        self._end = position
 
     def close(self) -> None:
         """Write what waits and close the file; more calls do nothing."""

@@ -205,6 +205,10 @@ class CheckpointStore:
         note_attempt(self._files, self.directory, choice.checkpoint.name)
         return Resumed(choice.checkpoint, choice.result)
 
+    def forget_attempts(self) -> None:
+        """Say that what went on from here did not die: a run that ended well without another save."""
+        clear_attempts(self._files, self.directory)
+
     def _refuse_to_resume(self, checkpoint: Checkpoint) -> str | None:
         attempts = count_attempts(self._files, self.directory)
         made = attempts.get(checkpoint.name, 0)

@@ -4,6 +4,6 @@
 from truestep.engine.data.opening import open_source
 from truestep.engine.data.options import ByLength, DataOptions
 from truestep.engine.data.randomness import sample_rng
-from truestep.engine.data.source import BatchSource, Choice
+from truestep.engine.data.source import BatchSource
 
-__all__ = ["BatchSource", "ByLength", "Choice", "DataOptions", "open_source", "sample_rng"]
+__all__ = ["BatchSource", "ByLength", "DataOptions", "open_source", "sample_rng"]

@@ -18,7 +18,7 @@ class Draw(Protocol):
 class Sequential:
     """The samples as they stand in the data, every epoch alike."""
 
-    def indices(self, epoch: int, positions: Indices) -> Indices:  # noqa: ARG002
+    def indices(self, epoch: int, positions: Indices) -> Indices:
         """Return the indices into the data of the samples at `positions`."""
         return positions
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import Order
 from truestep.engine.data.samples import Samples
-from truestep.engine.data.source import BatchSource, Choice
+from truestep.engine.data.source import BatchSource
 from truestep.engine.data.transfer import to_device
 from truestep.engine.data.workers import WorkerPool
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from truestep.engine.choices import Choice
 from truestep.engine.data.columns import Column, Columns
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import Block, Order
 from truestep.engine.data.permutation import Indices
-from truestep.engine.data.source import BatchSource, Choice
+from truestep.engine.data.source import BatchSource
 
 BYTES_AT_ONCE = 1 << 20  # small batches are gathered together up to this size, then split into views
 DEVICE_BYTES_AT_ONCE = 1 << 26

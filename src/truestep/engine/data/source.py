@@ -3,17 +3,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
+from truestep.engine.choices import Choice
 from truestep.errors import DataError
-
-
-class Choice(NamedTuple):
-    """Something that was chosen for the user, and why."""
-
-    name: str
-    value: str
-    reason: str
 
 
 class BatchSource(ABC):

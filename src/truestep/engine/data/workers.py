@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from truestep.engine.choices import Choice
 from truestep.engine.data import structure
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import Request
-from truestep.engine.data.source import Choice
 from truestep.errors import DataError
 
 CHEAP_SAMPLE_SECONDS = 50e-6

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the bits of a run depend on besides its code and data, and what a resumed run can promise."""
+
+import platform
+from typing import Any
+
+import numpy as np
+import torch
+
+EXACT = "bit-identical: it ends with the same bits as if it had never stopped"
+ROUNDED = "the same samples and random numbers with other rounding"
+
+
+def fingerprint(device: torch.device) -> dict[str, Any]:
+    """Return versions, device, threads and numerical flags as JSON."""
+    facts: dict[str, Any] = {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+        "processor": torch.backends.cpu.get_cpu_capability(),
+        "device": device.type,
+        "threads": torch.get_num_threads(),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "default_dtype": str(torch.get_default_dtype()),
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "cudnn_deterministic": torch.backends.cudnn.deterministic,
+        "float32_matmul_precision": _matmul_precision(),
+    }
+    if device.type == "cuda":
+        facts["gpu"] = torch.cuda.get_device_name(device)
+        facts["cuda"] = torch.version.cuda
+        facts["cudnn"] = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    return facts
+
+
+def _matmul_precision() -> str:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # torch refuses to answer once the newer per-backend settings were used
+        return str(torch.backends.fp32_precision)  # type: ignore[attr-defined]
+
+
+def promise(saved: dict[str, Any], now: dict[str, Any]) -> str:
+    """Return what a run resumed here promises, and why, in one sentence."""
+    changed = [
+        f"{key} was {saved.get(key)}, is {now.get(key)}"
+        for key in sorted(saved.keys() | now.keys())
+        if saved.get(key) != now.get(key)
+    ]
+    changed = [text for text in changed if not text.startswith("python ")]
+    if changed:
+        return f"{ROUNDED} ({'; '.join(changed)})"
+    if now["device"] != "cpu" and not now["deterministic_algorithms"]:
+        return f"{ROUNDED} (the GPU may pick other algorithms; ts.Run(deterministic=True) prevents it)"
+    return f"{EXACT} (same versions, device, threads and flags)"

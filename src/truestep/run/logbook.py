@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run writes down: averages of its updates every few steps, and whatever is logged by name."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor
+
+from truestep.engine.learner import Learner
+from truestep.engine.step import Update
+from truestep.run.metrics import MetricsFile
+from truestep.run.readback import Readback
+
+
+class Window:
+    """The updates of one learner since the last line; kept one by one, so that a resumed run adds up the same bits."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[Tensor]] = {}
+        self.weights: list[Tensor] = []
+        self.last: Update | None = None
+
+    def add(self, update: Update) -> None:
+        """Note an update; nothing is read from the device."""
+        self.last = update
+        self.weights.append(update.weight)
+        self.values.setdefault("loss", []).append(update.loss)
+        for name, value in update.metrics.items():
+            self.values.setdefault(name, []).append(value)
+
+    def averages(self) -> dict[str, Tensor]:
+        """Return the mean of each value weighted by the updates' weights; NaN is not smoothed away."""
+        weights = torch.stack(
+            [
+                weight.detach().double().cpu() if not weight.is_cuda else weight.double()
+                for weight in self.weights
+            ]
+        )
+        averages = {}
+        for name, values in self.values.items():
+            stacked = torch.stack([value.double() for value in values]).to(weights.device)
+            share = weights[-len(values) :]
+            counted = torch.where(
+                share == 0, 0.0, stacked * share
+            )  # an update over nothing has no mean, and no weight
+            averages[name] = counted.sum() / share.sum()
+        return averages
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the window as tensors."""
+        if not self.weights:
+            return {}
+        return {
+            "weights": torch.stack([weight.double() for weight in self.weights]),
+            "values": {
+                name: torch.stack([value.double() for value in values])
+                for name, values in self.values.items()
+            },
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a window."""
+        self.weights = list(state["weights"]) if state else []
+        self.values = {name: list(values) for name, values in state["values"].items()} if state else {}
+
+
+class Logbook:
+    """Collects updates and writes lines of `metrics.jsonl`."""
+
+    def __init__(self, path: Path, *, every: int, learners: Mapping[str, Learner]) -> None:
+        self.every = every
+        self.newest: dict[str, float] = {}
+        self._path = path
+        self._file: MetricsFile | None = None
+        self._learners = learners
+        self._windows: dict[str, Window] = {}
+        self._readback = Readback()
+        self._examples = 0
+        self._began = self._since = time.monotonic()
+        self._process = psutil.Process()
+
+    @property
+    def file(self) -> MetricsFile:
+        """The open file."""
+        if self._file is None:
+            self._file = MetricsFile(self._path)
+        return self._file
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Seconds that the run has been at work, those before it was resumed too."""
+        return time.monotonic() - self._began
+
+    def updated(self, learner: Learner, update: Update) -> None:
+        """Note an update of a learner."""
+        window = self._windows.get(learner.name)
+        if window is None:
+            window = self._windows[learner.name] = Window()
+        window.add(update)
+
+    def count(self, examples: int | None) -> None:
+        """Note that a batch of so many examples was given out."""
+        self._examples += examples or 0
+
+    def write_window(self, step: int, epoch: int) -> None:
+        """Write one line about the updates since the last one."""
+        values: dict[str, Tensor | float] = {}
+        for name, learner in self._learners.items():
+            window = self._windows.get(name)
+            if window is not None and window.weights:
+                prefix = f"{name}/" if len(self._learners) > 1 else ""
+                values |= {prefix + key: value for key, value in self._describe(learner, window).items()}
+        if values:
+            self._write(step, epoch, {**values, **self._machine()})
+        self._windows.clear()
+
+    def _describe(self, learner: Learner, window: Window) -> dict[str, Tensor | float]:
+        values: dict[str, Tensor | float] = dict(window.averages())
+        if window.last is not None:
+            values["gradient_norm"] = window.last.gradient_norm
+        return values | {"learning_rate": learner.learning_rate, "updates_skipped": float(learner.skipped)}
+
+    def _machine(self) -> dict[str, float]:
+        now = time.monotonic()
+        rate = self._examples / max(now - self._since, 1e-9)
+        self._examples, self._since = 0, now
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            return {"samples_per_second": rate, "memory_bytes": float(torch.cuda.max_memory_allocated())}
+        return {"samples_per_second": rate, "memory_bytes": float(self._process.memory_info().rss)}
+
+    def write(self, step: int, epoch: int, values: Mapping[str, float]) -> None:
+        """Write one line of values that are on the host."""
+        self.settle()
+        self._write(step, epoch, dict(values))
+
+    def _write(self, step: int, epoch: int, values: dict[str, Tensor | float]) -> None:
+        where = {"step": step, "epoch": epoch, "elapsed_seconds": round(self.elapsed_seconds, 3)}
+        self._readback.push(where, values)
+        self._take(self._readback.ready())
+
+    def settle(self) -> None:
+        """Wait for values that are still on their way from the device, and write them."""
+        self._take(self._readback.settle())
+
+    def _take(self, lines: list[tuple[dict[str, Any], dict[str, float]]]) -> None:
+        for where, values in lines:
+            self.file.append(**where, values=values)
+            self.newest.update(values)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the end of the file (which is on disk then) and what is not in it yet."""
+        self.settle()
+        self.file.flush(durable=True)
+        return {
+            "position": self.file.position,
+            "windows": {name: window.state_dict() for name, window in self._windows.items()},
+            "elapsed_seconds": self.elapsed_seconds,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Cut the file back to where it was and take over what was not in it yet."""
+        self.file.cut_back(state["position"])
+        self._began = time.monotonic() - state["elapsed_seconds"]
+        for name, window in state["windows"].items():
+            self._windows[name] = Window()
+            self._windows[name].load_state_dict(window)
+
+    def close(self) -> None:
+        """Write everything and close the file; it is opened again when something is logged."""
+        self.settle()
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two generators of a training loop: epochs, and the batches of a pass."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from truestep.engine.batches import EmptyBatchError, try_count
+from truestep.run.cursor import Stream
+
+if TYPE_CHECKING:
+    from truestep.run.run import Run
+
+
+class Loop:
+    """Moves the cursor; the session decides what happens at each boundary."""
+
+    def __init__(self, run: "Run") -> None:
+        self._run = run
+
+    def epochs(self, total: int) -> Iterator[int]:
+        """Yield epochs from the cursor's on."""
+        cursor, session = self._run.cursor, self._run.session
+        session.begin(total)
+        while cursor.epoch < total:
+            yield cursor.epoch
+            cursor.end_epoch()
+            session.epoch_ended()
+        session.finish()
+
+    def batches(self, stream: Stream) -> Iterator[Any]:
+        """Yield the rest of a pass; the leader's requests are the moments between two steps."""
+        cursor, session = self._run.cursor, self._run.session
+        if not stream.begin():
+            return
+        leads = cursor.leader is None
+        if leads:
+            cursor.leader = stream
+            session.pass_begun(stream)
+        try:
+            for batch in stream.source.batches(stream.number, stream.batch):
+                if leads:
+                    self._advance(batch)
+                stream.in_body = True
+                yield batch
+                stream.in_body = False
+                stream.batch += 1
+                if leads:
+                    cursor.done = cursor.step
+                    session.batch_done(stream)
+        finally:
+            stream.finished = True
+            if leads:
+                cursor.leader = None
+        if leads:
+            cursor.done = cursor.step
+            session.pass_done(stream)
+
+    def _advance(self, batch: Any) -> None:
+        run = self._run
+        run.cursor.step += 1
+        run.context.advance(run.cursor.step)
+        run.logbook.count(_count(batch))
+
+
+def _count(batch: Any) -> int | None:
+    try:
+        return try_count(batch)
+    except EmptyBatchError:
+        return 0

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run is told when it is made."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, Literal
+
+from truestep.engine.checkpoints import Retention
+from truestep.errors import OptionError
+
+Resume = Literal["auto", "never", "must"]
+RESUME: tuple[Resume, ...] = ("auto", "never", "must")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saving:
+    """When a run saves a checkpoint, and which it keeps. Saves happen between two batches, never between two updates.
+
+    Attributes:
+        every_steps: save when `run.step` is a multiple of this.
+        every_seconds: save when so much time has gone since the last save; None for never.
+        at_epoch_end: save at the end of each epoch, but not more often than every `epoch_seconds`.
+        epoch_seconds: the least time between two saves at an epoch's end.
+        best: save when this logged metric is better than ever.
+        best_mode: "max" or "min".
+        keep_last: how many of the newest stay.
+        keep_best: how many of the best stay (with `best`).
+        keep_every: those whose step is a multiple of this stay.
+        rollback_after: with `nonfinite="rollback"`, go back to the last healthy checkpoint after so many skipped updates in a row.
+        background: let a thread write; the training only waits for a copy in memory.
+    """
+
+    every_steps: int | None = None
+    every_seconds: float | None = 300.0
+    at_epoch_end: bool = True
+    epoch_seconds: float = 10.0
+    best: str | None = None
+    best_mode: Literal["max", "min"] = "max"
+    keep_last: int = 2
+    keep_best: int = 1
+    keep_every: int | None = None
+    rollback_after: int = 5
+    background: bool = True
+
+    def __post_init__(self) -> None:
+        if self.every_steps is not None and self.every_steps < 1:
+            raise OptionError(
+                f"every_steps={self.every_steps}: give at least 1, or None to save by time and epoch alone."
+            )
+        if self.every_seconds is not None and self.every_seconds < 0:
+            raise OptionError(f"every_seconds={self.every_seconds}: give a positive time, or None.")
+        self.retention()
+
+    def retention(self) -> Retention:
+        """Return which checkpoints stay."""
+        return Retention(
+            last=self.keep_last,
+            best=self.keep_best if self.best else 0,
+            best_metric=self.best,
+            best_mode=self.best_mode,
+            every=self.keep_every,
+        )
+
+    def is_better(self, value: float, than: float | None) -> bool:
+        """Whether `value` of the best metric beats the best so far; NaN never does."""
+        if than is None or math.isnan(than):
+            return not math.isnan(value)
+        return value > than if self.best_mode == "max" else value < than
+
+
+def plain_config(config: Any) -> dict[str, Any]:
+    """Return a user's configuration (a mapping, a data class, anything with attributes) as a dict of JSON values."""
+    if config is None:
+        return {}
+    if is_dataclass(config) and not isinstance(config, type):
+        config = asdict(config)
+    if not isinstance(config, Mapping):
+        config = vars(config)
+    return {str(key): _plain(value) for key, value in config.items()}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(member) for member in value]
+    return str(value)

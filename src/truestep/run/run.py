@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run: where a training's learners, data, loop, directory and signals meet."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from truestep.engine.averages import EMA
+from truestep.engine.choices import Choice
+from truestep.engine.clipping import Clip
+from truestep.engine.context import NON_FINITE, Context, NonFinite
+from truestep.engine.data import BatchSource, DataOptions, open_source
+from truestep.engine.learner import Learner, LearnerOptions, Modules
+from truestep.engine.optimizers import OptimizerFactory
+from truestep.engine.precision import precision_named
+from truestep.engine.precision.loss_scale import LossScale
+from truestep.engine.randomness import key_of
+from truestep.engine.schedules import ScheduleFactory
+from truestep.engine.update import MicroBatch
+from truestep.errors import OptionError, nearest
+from truestep.run.cursor import Cursor, Stream
+from truestep.run.device import choose_device, set_determinism
+from truestep.run.directory import open_directory
+from truestep.run.logbook import Logbook
+from truestep.run.loop import Loop
+from truestep.run.options import Resume, Saving, plain_config
+from truestep.run.session import Session
+
+
+class Run:
+    """One training and its directory.
+
+    An empty or new directory starts a run; one that holds this run goes on where it stopped.
+
+    Args:
+        directory: where config, metrics, checkpoints and the report are kept.
+        seed: decides orders, augmentation, dropout; the same seed gives the same run.
+        precision: the mode of all learners that name none; see `docs/choose-precision.md`.
+        device: "auto", or what `torch.device` takes.
+        resume: "auto"; "never" refuses a directory that holds a run; "must" one that does not.
+        config: hyper-parameters (a mapping or data class), kept and compared when the run goes on.
+        nonfinite: what to do about a NaN or infinite loss or gradient: "raise", "skip" the update and count it, "keep" it, or
+            "rollback" to the last healthy checkpoint after several in a row.
+        deterministic: use deterministic algorithms only.
+        saving: when to save and what to keep.
+        log_every: write a line of metrics every so many steps.
+        progress: show a bar (on a terminal) or lines now and then.
+        exit_statuses: by signal number, for other statuses than 130, 143 and 138.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        seed: int = 0,
+        precision: str = "float32",
+        device: str | torch.device = "auto",
+        resume: Resume = "auto",
+        config: Any = None,
+        nonfinite: NonFinite = "raise",
+        deterministic: bool = False,
+        saving: Saving | None = None,
+        log_every: int = 10,
+        progress: bool = True,
+        exit_statuses: Mapping[int, int] | None = None,
+    ) -> None:
+        if nonfinite not in NON_FINITE:
+            raise OptionError(f"nonfinite={nonfinite!r} is not known. {nearest(str(nonfinite), NON_FINITE)}")
+        if log_every < 1:
+            raise OptionError(
+                f"log_every={log_every}: give at least 1; metrics are averaged over so many steps."
+            )
+        self.precision = precision_named(precision)
+        self.directory = Path(directory).absolute()
+        self.context = Context(choose_device(device), seed=seed, nonfinite=nonfinite)
+        self.saving = saving or Saving()
+        self.config = plain_config(config)
+        """The hyper-parameters that were given."""
+        self.state: dict[str, Any] = {}
+        """Whatever the loop wants to find again after a resume: tensors and JSON values."""
+        self.best: float | None = None
+        self.cursor = Cursor()
+        described = {"seed": seed, "precision": self.precision.name, "config": self.config}
+        self.holds_run = open_directory(self.directory, described, resume)
+        set_determinism(self.context, deterministic=deterministic)
+        self.logbook = Logbook(
+            self.directory / "metrics.jsonl", every=log_every, learners=self.context.learners
+        )
+        self.session = Session(self, show_progress=progress, exit_statuses=exit_statuses)
+        self._loop = Loop(self)
+        self.context.observer = self.session
+
+    # ------------------------------------------------------------------ what is trained, and on what
+
+    def learner(
+        self,
+        modules: Modules,
+        optimizer: OptimizerFactory,
+        *,
+        name: str | None = None,
+        precision: str | None = None,
+        clip: Clip | Callable[..., None] | None = None,
+        schedule: ScheduleFactory | None = None,
+        ema: EMA | None = None,
+        loss_scale: LossScale | float | str | None = None,
+        micro_batch: MicroBatch = None,
+        starts_at: int = 0,
+        compile: bool = False,  # noqa: A002  (the field's word)
+    ) -> Learner:
+        """Make a learner of a module (or a dict or list of them); it is moved to the device and cast first.
+
+        Args:
+            modules: what is trained.
+            optimizer: makes the optimizer (or several) from the parameters: `lambda p: torch.optim.AdamW(p, lr=1e-3)`.
+            name: what it is called in metrics and checkpoints; the module's class by default.
+            precision: its mode; the run's by default.
+            clip: `ts.ClipNorm(1.0)`, `ts.ClipValue(...)`, `ts.ClipAdaptive()`, or a function of {name: gradient}.
+            schedule: makes a schedule from an optimizer: `lambda o: ts.warmup_cosine(o, ...)`; it counts applied updates.
+            ema: keep a moving average of the weights: `ts.EMA(decay=0.999)`.
+            loss_scale: for float16 modes: "dynamic", a number, or `ts.LossScale(...)`.
+            micro_batch: the largest number of examples computed at once, "auto" to let memory decide.
+            starts_at: train only when `run.step` has come so far.
+            compile: compile the loss functions with `torch.compile`.
+        """
+        options = LearnerOptions(
+            name=name or self._free_name(modules),
+            precision=precision or self.precision.name,
+            clip=clip,
+            schedule=schedule,
+            ema=ema,
+            loss_scale=loss_scale,
+            micro_batch=micro_batch,
+            starts_at=starts_at,
+            compile=compile,
+        )
+        return Learner(modules, optimizer, options, self.context)
+
+    def _free_name(self, modules: Modules) -> str:
+        name = type(modules).__name__.lower() if isinstance(modules, torch.nn.Module) else "learner"
+        taken = self.context.learners
+        return next(n for n in (name, *(f"{name}_{i}" for i in range(2, len(taken) + 3))) if n not in taken)
+
+    def data(self, data: Any, **options: Any) -> BatchSource:
+        """Make a source of batches; for the options see `ts.DataOptions`.
+
+        `data` may be tensors in memory (one, or a tuple or dict of them), a data set, an iterable, or a `DataLoader`.
+        `batch_size` is the global batch: a hyper-parameter, not what fits into memory.
+        """
+        name = f"data_{len(self.cursor.streams) + 1}"
+        seed = key_of(self.context.seed, len(self.cursor.streams))
+        source = open_source(data, DataOptions.of(options), seed=seed, device=self.context.device)
+        for choice in source.choices:
+            self.context.choose(f"{choice.name} of {name}", choice.value, choice.reason)
+        self.cursor.streams[name] = Stream(name, source)
+        return source
+
+    # ------------------------------------------------------------------ the loop
+
+    def epochs(self, total: int) -> Iterator[int]:
+        """Yield the numbers of the epochs still to do; the run starts, or goes on, here, and is finished at the end."""
+        if not isinstance(total, int) or total < 0:
+            raise OptionError(
+                f"run.epochs({total!r}): give how many epochs the whole run has, a whole number."
+            )
+        self.session.start()
+        return self._loop.epochs(total)
+
+    def batches(self, source: BatchSource) -> Iterator[Any]:
+        """Yield the batches of a source that are still to do in this pass; between two of them the run is saved."""
+        self.session.start()
+        return self._loop.batches(self.cursor.stream_of(source))
+
+    def log(self, **values: float | torch.Tensor) -> None:
+        """Write named values to `metrics.jsonl` and show them; schedules and savings that wait for one see it."""
+        self.session.log({name: float(value) for name, value in values.items()})
+
+    def save(self) -> None:
+        """Save a checkpoint at the next moment between two batches."""
+        self.session.save_requested = True
+
+    def choices(self) -> list[Choice]:
+        """Return every automatic choice with its reason."""
+        return list(self.context.choices)
+
+    # ------------------------------------------------------------------ where it stands
+
+    @property
+    def step(self) -> int:
+        """Batches given out so far."""
+        return self.cursor.step
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, from 0."""
+        return self.cursor.epoch
+
+    @property
+    def device(self) -> torch.device:
+        """Where the learners are."""
+        return self.context.device
+
+    @property
+    def rank(self) -> int:
+        """This process's number among all of the run's."""
+        return self.context.rank
+
+    @property
+    def local_rank(self) -> int:
+        """This process's number on its machine."""
+        return 0
+
+    @property
+    def world_size(self) -> int:
+        """How many processes the run has."""
+        return 1
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes what is shared."""
+        return self.rank == 0
+
+    def close(self) -> None:
+        """Save if anything is unsaved, write the report, let go of the directory; more calls do nothing."""
+        self.session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.session.leave(error)
+
+    def __repr__(self) -> str:
+        return (
+            f"Run({str(self.directory)!r}, step={self.step}, epoch={self.epoch}, device={self.device.type!r})"
+        )

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a run is saved, and what it goes on from."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from truestep.engine.checkpoints import CheckpointStore
+from truestep.errors import NonFiniteError
+from truestep.run import snapshot
+
+if TYPE_CHECKING:
+    from truestep.run.run import Run
+
+
+class Saver:
+    """Saves a run between two batches, by steps, by time, at an epoch's end, and at the best value of a metric."""
+
+    def __init__(self, run: "Run") -> None:
+        self._run = run
+        self._options = run.saving
+        self._store: CheckpointStore | None = None
+        self._saved_at = time.monotonic()
+        self._saved_place: tuple[int, ...] | None = None
+        self._best_found = False
+        self._metrics: dict[str, float] = {}
+        self._attempts = 0
+
+    @property
+    def store(self) -> CheckpointStore:
+        """The open store; it holds the run's lock."""
+        if self._store is None:
+            self._store = CheckpointStore(
+                self._run.directory / "checkpoints",
+                retention=self._options.retention(),
+                background=self._options.background,
+            )
+        return self._store
+
+    def resume(self) -> tuple[str, dict[str, Any]] | None:
+        """Bring the run to its newest checkpoint; return its name and the environment it was saved in."""
+        found = self.store.resume() if self._run.holds_run else None
+        self._mark_boundary()
+        if found is None:
+            return None
+        snapshot.put_back(self._run, found.state)
+        self._mark_boundary()
+        self._saved_place = self._place()
+        return found.checkpoint.name, found.state["environment"]
+
+    def between_batches(self, *, wanted: bool) -> None:
+        """Save if it is time to."""
+        self._mark_boundary()
+        options, step = self._options, self._run.cursor.done
+        if wanted:
+            self._save("asked for")
+        elif self._best_found:
+            self._save("best")
+        elif (options.every_steps and step % options.every_steps == 0) or (
+            options.every_seconds is not None and time.monotonic() - self._saved_at >= options.every_seconds
+        ):
+            self._save("periodic")
+
+    def roll_back_if_stuck(self) -> str | None:
+        """After too many skipped updates in a row, bring the learners back to the newest healthy checkpoint.
+
+        The cursor stays: the batches that did the harm are behind it. Returns the checkpoint's name if it was done.
+        """
+        learners = self._run.context.learners
+        if all(learner.skipped_in_a_row < self._options.rollback_after for learner in learners.values()):
+            return None
+        checkpoint = self.store.newest(healthy=True)
+        if checkpoint is None:
+            raise NonFiniteError(
+                f"{self._options.rollback_after} updates in a row were not finite, and there is no healthy checkpoint to go back "
+                'to yet. Lower the learning rate or clip the gradients; nonfinite="skip" would go on as it is.'
+            )
+        saved = checkpoint.load()["learners"]
+        for name, learner in learners.items():
+            skipped = learner.skipped
+            learner.load_training_state(saved[name])
+            learner.skipped, learner.skipped_in_a_row = skipped, 0
+        return checkpoint.name
+
+    def between_epochs(self) -> None:
+        """Save at the end of an epoch, unless one was saved a moment ago."""
+        self._mark_boundary()
+        waited = time.monotonic() - self._saved_at >= self._options.epoch_seconds
+        if self._best_found:
+            self._save("best")
+        elif self._options.at_epoch_end and waited:
+            self._save("epoch")
+
+    def logged(self, values: dict[str, float]) -> None:
+        """See what was logged: a checkpoint knows the newest metrics, and the best is saved at the next moment."""
+        self._metrics.update(values)
+        name = self._options.best
+        if name is not None and name in values and self._options.is_better(values[name], self._run.best):
+            self._run.best = values[name]
+            self._best_found = True
+
+    def save_now(self, reason: str) -> str:
+        """Save at once, wait until it is on disk, and return the checkpoint's path."""
+        self._save(reason)
+        return self._newest()
+
+    def save_crashed(self, reason: str) -> str:
+        """Save after an exception; in the middle of a batch it is marked as not to be gone on from."""
+        in_body = any(stream.in_body for stream in self._run.cursor.streams.values())
+        self._save(reason, complete=not in_body and self._updates() == self._attempts)
+        return self._newest()
+
+    def _newest(self) -> str:
+        self.store.wait()
+        return str(self._run.directory / "checkpoints")
+
+    def _save(self, reason: str, *, complete: bool = True) -> None:
+        run = self._run
+        metrics = run.logbook.newest | self._metrics
+        state = snapshot.take(run)
+        self.store.save(
+            run.cursor.done, state, reason=reason, metrics=metrics, healthy=is_healthy(run), complete=complete
+        )
+        self._saved_at, self._saved_place, self._best_found = time.monotonic(), self._place(), False
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether the run has moved since it was saved."""
+        return self._saved_place != self._place()
+
+    def _place(self) -> tuple[int, ...]:
+        cursor = self._run.cursor
+        return (cursor.epoch, cursor.done, *(stream.passes for stream in cursor.streams.values()))
+
+    def _updates(self) -> int:
+        return sum(learner.updates + learner.skipped for learner in self._run.context.learners.values())
+
+    def _mark_boundary(self) -> None:
+        self._attempts = self._updates()
+
+    def close(self, *, alive: bool = True) -> None:
+        """Finish what is being written and let go of the directory; `alive`: no exception ended the run."""
+        if self._store is not None:
+            store, self._store = self._store, None
+            try:
+                store.wait()
+                if alive:
+                    store.forget_attempts()
+            finally:
+                store.close()
+
+
+@torch.no_grad()
+def is_healthy(run: "Run") -> bool:
+    """Whether all weights are finite."""
+    weights: list[torch.Tensor] = [
+        weight
+        for learner in run.context.learners.values()
+        for weight in learner.weights
+        if weight.is_floating_point()
+    ]
+    norms = torch._foreach_norm(weights, float("inf")) if weights else []
+    return all(bool(torch.isfinite(norm)) for norm in norms)

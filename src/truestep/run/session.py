@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run at work: what happens when it starts, between two batches, when it is asked to stop, and at its end."""
+
+import sys
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from truestep.engine.learner import Learner
+from truestep.engine.step import Update
+from truestep.run.cursor import Stream
+from truestep.run.directory import write_json
+from truestep.run.endings import Endings
+from truestep.run.fingerprint import fingerprint, promise
+from truestep.run.notebook import is_interactive
+from truestep.run.progress import Progress
+from truestep.run.report import write_report
+from truestep.run.saver import Saver
+from truestep.run.signals import StopSignals
+
+if TYPE_CHECKING:
+    from truestep.run.run import Run
+
+# Runs that hold a directory in this process: a cell that is run again takes its own directory over.
+_OPEN: "weakref.WeakValueDictionary[str, Session]" = weakref.WeakValueDictionary()
+
+
+class Session:
+    """Starts, saves, stops and ends a run; the engine's observer."""
+
+    def __init__(self, run: "Run", *, show_progress: bool, exit_statuses: Mapping[int, int] | None) -> None:
+        self._run = run
+        key = str(run.directory.resolve())
+        if (previous := _OPEN.get(key)) is not None:
+            previous.close()
+        _OPEN[key] = self
+        self._signals = StopSignals(exit_statuses)
+        self._endings = Endings(self)
+        self._stream = sys.stderr if show_progress and run.is_main else None
+        self._progress = Progress(None, None, None)
+        self._saver = Saver(run)
+        self._started = False
+        self.save_requested = False
+
+    # ------------------------------------------------------------------ start
+
+    def starting(self) -> None:
+        """Before the first computation: restore what is to be restored (the engine calls this each time)."""
+        if not self._started:
+            self._restore()
+
+    def _restore(self) -> None:
+        self._started = True
+        run = self._run
+        write_json(run.directory / "environment.json", fingerprint(run.context.device))
+        resumed = self._saver.resume()
+        if resumed is not None:
+            checkpoint, saved = resumed
+            self.say(
+                f"going on from {checkpoint} (step {run.step}, epoch {run.epoch}); "
+                f"the rest is {promise(saved, fingerprint(run.context.device))}"
+            )
+
+    def start(self) -> None:
+        """A loop begins: listen for signals and for the ways in which it can end."""
+        self.starting()
+        self._signals.listen()
+        self._endings.watch()
+
+    def begin(self, total_epochs: int) -> None:
+        """The epochs begin: show progress."""
+        self._progress.close()
+        self._progress = Progress(total_epochs, self._batches_per_epoch(), self._stream)
+
+    def _batches_per_epoch(self) -> int | None:
+        first = next(iter(self._run.cursor.streams.values()), None)
+        return first.source.num_batches if first else None
+
+    # ------------------------------------------------------------------ the loop
+
+    def pass_begun(self, stream: Stream) -> None:
+        """The leader's pass begins, or goes on."""
+        self._progress.tick(self._run.step, self._run.epoch, stream.batch)
+
+    def batch_done(self, stream: Stream) -> None:
+        """Between two batches: write, show, save, stop."""
+        run = self._run
+        if run.step % run.logbook.every == 0:
+            run.logbook.write_window(run.step, run.epoch)
+        if self._progress.tick(run.step, run.epoch, stream.batch):
+            self._progress.show(run.logbook.newest)
+        if run.context.nonfinite == "rollback" and (checkpoint := self._saver.roll_back_if_stuck()):
+            self.say(
+                f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, on after step {run.step}"
+            )
+        if self._signals.requested is not None:
+            self.stop()
+        self._saver.between_batches(wanted=self.save_requested)
+        self.save_requested = False
+
+    def pass_done(self, stream: Stream) -> None:
+        """The leader's batches are all done: write what has been averaged so far."""
+        run = self._run
+        run.logbook.write_window(run.step, run.epoch)
+        self._progress.tick(run.step, run.epoch, stream.batch)
+
+    def epoch_ended(self) -> None:
+        """Between two epochs."""
+        self._progress.end_epoch(self._run.logbook.newest)
+        if self._signals.requested is not None:
+            self.stop()
+        self._saver.between_epochs()
+
+    def log(self, values: dict[str, float]) -> None:
+        """Write values by name; tell the schedules and the saver."""
+        self.starting()
+        run = self._run
+        run.logbook.write(run.step, run.epoch, values)
+        self._progress.note(values)
+        for learner in run.context.learners.values():
+            learner.schedules.logged(values)
+        self._saver.logged(values)
+        if self._endings.ended:
+            run.logbook.close()
+            write_report(run.directory)
+
+    def updated(self, learner: Learner, update: Update) -> None:
+        """Note a learner's update."""
+        self._run.logbook.updated(learner, update)
+
+    def say(self, text: str) -> None:
+        """Print a message on standard error, above the progress bar."""
+        if self._stream is not None:
+            self._progress.line(f"truestep: {text}") if self._progress_shown else print(
+                f"truestep: {text}", file=self._stream
+            )
+
+    @property
+    def _progress_shown(self) -> bool:
+        return self._endings.watching
+
+    # ------------------------------------------------------------------ stopping
+
+    def wants_to_stop(self) -> bool:
+        """Whether an evaluation may be left: a signal came, and no batch is half done."""
+        requested = self._signals.requested is not None
+        return requested and not any(stream.in_body for stream in self._run.cursor.streams.values())
+
+    def stop(self) -> None:
+        """Save, say where, and leave as the signal asks: out of the process, or back to the notebook's cell."""
+        status = self._signals.exit_status
+        saved = self._saver.save_now(f"signal {self._signals.requested}")
+        self._finish()
+        self.say(
+            f"stopped as asked after step {self._run.cursor.done}; saved {saved}. The same command goes on from there."
+        )
+        if is_interactive():
+            raise KeyboardInterrupt
+        raise SystemExit(status)
+
+    def leave(self, error: BaseException | None) -> None:
+        """The `with` block ends, by itself or by an exception (which goes on upwards unchanged)."""
+        if error is None or isinstance(error, SystemExit | GeneratorExit) or self._endings.ended:
+            self.close()
+        else:
+            self.crashed(error)
+
+    def crashed(self, error: BaseException) -> None:
+        """An exception goes through the loop: save what is there, marked so; nothing here may hide it."""
+        if self._endings.ended or not self._started:
+            self.close()
+            return
+        try:
+            saved = self._saver.save_crashed(f"exception {type(error).__name__}")
+            self.say(f"{type(error).__name__} after step {self._run.cursor.done}; saved {saved}")
+        except Exception as own:  # noqa: BLE001  (a full disk, say: the user's exception is the one to see)
+            error.add_note(f"truestep: besides, the run could not be saved: {own}")
+        finally:
+            self._finish(alive=False)
+
+    # ------------------------------------------------------------------ the end
+
+    def finish(self) -> None:
+        """All epochs are done: save, write the report, give everything back."""
+        if self._saver.is_unsaved:
+            self._saver.save_now("finished")
+        self._finish()
+
+    def close(self) -> None:
+        """End the run wherever it stands; more calls do nothing."""
+        if self._started and not self._endings.ended and self._saver.is_unsaved:
+            self._saver.save_now("closed")
+        self._finish()
+
+    def _finish(self, *, alive: bool = True) -> None:
+        self._endings.release()
+        self._signals.release()
+        self._progress.close()
+        run = self._run
+        try:
+            self._saver.close(alive=alive)
+        finally:
+            run.logbook.close()
+            for stream in run.cursor.streams.values():
+                stream.source.close()
+            if self._started:
+                write_json(
+                    run.directory / "choices.json", [choice._asdict() for choice in run.context.choices]
+                )
+                write_report(run.directory)

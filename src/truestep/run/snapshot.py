@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything a checkpoint holds of a run, put together and taken apart."""
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from truestep.engine.state import from_tree, to_tree
+from truestep.errors import CheckpointError, nearest
+from truestep.run.fingerprint import fingerprint
+
+if TYPE_CHECKING:
+    from truestep.run.run import Run
+
+
+def take(run: "Run") -> dict[str, Any]:
+    """Return the run's whole state as a tree of tensors and JSON values."""
+    return {
+        "learners": {name: learner.training_state() for name, learner in run.context.learners.items()},
+        "cursor": run.cursor.state_dict(),
+        "random": random_state(run.context.device),
+        "logbook": run.logbook.state_dict(),
+        "best": run.best,
+        "user": to_tree(dict(run.state), "run.state"),
+        "environment": fingerprint(run.context.device),
+    }
+
+
+def put_back(run: "Run", state: dict[str, Any]) -> None:
+    """Bring a run to where `state` was taken; what does not fit is refused before anything is touched."""
+    _check_learners(run, state["learners"])
+    run.cursor.check(state["cursor"])
+    run.cursor.load_state_dict(state["cursor"])
+    for name, saved in state["learners"].items():
+        run.context.learners[name].load_training_state(saved)
+    run.context.advance(run.cursor.step)
+    run.logbook.load_state_dict(state["logbook"])
+    run.best = state["best"]
+    run.state.clear()
+    run.state.update(from_tree(state["user"]))
+    set_random_state(state["random"], run.context.device)
+
+
+def _check_learners(run: "Run", saved: dict[str, Any]) -> None:
+    learners = run.context.learners
+    for name in saved:
+        if name not in learners:
+            raise CheckpointError(
+                f"The checkpoint holds the learner {name!r}, which this run does not make. {nearest(name, learners)}"
+            )
+    for name, learner in learners.items():
+        if name not in saved:
+            raise CheckpointError(
+                f"The learner {name!r} is not in the checkpoint, so it would start afresh. {nearest(name, saved)}"
+            )
+        learner.check_training_state(saved[name])
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """Return the state of all generators a loop can draw from."""
+    kind, keys, *rest = np.random.get_state()
+    state = {
+        "python": to_tree(random.getstate()),
+        "numpy": to_tree([kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest]),
+        "torch": torch.get_rng_state(),
+    }
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Put all generators where they were; one that can't be is an error, since the run would go another way."""
+    random.setstate(from_tree(state["python"]))
+    kind, keys, *rest = from_tree(state["numpy"])
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
