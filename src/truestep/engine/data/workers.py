@@ -2,6 +2,7 @@
 """Worker processes: how many, and how requests travel to them and batches back."""
 
 import os
+import pickle
 import warnings
 from collections import deque
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from torch.utils.data import DataLoader
 from truestep.engine.data import structure
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import Request
+from truestep.engine.data.progress import Progress, Start
 from truestep.engine.data.source import Choice
 from truestep.errors import DataError
 
@@ -57,6 +59,7 @@ class WorkerPool:
     def __init__(self, dataset: Any, num_workers: int, options: DataOptions, *, pin: bool = False) -> None:
         self._arguments = dataset, num_workers, options, pin
         self._feed = _Feed()
+        self._progress = Progress(num_workers, options.start_method)
         self._loader: DataLoader[Any] | None = None
         self._busy = False
 
@@ -75,9 +78,8 @@ class WorkerPool:
         self._feed.requests = requests
         self._feed.on_their_way.clear()
         if self._loader is None:
-            self._loader = _loader(self._feed, *self._arguments)
-        with _quiet():
-            iterator = iter(self._loader)
+            self._loader = self._new_loader()
+        iterator = self._started(self._loader)
         while True:
             try:
                 batch = next(iterator)
@@ -89,33 +91,49 @@ class WorkerPool:
             self._feed.on_their_way.popleft()
             yield batch.batch if isinstance(batch, Pinned) else batch
 
+    def _new_loader(self) -> DataLoader[Any]:
+        dataset, num_workers, options, pin = self._arguments
+        with _quiet():
+            return DataLoader(
+                dataset,
+                batch_size=None,
+                sampler=self._feed,
+                num_workers=num_workers,
+                collate_fn=_as_it_is,
+                pin_memory=pin,
+                worker_init_fn=Start(self._progress, options.worker_init),
+                multiprocessing_context=options.start_method,
+                generator=torch.Generator(),  # or the loader would draw from the global one
+                prefetch_factor=options.prefetch,
+                persistent_workers=True,
+            )
+
+    def _started(self, loader: DataLoader[Any]) -> Iterator[Any]:
+        try:
+            with _quiet():
+                return iter(loader)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            self.close()
+            raise DataError(
+                f"the data set can't be sent to worker processes: {error}. A worker that is "
+                f"not forked gets a pickled copy of it. Define its class and functions at the top level of a "
+                "module, open files and connections in the first __getitem__, or write num_workers=0."
+            ) from error
+
     def _explain(self, error: RuntimeError) -> None:
         """Say which samples were being loaded when a worker was killed."""
-        if "DataLoader worker" not in str(error) or "Caught" in str(error):
+        if not str(error).startswith("DataLoader worker"):
             return
         self.close()
-        raise DataError(f"{error}") from error
+        raise DataError(
+            f"a worker process died {self._progress.sentence(str(error))}: {str(error).strip().rstrip('.')}. "
+            "Most often the machine was out of memory, or native code crashed. Load that sample with "
+            "num_workers=0 to see, or write fewer workers or a smaller prefetch."
+        ) from error
 
     def close(self) -> None:
         """End the workers."""
         self._loader = None
-
-
-def _loader(feed: _Feed, dataset: Any, num_workers: int, options: DataOptions, pin: bool) -> DataLoader[Any]:
-    with _quiet():
-        return DataLoader(
-            dataset,
-            batch_size=None,
-            sampler=feed,
-            num_workers=num_workers,
-            collate_fn=_as_it_is,
-            pin_memory=pin,
-            worker_init_fn=options.worker_init,
-            multiprocessing_context=options.start_method,
-            generator=torch.Generator(),  # or the loader would draw from the global one
-            prefetch_factor=options.prefetch,
-            persistent_workers=True,
-        )
 
 
 def _as_it_is(batch: Any) -> Any:
