@@ -4,15 +4,19 @@
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
 from truestep.engine.data.columns import find_columns
+from truestep.engine.data.existing import taken_apart
+from truestep.engine.data.kinds import check_kind, is_map_style
 from truestep.engine.data.mapped import MappedSource
 from truestep.engine.data.memory import MemorySource
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import choose_order
 from truestep.engine.data.samples import Samples
 from truestep.engine.data.source import BatchSource
-from truestep.errors import DataError
+from truestep.engine.data.stream import StreamSource
+from truestep.engine.data.streaming import Stream
 
 
 def open_source(
@@ -25,11 +29,13 @@ def open_source(
     """
     options = options or DataOptions()
     device = device or torch.device("cpu")
+    if isinstance(data, DataLoader):
+        data, options = taken_apart(data, options)
+    check_kind(data)
     columns = find_columns(data) if options.collate is None else None
     if columns is not None:
         return MemorySource(columns, choose_order(columns.num_samples, options, seed), options, device)
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        return MappedSource(
-            Samples(data, seed, options.collate), choose_order(len(data), options, seed), options, device
-        )
-    raise DataError(f"data is a {type(data).__name__}")
+    if is_map_style(data):
+        order = choose_order(len(data), options, seed)
+        return MappedSource(Samples(data, seed, options.collate), order, options, device)
+    return StreamSource(Stream(data), options, seed, device)

@@ -49,7 +49,7 @@ def _look(samples: Samples, request: Request) -> Probe:
     return Probe(
         sample_seconds=seconds,
         sample=[_description(leaf) for _, leaf in structure.leaves(first[0])],
-        digest=_digest(first),
+        digest=digest(first),
         differences=[d for drawn in zip(names, first, again, strict=True) for d in _differences(*drawn)],
         generators=samples.generators(),
     )
@@ -63,7 +63,8 @@ def _differences(name: str, first: Any, again: Any) -> list[str]:
     return [leaf for leaf in one if _bytes(one[leaf]) != _bytes(other[leaf])]
 
 
-def _digest(samples: list[Any]) -> str:
+def digest(samples: list[Any]) -> str:
+    """Return a hash of what `samples` hold."""
     hashed = hashlib.blake2b(digest_size=16)
     for _, leaf in structure.leaves(samples):
         hashed.update(_bytes(leaf))

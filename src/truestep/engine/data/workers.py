@@ -4,14 +4,13 @@
 import os
 import pickle
 import warnings
-from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from truestep.engine.data import structure
 from truestep.engine.data.options import DataOptions
@@ -45,12 +44,9 @@ class _Feed:
 
     def __init__(self) -> None:
         self.requests: Iterator[Request] = iter(())
-        self.on_their_way: deque[Request] = deque()
 
     def __iter__(self) -> Iterator[Request]:
-        for request in self.requests:
-            self.on_their_way.append(request)
-            yield request
+        return self.requests
 
 
 class WorkerPool:
@@ -61,34 +57,34 @@ class WorkerPool:
         self._feed = _Feed()
         self._progress = Progress(num_workers, options.start_method)
         self._loader: DataLoader[Any] | None = None
+        self._iterator: Any = None
         self._busy = False
 
-    def batches(self, requests: Iterator[Request]) -> Iterator[Any]:
-        """Yield the batch of each request, in order."""
+    def batches(self, requests: Iterator[Request] | None = None) -> Iterator[Any]:
+        """Yield the batch of each request, in order; of a stream, whatever comes."""
         if self._busy:  # two loops over one source at once: the second gets workers of its own
-            yield from WorkerPool(*self._arguments[:3], pin=self._arguments[3]).batches(requests)
+            dataset, num_workers, options, pin = self._arguments
+            other = WorkerPool(dataset, num_workers, options, pin=pin)
+            with closing(other):
+                yield from other.batches(requests)
             return
         self._busy = True
         try:
-            yield from self._received(requests)
+            yield from self._received(requests or iter(()))
         finally:
             self._busy = False
 
     def _received(self, requests: Iterator[Request]) -> Iterator[Any]:
         self._feed.requests = requests
-        self._feed.on_their_way.clear()
-        if self._loader is None:
-            self._loader = self._new_loader()
-        iterator = self._started(self._loader)
+        self._start()
         while True:
             try:
-                batch = next(iterator)
+                batch = next(self._iterator)
             except StopIteration:
                 return
             except RuntimeError as error:
                 self._explain(error)
                 raise
-            self._feed.on_their_way.popleft()
             yield batch.batch if isinstance(batch, Pinned) else batch
 
     def _new_loader(self) -> DataLoader[Any]:
@@ -97,9 +93,9 @@ class WorkerPool:
             return DataLoader(
                 dataset,
                 batch_size=None,
-                sampler=self._feed,
+                sampler=None if isinstance(dataset, IterableDataset) else self._feed,
                 num_workers=num_workers,
-                collate_fn=_as_it_is,
+                collate_fn=Pinned if pin else _as_it_is,
                 pin_memory=pin,
                 worker_init_fn=Start(self._progress, options.worker_init),
                 multiprocessing_context=options.start_method,
@@ -108,10 +104,12 @@ class WorkerPool:
                 persistent_workers=True,
             )
 
-    def _started(self, loader: DataLoader[Any]) -> Iterator[Any]:
+    def _start(self) -> None:
+        """Start the workers or, where they run already, give them the new requests."""
+        self._loader = self._loader or self._new_loader()
         try:
             with _quiet():
-                return iter(loader)
+                self._iterator = iter(self._loader)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             self.close()
             raise DataError(
@@ -132,8 +130,11 @@ class WorkerPool:
         ) from error
 
     def close(self) -> None:
-        """End the workers."""
-        self._loader = None
+        """End the workers now, not when the garbage collector finds them."""
+        end = getattr(self._iterator, "_shutdown_workers", None)
+        self._loader = self._iterator = None
+        if end is not None:
+            end()
 
 
 def _as_it_is(batch: Any) -> Any:
