@@ -31,10 +31,10 @@ def open_source(
     device = device or torch.device("cpu")
     if isinstance(data, DataLoader):
         data, options = taken_apart(data, options)
-    check_kind(data)
     columns = find_columns(data) if options.collate is None else None
     if columns is not None:
         return MemorySource(columns, choose_order(columns.num_samples, options, seed), options, device)
+    check_kind(data)
     if is_map_style(data):
         order = choose_order(len(data), options, seed)
         return MappedSource(Samples(data, seed, options.collate), order, options, device)

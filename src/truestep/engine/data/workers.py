@@ -106,7 +106,8 @@ class WorkerPool:
 
     def _start(self) -> None:
         """Start the workers or, where they run already, give them the new requests."""
-        self._loader = self._loader or self._new_loader()
+        if self._loader is None:
+            self._loader = self._new_loader()
         try:
             with _quiet():
                 self._iterator = iter(self._loader)
@@ -146,6 +147,7 @@ def _quiet() -> Iterator[None]:
     """Leave out what torch and python say about a number of workers that was chosen on purpose."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create")
+        warnings.filterwarnings("ignore", message="Got pickle error")  # what follows says more
         warnings.filterwarnings(
             "ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning
         )
