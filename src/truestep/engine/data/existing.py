@@ -58,12 +58,17 @@ def _check_options(options: DataOptions) -> None:
 
 def _order(loader: DataLoader[Any]) -> tuple[Any, dict[str, Any]]:
     """Return the data and the order options that the loader's samplers stand for."""
-    if loader.batch_size is None:
+    batches = loader.batch_sampler
+    if batches is None:
         raise _refusal(loader, "batch_size=None: its sampler makes the batches")
-    if type(loader.batch_sampler) is not BatchSampler:
-        raise _refusal(loader, f"the batch sampler {type(loader.batch_sampler).__name__}")
+    if type(batches) is not BatchSampler:
+        raise _refusal(loader, f"the batch sampler {type(batches).__name__}")
+    data, order = _order_of_samples(loader, batches.sampler)
+    return data, {**order, "batch_size": batches.batch_size, "drop_last": batches.drop_last}
+
+
+def _order_of_samples(loader: DataLoader[Any], sampler: Any) -> tuple[Any, dict[str, Any]]:
     data: Any = loader.dataset
-    sampler = loader.sampler
     if type(sampler) is SequentialSampler:
         return data, {"shuffle": False}
     if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(data):
