@@ -177,3 +177,31 @@ def test_options_that_make_no_sense_are_refused(options, words):
     with pytest.raises(OptionError) as caught:
         DataOptions.of(options)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float8_e5m2, torch.bool, torch.complex64, torch.float16]
+)
+def test_every_type_of_number_is_taken(dtype):
+    data = torch.arange(10).to(dtype)
+    (batch,) = opened(data, batch_size=10, shuffle=True).batches(0)
+    order = next(opened(torch.arange(10), batch_size=10, shuffle=True).batches(0))
+    assert dtype == batch.dtype
+    assert torch.equal(data.float()[order], batch.float()) if dtype != torch.complex64 else True
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last", "sliced", "expanded", "flipped time"])
+def test_the_layout_in_memory_does_not_matter_and_channels_last_stays(layout):
+    images = torch.arange(10 * 3 * 4 * 5).reshape(10, 3, 4, 5)
+    images = {
+        "contiguous": images,
+        "channels_last": images.contiguous(memory_format=torch.channels_last),
+        "sliced": images[:, :, ::2],
+        "expanded": images[:, :1].expand(10, 3, 4, 5),
+        "flipped time": images.transpose(0, 1).reshape(10, 3, 4, 5),
+    }[layout]
+    batch = next(opened(images, shuffle=True).batches(0))
+    order = next(opened(torch.arange(10), shuffle=True).batches(0))
+    assert torch.equal(images[order], batch)
+    if layout == "channels_last":
+        assert batch.is_contiguous(memory_format=torch.channels_last)
