@@ -8,6 +8,7 @@ import inspect
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -26,7 +27,7 @@ class RunOptions:
 
     out: Path | None = None  # the run's folder; without it a new one under runs/
     resume: Literal["auto", "never", "must"] = "auto"  # go on with the run that the folder holds
-    precision: str | None = None  # float32, bf16-mixed, fp16-mixed, ...
+    precision: str = "float32"  # or bf16-mixed, fp16-mixed, float64, ...
     seed: int = 0  # of weights, order and augmentation
 
 
@@ -118,11 +119,21 @@ def _is_free(path: Path) -> bool:
 
 def start(prepared: Start) -> Path:
     """Train, and return the run's directory."""
+    import torch
+
     options, recipe = prepared.options, prepared.recipe
     directory = options.out or new_directory(Path("runs") / recipe.name)
-    settings = {} if options.precision is None else {"precision": options.precision}
     config = {"recipe": recipe.name, **as_json(prepared.config)}
-    with truestep.Run(directory, seed=options.seed, resume=options.resume, config=config, **settings) as run:
+    torch.manual_seed(options.seed)  # of the weights, which a recipe makes with torch's own stream
+    try:
+        run = truestep.Run(
+            directory, seed=options.seed, precision=options.precision, resume=options.resume, config=config
+        )
+    except truestep.TruestepError:
+        with suppress(OSError):
+            directory.rmdir()  # leaves it where anything is in it
+        raise
+    with run:
         prepared.module.train(run, prepared.config)
     return directory
 

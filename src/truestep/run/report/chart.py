@@ -17,7 +17,7 @@ from truestep.run.wording import number
 
 SIZE = 1000.0  # of the stretched drawing, in both directions
 MARKERS_UP_TO = 60  # a curve of so few values shows each of them
-MAX_EPOCH_LINES = 30
+MAX_EPOCH_LINES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ def _step_ticks(steps: Steps) -> Iterator[Html]:
 
 def _epoch_lines(steps: Steps) -> Iterator[Html]:
     starts = steps.epoch_starts[1:]
-    if len(starts) < MAX_EPOCH_LINES:
+    if len(starts) < MAX_EPOCH_LINES:  # more would be a grey wall
         for start in starts:
             yield tag("path", d=f"M{steps.x(start)} 0V{SIZE:.0f}", class_="epoch")
 
