@@ -75,6 +75,8 @@ def span_axis(low: float, high: float, num_ticks: int = 5) -> Axis:
     if low == high:
         return Axis(low=low - 1, high=high + 1, is_log=False, ticks=(low,))
     step = max(1.0, _nice_step((high - low) / num_ticks))
+    if step % 1:
+        step *= 2  # 5 for 2.5: a step is a whole number
     return Axis(low=low, high=high, is_log=False, ticks=tuple(_multiples(low, high, step)))
 
 
