@@ -104,6 +104,25 @@ def test_learners_have_curves_of_their_own_names(page):
     assert "discriminator loss" in text
 
 
+def test_a_learner_has_one_colour_on_every_chart(page):
+    seen = page("two learners")
+    styles = {}
+    for data in seen.data:
+        for series in data.get("series", []):
+            styles.setdefault(series["name"], set()).add(series["style"])
+    assert styles["generator"] == {"c1"}
+    assert styles["discriminator"] == {"c0"}
+
+
+def test_more_curves_than_colours_are_dashed(tmp_path, log):
+    names = [f"layer{index}/mean" for index in range(8)]
+    seen = Page(
+        render_report(log(tmp_path / "run", [(step, 0, dict.fromkeys(names, 1.0)) for step in (1, 2)]))
+    )
+    styles = [series["style"] for data in seen.data for series in data.get("series", [])]
+    assert len(set(styles)) == 8
+
+
 def test_nan_is_a_gap_that_is_marked_and_counted(page):
     seen = page("two learners")
     assert "200 × NaN" in seen.text
