@@ -2,6 +2,7 @@
 """Tensors in memory: any structure, any type of column, and batches that belong to the loop."""
 
 import dataclasses
+import json
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import Subset, TensorDataset
 
-from truestep.engine.data import DataOptions, memory, open_source
+from truestep.engine.data import ByLength, DataOptions, memory, open_source
 from truestep.errors import DataError, OptionError
 
 
@@ -131,6 +132,23 @@ def test_the_fingerprint_tells_other_data_apart():
     ]
     assert prints[0] == prints[-1]
     assert len({repr(fingerprint) for fingerprint in prints}) == 5
+
+
+def test_the_fingerprint_tells_other_orders_apart():
+    lengths = list(range(10))
+    options = [
+        {},
+        {"batch_size": 5},
+        {"shuffle": True},
+        {"drop_last": True},
+        {"weights": lengths},
+        {"weights": lengths[::-1]},
+        {"weights": lengths, "num_samples": 5},
+        {"by_length": lengths},
+        {"by_length": ByLength(lengths=lengths, max_tokens=20)},
+    ]
+    prints = {json.dumps(opened(torch.zeros(10), **chosen).fingerprint()) for chosen in options}
+    assert len(options) == len(prints)
 
 
 def test_the_choice_is_explained():
