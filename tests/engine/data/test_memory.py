@@ -223,3 +223,13 @@ def test_the_layout_in_memory_does_not_matter_and_channels_last_stays(layout):
     assert torch.equal(images[order], batch)
     if layout == "channels_last":
         assert batch.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_columns_with_a_collate_function_become_samples():
+    def collate(samples):
+        assert isinstance(samples[0], tuple)
+        return [(int(a), float(b)) for a, b in samples]
+
+    assert next(opened((x, y), collate=collate).batches(0)) == [(0, 0.0), (1, 2.0), (2, 4.0), (3, 6.0)]
+    subset = Subset(TensorDataset(x, x), [7, 3])
+    assert next(opened(subset, collate=collate).batches(0)) == [(7, 7.0), (3, 3.0)]

@@ -65,7 +65,7 @@ def _probe(samples: Samples, order: Order, options: DataOptions) -> Probe | None
     if not options.check and options.num_workers != "auto":
         return None
     request = next(order.requests(0, 0))
-    if options.num_workers == 0 or type(samples.dataset) is list:
+    if options.num_workers == 0 or not samples.draws:
         return Probing(samples)[request]
     pool = WorkerPool(Probing(samples), 1, options)
     try:
