@@ -10,13 +10,33 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from truestep.engine.checkpoints.apply import apply_state as apply_state
+    from truestep.engine.checkpoints.retention import Retention as Retention
+    from truestep.engine.checkpoints.sources import read_checkpoint as read_checkpoint
+    from truestep.engine.checkpoints.store import CheckpointStore as CheckpointStore
+    from truestep.engine.checkpoints.weights import export_weights as export_weights
+    from truestep.engine.checkpoints.weights import load_weights as load_weights
     from truestep.errors import TruestepError as TruestepError
 
 _WHERE = {
+    "apply_state": "truestep.engine.checkpoints.apply",
+    "CheckpointStore": "truestep.engine.checkpoints.store",
+    "export_weights": "truestep.engine.checkpoints.weights",
+    "load_weights": "truestep.engine.checkpoints.weights",
+    "read_checkpoint": "truestep.engine.checkpoints.sources",
+    "Retention": "truestep.engine.checkpoints.retention",
     "TruestepError": "truestep.errors",
 }
 
-__all__ = ["TruestepError"]
+__all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
+    "apply_state",
+    "CheckpointStore",
+    "export_weights",
+    "load_weights",
+    "read_checkpoint",
+    "Retention",
+    "TruestepError",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -47,7 +47,7 @@ def lay_out(regions: list[Region], rank: int = 0) -> Layout:
     for group, members in groups.items():
         stem = unused(re.sub(r"[^A-Za-z0-9_.-]", "_", ".".join(group)).lstrip(".") or "state", names)
         names.add(stem)
-        files.append(_file(f"{stem}-r{rank:04d}.safetensors", group, members))
+        files.append(lay_out_file(f"{stem}-r{rank:04d}.safetensors", "/".join(group) + "/", members))
     tensors = {}
     for file in files:
         for region, key, begin in zip(file.regions, file.keys, file.offsets, strict=True):
@@ -61,8 +61,8 @@ def _group(name: str) -> tuple[str, ...]:
     return tuple(parts[: min(depth, len(parts) - 1)]) or ("state",)
 
 
-def _file(name: str, group: tuple[str, ...], members: list[Region]) -> FileLayout:
-    prefix = "/".join(group) + "/"
+def lay_out_file(name: str, prefix: str, members: list[Region]) -> FileLayout:
+    """Place regions in one file, under their names without the prefix."""
     # wide elements first: then each tensor begins at a multiple of its own element size
     regions = sorted(members, key=lambda region: -DTYPES[region.dtype].element_bytes)
     keys: list[str] = []

@@ -7,7 +7,7 @@ folder. One rename publishes it, and one sync of the parent makes that last. Onl
 
 import hashlib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,15 @@ from truestep.engine.checkpoints.manifest import (
     TensorEntry,
 )
 from truestep.engine.checkpoints.names import TEMPORARY, name_of
-from truestep.engine.checkpoints.snapshot import FileImage
+
+
+@dataclass(frozen=True)
+class FileImage:
+    """A file to be written: its name, its length, and the pieces it consists of."""
+
+    name: str
+    bytes: int
+    pieces: Callable[[], Iterator[memoryview]]
 
 
 @dataclass(frozen=True, kw_only=True)

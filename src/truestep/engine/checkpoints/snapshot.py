@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A private copy of a state, taken while its owner waits, from which a writer works at leisure."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -10,17 +9,7 @@ from torch import Tensor
 from truestep.engine.checkpoints.layout import FileLayout
 from truestep.engine.checkpoints.memory import bytes_of
 from truestep.engine.checkpoints.regions import Region
-
-CUDA_CHUNK_BYTES = 64 << 20
-
-
-@dataclass(frozen=True)
-class FileImage:
-    """A file to be written: its name, its length, and the pieces it consists of."""
-
-    name: str
-    bytes: int
-    pieces: Callable[[], Iterator[memoryview]]
+from truestep.engine.checkpoints.save import FileImage
 
 
 class SnapshotBuffers:
@@ -73,15 +62,12 @@ def _target(buffer: Tensor, region: Region, at: int) -> Tensor:
     return place.view(region.tensor.dtype).view(region.tensor.shape)
 
 
-def direct_images(files: list[FileLayout]) -> list[FileImage]:
-    """Return images that read the tensors themselves, for a writer during which their owner waits."""
+def direct_image(file: FileLayout) -> FileImage:
+    """Return an image that reads the tensors themselves, for a writer during which their owner waits."""
 
-    def image(file: FileLayout) -> FileImage:
-        def pieces() -> Iterator[memoryview]:
-            yield memoryview(file.header)
-            for region in file.regions:
-                yield bytes_of(region.tensor.cpu().contiguous())
+    def pieces() -> Iterator[memoryview]:
+        yield memoryview(file.header)
+        for region in file.regions:
+            yield bytes_of(region.tensor.cpu().contiguous())
 
-        return FileImage(file.name, len(file.header) + file.data_bytes, pieces)
-
-    return [image(file) for file in files]
+    return FileImage(file.name, len(file.header) + file.data_bytes, pieces)
