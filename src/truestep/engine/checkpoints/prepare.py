@@ -18,5 +18,5 @@ def prepare(state: Any, summary: Summary, buffers: SnapshotBuffers | None) -> Pe
     """
     encoded = encode(state)
     layout = lay_out(regions_of(encoded.leaves))
-    images = buffers.take(layout.files) if buffers else [direct_image(file) for file in layout.files]
-    return Pending(summary=summary, images=images, tensors=layout.tensors, state=encoded.tree)
+    images = buffers.take(layout) if buffers else [direct_image(file) for file in layout]
+    return Pending(summary=summary, images=images, state=encoded.tree)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from truestep.engine.checkpoints.layout import FileLayout
 from truestep.engine.checkpoints.memory import bytes_of
-from truestep.engine.checkpoints.regions import Region
 from truestep.engine.checkpoints.save import FileImage
 
 
@@ -31,22 +30,21 @@ class SnapshotBuffers:
         return images
 
     def _take(self, file: FileLayout) -> FileImage:
-        on_cuda = any(region.tensor.is_cuda for region in file.regions)
-        buffer = self._buffer(file.name, file.data_bytes, pinned=on_cuda)
-        targets = [_target(buffer, region, at) for region, at in zip(file.regions, file.offsets, strict=True)]
-        sources = [region.tensor for region in file.regions]
-        for target, source in zip(targets, sources, strict=True):
-            target.copy_(source, non_blocking=True)
+        sources = [item.region.tensor for item in file.placed]
         devices = {source.device for source in sources if source.is_cuda}
+        buffer = self._buffer(file.name, file.data_bytes, pinned=bool(devices))
+        for item, source in zip(file.placed, sources, strict=True):
+            place = buffer[item.begin : item.end].view(source.dtype).view(source.shape)
+            place.copy_(source, non_blocking=True)
         events = [torch.cuda.current_stream(device).record_event() for device in devices]
 
         def pieces() -> Iterator[memoryview]:
             for event in events:
                 event.synchronize()
-            yield memoryview(file.header)
+            yield memoryview(file.header())
             yield bytes_of(buffer[: file.data_bytes])
 
-        return FileImage(file.name, len(file.header) + file.data_bytes, pieces)
+        return FileImage(file.name, file.manifest_entries, file.data_bytes, pieces)
 
     def _buffer(self, name: str, size: int, *, pinned: bool) -> Tensor:
         buffer = self._buffers.get(name)
@@ -57,17 +55,12 @@ class SnapshotBuffers:
         return buffer
 
 
-def _target(buffer: Tensor, region: Region, at: int) -> Tensor:
-    place = buffer[at : at + region.byte_count]
-    return place.view(region.tensor.dtype).view(region.tensor.shape)
-
-
 def direct_image(file: FileLayout) -> FileImage:
     """Return an image that reads the tensors themselves, for a writer during which their owner waits."""
 
     def pieces() -> Iterator[memoryview]:
-        yield memoryview(file.header)
-        for region in file.regions:
-            yield bytes_of(region.tensor.cpu().contiguous())
+        yield memoryview(file.header())
+        for item in file.placed:
+            yield bytes_of(item.region.tensor.cpu().contiguous())
 
-    return FileImage(file.name, len(file.header) + file.data_bytes, pieces)
+    return FileImage(file.name, file.manifest_entries, file.data_bytes, pieces)

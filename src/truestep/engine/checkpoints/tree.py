@@ -8,7 +8,7 @@ are never mistaken for markup, and what comes back has the types that went in.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -138,7 +138,7 @@ def tensor_name(path: tuple[str | int, ...]) -> str:
     return "/".join(str(key).replace("~", "~0").replace("/", "~1") for key in path)
 
 
-def unused(name: str, taken: set[str]) -> str:
+def unused(name: str, taken: Collection[str]) -> str:
     """Return the name, with a number at its end if it is taken: {0: a, "0": b} has two tensors named 0."""
     if name not in taken and name != "__metadata__":
         return name
