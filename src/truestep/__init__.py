@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from truestep.engine.averages import EMA as EMA
     from truestep.engine.batches import Split as Split
     from truestep.engine.batches import split_along as split_along
+    from truestep.engine.checkpoints.apply import apply_state as apply_state
+    from truestep.engine.checkpoints.retention import Retention as Retention
+    from truestep.engine.checkpoints.sources import read_checkpoint as read_checkpoint
+    from truestep.engine.checkpoints.store import CheckpointStore as CheckpointStore
+    from truestep.engine.checkpoints.weights import export_weights as export_weights
+    from truestep.engine.checkpoints.weights import load_weights as load_weights
     from truestep.engine.choices import Choice as Choice
     from truestep.engine.clipping import Clip as Clip
     from truestep.engine.clipping import ClipAdaptive as ClipAdaptive
@@ -51,10 +57,12 @@ if TYPE_CHECKING:
     from truestep.run.run import Run as Run
 
 _WHERE = {
+    "apply_state": "truestep.engine.checkpoints.apply",
     "BatchError": "truestep.errors",
     "BatchSource": "truestep.engine.data",
     "ByLength": "truestep.engine.data",
     "CheckpointError": "truestep.errors",
+    "CheckpointStore": "truestep.engine.checkpoints.store",
     "Choice": "truestep.engine.choices",
     "Clip": "truestep.engine.clipping",
     "ClipAdaptive": "truestep.engine.clipping",
@@ -64,7 +72,9 @@ _WHERE = {
     "DataError": "truestep.errors",
     "DataOptions": "truestep.engine.data",
     "EMA": "truestep.engine.averages",
+    "export_weights": "truestep.engine.checkpoints.weights",
     "Learner": "truestep.engine.learner",
+    "load_weights": "truestep.engine.checkpoints.weights",
     "LossError": "truestep.errors",
     "LossScale": "truestep.engine.precision.loss_scale",
     "muon_with_adamw": "truestep.engine.optimizers",
@@ -74,6 +84,8 @@ _WHERE = {
     "Parameters": "truestep.engine.optimizers",
     "plateau": "truestep.engine.schedules",
     "Precision": "truestep.engine.precision",
+    "read_checkpoint": "truestep.engine.checkpoints.sources",
+    "Retention": "truestep.engine.checkpoints.retention",
     "Run": "truestep.run.run",
     "RunDirectoryError": "truestep.errors",
     "sample_rng": "truestep.engine.data",
@@ -87,16 +99,18 @@ _WHERE = {
     "warmup_cosine": "truestep.engine.schedules",
     "warmup_inverse_sqrt": "truestep.engine.schedules",
     "warmup_linear": "truestep.engine.schedules",
-    "weighted": "truestep.engine.losses",
     "Weighted": "truestep.engine.losses",
+    "weighted": "truestep.engine.losses",
     "write_report": "truestep.run.report",
 }
 
 __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
+    "apply_state",
     "BatchError",
     "BatchSource",
     "ByLength",
     "CheckpointError",
+    "CheckpointStore",
     "Choice",
     "Clip",
     "ClipAdaptive",
@@ -106,7 +120,9 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "DataError",
     "DataOptions",
     "EMA",
+    "export_weights",
     "Learner",
+    "load_weights",
     "LossError",
     "LossScale",
     "muon_with_adamw",
@@ -116,6 +132,8 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "Parameters",
     "plateau",
     "Precision",
+    "read_checkpoint",
+    "Retention",
     "Run",
     "RunDirectoryError",
     "sample_rng",
@@ -129,8 +147,8 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "warmup_cosine",
     "warmup_inverse_sqrt",
     "warmup_linear",
-    "weighted",
     "Weighted",
+    "weighted",
     "write_report",
 ]
 

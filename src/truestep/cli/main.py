@@ -15,7 +15,12 @@ from typer.core import TyperCommand, TyperGroup
 from truestep.errors import TruestepError, nearest
 
 # name: (module that holds its typer `app`, one line for `truestep --help`), in the order shown
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "checkpoints": (
+        "truestep.cli.checkpoints",
+        "List, verify, show, compare, export and prune the checkpoints of a run.",
+    ),
+}
 
 EXIT_USAGE = 2
 EXIT_MISSING = 3
