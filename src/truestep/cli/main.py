@@ -20,6 +20,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "truestep.cli.checkpoints",
         "List, verify, show, compare, export and prune the checkpoints of a run.",
     ),
+    "train": ("truestep.cli.train", "Train a recipe: one of `truestep recipes`, or a file of your own."),
+    "recipes": ("truestep.cli.recipes", "List the trainings that `truestep train NAME` runs."),
 }
 
 EXIT_USAGE = 2
