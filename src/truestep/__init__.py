@@ -11,12 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from truestep.errors import TruestepError as TruestepError
+    from truestep.inspection.environment import environment as environment
+    from truestep.inspection.gpus import gpus as gpus
+    from truestep.inspection.gpus.use import use_gpus as use_gpus
+    from truestep.inspection.memory import free_memory as free_memory
+    from truestep.inspection.memory import leftover_memory as leftover_memory
 
 _WHERE = {
     "TruestepError": "truestep.errors",
+    "environment": "truestep.inspection.environment",
+    "free_memory": "truestep.inspection.memory",
+    "gpus": "truestep.inspection.gpus",
+    "leftover_memory": "truestep.inspection.memory",
+    "use_gpus": "truestep.inspection.gpus.use",
 }
 
-__all__ = ["TruestepError"]
+__all__ = ["environment", "free_memory", "gpus", "leftover_memory", "TruestepError", "use_gpus"]  # noqa: RUF022  by letter, not by case
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,10 @@ from typer.core import TyperCommand, TyperGroup
 from truestep.errors import TruestepError, nearest
 
 # name: (module that holds its typer `app`, one line for `truestep --help`), in the order shown
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "env": ("truestep.cli.env", "Report on torch, CUDA, Python and the machine, with verdicts."),
+    "gpus": ("truestep.cli.gpus", "Show the GPUs; pick, claim, free and set them."),
+}
 
 EXIT_USAGE = 2
 EXIT_MISSING = 3
