@@ -4,6 +4,7 @@
 import ctypes
 import gc
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from truestep.inspection.gpus.read import read_gpus
 from truestep.inspection.memory.amounts import Amounts, measure, used_accelerator
 from truestep.inspection.memory.holders import MAX_WAYS, Holders
-from truestep.inspection.memory.processes import HoldingProcess, holding_processes
+from truestep.inspection.memory.processes import Ending, HoldingProcess, end_process, holding_processes
 from truestep.inspection.memory.tensors import LiveTensor, Storages, describe
 from truestep.inspection.results import Result
 
@@ -34,6 +35,7 @@ class MemoryReport(Result):
     unseen_bytes: int | None  # on devices, allocated and not in Python's sight: kept by autograd graphs
     last_error_kept: bool  # the traceback of the last error keeps its functions' variables
     processes: tuple[HoldingProcess, ...]
+    endings: tuple[Ending, ...] = ()
 
     def __rich__(self) -> "RenderableType":
         from truestep.inspection.memory.screen import memory_screen
@@ -41,16 +43,20 @@ class MemoryReport(Result):
         return memory_screen(self)
 
 
-def free_memory(*, largest: int = 10, forget_last_error: bool = False) -> MemoryReport:
+def free_memory(
+    *, largest: int = 10, forget_last_error: bool = False, end: Sequence[int] = ()
+) -> MemoryReport:
     """Free unreachable objects and torch's caches; report memory before and after and what holds the rest.
 
     In this order, as each step gives to the next: Python's garbage, memory shared with processes that
     have ended, cuBLAS workspaces and autocast's casts, the allocator's cache, pinned host memory, and the
     C heap. Live tensors are never freed: the `largest` are listed with what holds them. After an
     error in a notebook its traceback holds every tensor of the functions that were running;
-    `forget_last_error` drops it. Neither imports torch nor starts CUDA.
+    `forget_last_error` drops it. `end` names other processes of this user that hold a card, to be ended
+    (they get 10 s to clean up). Neither imports torch nor starts CUDA.
     """
     before = measure()
+    endings = _end(end)
     if forget_last_error:
         for name in _LAST_ERROR:
             if hasattr(sys, name):
@@ -67,7 +73,15 @@ def free_memory(*, largest: int = 10, forget_last_error: bool = False) -> Memory
         unseen_bytes=_unseen(after, storages),
         last_error_kept=any(getattr(sys, name, None) is not None for name in _LAST_ERROR),
         processes=holding_processes(read_gpus()),
+        endings=endings,
     )
+
+
+def _end(pids: Sequence[int]) -> tuple[Ending, ...]:
+    if not pids:
+        return ()
+    holding = holding_processes(read_gpus())
+    return tuple(end_process(pid, holding) for pid in pids)
 
 
 def release() -> int:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a block of code leaves behind in memory."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -59,7 +58,7 @@ def leftover_memory(*, largest: int = 10) -> Iterator[LeftoverMemory]:
 
 def _marks(storages: Storages) -> dict[int, Any]:
     """Return a weak reference per storage: it keeps the number from being used again, but not the memory."""
-    if "torch" not in sys.modules:
+    if not storages.storages:
         return {}
     from torch.multiprocessing.reductions import StorageWeakRef
 

@@ -2,13 +2,20 @@
 """The processes that hold memory of a card, and the end of one, when its owner says so."""
 
 import os
+import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from truestep.inspection.gpus.processes import has_card_open, identify, in_own_namespace
 from truestep.inspection.gpus.records import GpuProcess, GpuReport
+
+if TYPE_CHECKING:
+    import psutil
+
+_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,16 +85,26 @@ def end_process(
             )
         # psutil makes sure that the number still means this process
         process.kill() if force else process.terminate()
-        process.wait(timeout_seconds)
+        if not _gone(process, timeout_seconds):
+            says = f"still there after {timeout_seconds:g} s{'' if force else '; --force kills it'}"
+            return Ending(pid=pid, ended=False, says=says)
     except psutil.NoSuchProcess:
         pass
-    except psutil.TimeoutExpired:
-        return Ending(
-            pid=pid, ended=False, says=f"still there after {timeout_seconds:.0f} s; --force kills it"
-        )
     except psutil.AccessDenied:
         return Ending(pid=pid, ended=False, says="this user may not end it")
     return Ending(pid=pid, ended=True, says="ended")
+
+
+def _gone(process: "psutil.Process", timeout_seconds: float) -> bool:
+    """Wait for a process to end; one that its parent has not asked for yet (a zombie) holds nothing more."""
+    import psutil
+
+    deadline = time.monotonic() + timeout_seconds
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
 
 
 def _why_not(pid: int, holding: Collection[HoldingProcess]) -> str | None:

@@ -30,6 +30,7 @@ def memory_screen(report: MemoryReport) -> RenderableType:
         parts.append(
             Text("The last error's traceback keeps its variables: free_memory(forget_last_error=True)")
         )
+    parts += [Text(f"process {ending.pid}: {ending.says}") for ending in report.endings]
     if report.processes:
         parts += ["", processes_table(report.processes)]
     return Group(*parts)
