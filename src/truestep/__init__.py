@@ -52,6 +52,11 @@ if TYPE_CHECKING:
     from truestep.errors import OptionError as OptionError
     from truestep.errors import RunDirectoryError as RunDirectoryError
     from truestep.errors import TruestepError as TruestepError
+    from truestep.inspection.environment import environment as environment
+    from truestep.inspection.gpus import gpus as gpus
+    from truestep.inspection.gpus.use import use_gpus as use_gpus
+    from truestep.inspection.memory import free_memory as free_memory
+    from truestep.inspection.memory import leftover_memory as leftover_memory
     from truestep.run.options import Saving as Saving
     from truestep.run.report import write_report as write_report
     from truestep.run.run import Run as Run
@@ -72,8 +77,12 @@ _WHERE = {
     "DataError": "truestep.errors",
     "DataOptions": "truestep.engine.data",
     "EMA": "truestep.engine.averages",
+    "environment": "truestep.inspection.environment",
     "export_weights": "truestep.engine.checkpoints.weights",
+    "free_memory": "truestep.inspection.memory",
+    "gpus": "truestep.inspection.gpus",
     "Learner": "truestep.engine.learner",
+    "leftover_memory": "truestep.inspection.memory",
     "load_weights": "truestep.engine.checkpoints.weights",
     "LossError": "truestep.errors",
     "LossScale": "truestep.engine.precision.loss_scale",
@@ -95,6 +104,7 @@ _WHERE = {
     "TruestepError": "truestep.errors",
     "Update": "truestep.engine.step",
     "update": "truestep.engine.update",
+    "use_gpus": "truestep.inspection.gpus.use",
     "warmup_constant": "truestep.engine.schedules",
     "warmup_cosine": "truestep.engine.schedules",
     "warmup_inverse_sqrt": "truestep.engine.schedules",
@@ -120,8 +130,12 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "DataError",
     "DataOptions",
     "EMA",
+    "environment",
     "export_weights",
+    "free_memory",
+    "gpus",
     "Learner",
+    "leftover_memory",
     "load_weights",
     "LossError",
     "LossScale",
@@ -143,6 +157,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "TruestepError",
     "Update",
     "update",
+    "use_gpus",
     "warmup_constant",
     "warmup_cosine",
     "warmup_inverse_sqrt",

@@ -22,6 +22,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "train": ("truestep.cli.train", "Train a recipe: one of `truestep recipes`, or a file of your own."),
     "recipes": ("truestep.cli.recipes", "List the trainings that `truestep train NAME` runs."),
+    "env": ("truestep.cli.env", "Report on torch, CUDA, Python and the machine, with verdicts."),
+    "gpus": ("truestep.cli.gpus", "Show the GPUs; pick, claim, free and set them."),
 }
 
 EXIT_USAGE = 2
