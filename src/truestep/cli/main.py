@@ -15,7 +15,10 @@ from typer.core import TyperCommand, TyperGroup
 from truestep.errors import TruestepError, nearest
 
 # name: (module that holds its typer `app`, one line for `truestep --help`), in the order shown
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "read": ("truestep.cli.read", "Read training code for silent bugs; needs no torch and runs nothing."),
+    "checks": ("truestep.cli.checks", "List the checks of the doctor, or print the page of one."),
+}
 
 EXIT_USAGE = 2
 EXIT_MISSING = 3

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A clip that comes too late."""
+
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class ClipAfterStep(SourceCheck):
+    """Gradients are clipped after the optimizer has used them.
+
+    Why: the step was taken with the unclipped gradients; the clip changes nothing.
+
+    Bad:
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)  # here
+
+    Good:
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            opt.step()
+
+    Fix: clip between backward() and step().
+    """
+
+    code = "GRAD008"
+    words = ("clip_grad",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a clip with a step, and no backward, straight before it and no step after it."""
+        for trace in module.traces:
+            events = trace.of("backward", "step", "clip", "zero_grad")
+            for index, event in enumerate(events):
+                before = events[index - 1] if index else None
+                if event.kind != "clip" or before is None or before.kind != "step":
+                    continue
+                path = event.loop_path()
+                later = [each for each in events[index + 1 :] if each.inside(path) and each.kind == "step"]
+                if (
+                    before.loop_path() == path
+                    and not later
+                    and not event.branches(path)
+                    and not before.branches(path)
+                ):
+                    yield At(
+                        event.node, "The gradients are clipped after step(): this update was not clipped."
+                    )
