@@ -15,9 +15,10 @@ INTRODUCTION = """\
 
 # Checks
 
-Each check names one fault. *read* means that it is found in the source (`truestep read`, `truestep doctor`), *watch*
-that it is seen while the script runs, *probe* that the model is tried out at the first step. The examples are the
-checks' own tests: Bad gives exactly this finding at the marked line, Good gives none from any check.
+Each check names one fault. *read* means that it is found in the source (`truestep read`, `truestep doctor`),
+*watch* that it is seen while the script runs, *probe* that the model is tried out at the first step. The
+examples are the checks' own tests: Bad gives exactly this finding at the marked line, Good gives none from
+any check.
 """
 
 

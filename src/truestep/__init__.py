@@ -10,13 +10,15 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from truestep.doctor.watch import watch as watch
     from truestep.errors import TruestepError as TruestepError
 
 _WHERE = {
     "TruestepError": "truestep.errors",
+    "watch": "truestep.doctor.watch",
 }
 
-__all__ = ["TruestepError"]
+__all__ = ["TruestepError", "watch"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,6 +16,7 @@ from truestep.errors import TruestepError, nearest
 
 # name: (module that holds its typer `app`, one line for `truestep --help`), in the order shown
 COMMANDS: dict[str, tuple[str, str]] = {
+    "doctor": ("truestep.cli.doctor", "Run a training script under watch and say what is wrong with it."),
     "read": ("truestep.cli.read", "Read training code for silent bugs; needs no torch and runs nothing."),
     "checks": ("truestep.cli.checks", "List the checks of the doctor, or print the page of one."),
 }

@@ -2,6 +2,7 @@
 """The report as a person reads it in a terminal."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -9,6 +10,10 @@ from rich.text import Text
 
 from truestep.doctor.finding import Finding, Place, Severity
 from truestep.doctor.read import Reading
+
+if TYPE_CHECKING:
+    from truestep.doctor.report import RunReport
+    from truestep.doctor.watch import Watch
 
 STYLES = {
     Severity.BUG: "bold red",
@@ -80,3 +85,30 @@ def show_findings(findings: Sequence[Finding], lines: Mapping[Place, str], conso
     """Print findings, the gravest first."""
     for finding in sorted(findings, key=lambda each: each.order):
         console.print(show_finding(finding, lines.get(finding.place)), soft_wrap=False)
+
+
+def show_run(report: "RunReport", console: Console) -> None:
+    """Print what reading and running a script gave."""
+    console.rule("truestep doctor", style="dim")
+    show_findings(report.findings, report.lines, console)
+    for place, text in report.outcome.warnings[:5]:
+        console.print(Text.assemble((str(place), "bold"), f"  torch warned: {text}"))
+    if report.outcome.error:
+        where = f"{report.outcome.error_place}  " if report.outcome.error_place else ""
+        console.print(
+            Text.assemble((where, "bold"), f"the script raised {report.outcome.error.splitlines()[0]}")
+        )
+    for failure in report.failures:
+        console.print(f"check {failure.code} failed: {failure.error} (our mistake; the run went on)")
+    console.print(Text.assemble(counted(report.findings)))
+    for line in report.watched():
+        console.print(Text(line, "dim"))
+
+
+def render_watch(watch: "Watch") -> list[RenderableType]:
+    """Return what a watch in a script or notebook has found so far."""
+    shown: list[RenderableType] = [
+        show_finding(each, None) for each in sorted(watch.findings, key=lambda f: f.order)
+    ]
+    steps = f" · {watch.scene.num_steps} optimizer steps watched, at a cost of {watch.seconds:.2f} s"
+    return [*shown, Text.assemble(counted(watch.findings), steps)]

@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """A DistributedSampler without set_epoch."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, constant, forwards_all
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import Scene
 
 
-class EpochNotSet(SourceCheck):
+class EpochNotSet(SourceCheck, Watcher):
     """A DistributedSampler shuffles, but set_epoch() is never called.
 
     Why: the order is a function of seed and epoch; without set_epoch every epoch has the same order.
@@ -50,3 +58,17 @@ class EpochNotSet(SourceCheck):
             ):
                 if module.calls("torch.utils.data.DataLoader"):
                     yield At(call, "set_epoch() is never called: every epoch has the same order.")
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, int] = {}
+
+    def on_epoch(self, scene: Scene, source: Any, place: Place) -> Sights:
+        """Report a shuffling sampler that begins the same epoch a second time, with training between."""
+        if not all(hasattr(source, name) for name in ("set_epoch", "epoch", "num_replicas", "shuffle")):
+            return
+        seen = self.epochs.get(id(source))
+        self.epochs[id(source)] = scene.num_steps
+        if seen is not None and scene.num_steps > seen and source.shuffle and source.epoch == 0:
+            yield Saw(
+                place, "The sampler begins again with epoch 0: the order is the same.", evidence={"epoch": 0}
+            )

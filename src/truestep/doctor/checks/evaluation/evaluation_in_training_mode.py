@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluating a model that was never put into eval mode."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, At, SourceCheck, Unsure
+from truestep.doctor.finding import Place
 from truestep.doctor.source.evaluations import evaluations_of, sensitive_layers
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from truestep.doctor.watching.scene import Scene
 
 
-class EvaluationInTrainingMode(SourceCheck):
+class EvaluationInTrainingMode(SourceCheck, Watcher):
     """A model is evaluated without eval().
 
     Why: dropout goes on dropping, and batch norm normalises by the test batch and learns from it.
@@ -59,6 +69,25 @@ class EvaluationInTrainingMode(SourceCheck):
                     names = ", ".join(sorted(layers))
                     yield At(forward.node, f"The model is evaluated in training mode; it has {names}.", BUG)
                     break
+
+    def on_epoch(self, scene: Scene, source: object, place: Place) -> Sights:
+        """When another pass begins, forwards that nothing went backward through were evaluation."""
+        yield from self._evaluated(scene)
+
+    def on_mode(self, scene: Scene, module: nn.Module, training: bool, place: Place) -> Sights:
+        """So they were when the mode is set."""
+        yield from self._evaluated(scene)
+
+    def on_finish(self, scene: Scene) -> Sights:
+        """And so at the end."""
+        yield from self._evaluated(scene)
+
+    def _evaluated(self, scene: Scene) -> Sights:
+        pending, scene.forwards_since_backward = scene.forwards_since_backward, []
+        for model, place, layers in pending:
+            if layers and scene.num_steps and scene.is_trained(model):
+                text = f"The model is evaluated in training mode; {', '.join(layers)} is active."
+                yield Saw(place, text, BUG, {"layers": layers, "after_steps": scene.num_steps})
 
 
 def _mode_before(trace: Trace, forward: Event) -> str | None:

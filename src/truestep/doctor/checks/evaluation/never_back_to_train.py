@@ -1,21 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training that goes on in eval mode."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
+from truestep.doctor.finding import Place
 from truestep.doctor.source.evaluations import sensitive_layers
 from truestep.doctor.source.events import Event, Trace, TrainingLoop
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watching.looking import sensitive_layers as layers_in_mode
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
 
 
-class NeverBackToTrain(SourceCheck):
+class NeverBackToTrain(SourceCheck, Watcher):
     """eval() is called within the training loop, and train() never after it.
 
     Why: from the first evaluation on, the model trains without dropout and with frozen batch-norm statistics.
 
     Bad:
         net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
         net.train()
         for epoch in range(3):
             for x, y in loader:
@@ -28,6 +40,7 @@ class NeverBackToTrain(SourceCheck):
 
     Good:
         net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
         for epoch in range(3):
             net.train()
             for x, y in loader:
@@ -67,6 +80,30 @@ class NeverBackToTrain(SourceCheck):
                 f"eval() is called in the training loop, and train() never after it; the model has {names}.",
                 BUG,
             )
+
+    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Report a step of a model that was trained in training mode before, and is in eval mode now."""
+        for model in list(scene.models):
+            if not scene.is_trained(model):
+                continue
+            active, idle = layers_in_mode(model, training=True), layers_in_mode(model, training=False)
+            before = scene.trained_modes.setdefault(id(model), bool(active))
+            if before and idle and not active and record.num_backwards:
+                text = f"Step {record.num_steps + 1} trains in eval mode: {', '.join(idle)}."
+                yield Saw(
+                    self.switched.get(id(model), place),
+                    text,
+                    BUG,
+                    {"layers": idle, "step": record.num_steps + 1},
+                )
+
+    def __init__(self) -> None:
+        self.switched: dict[int, Place] = {}
+
+    def on_mode(self, scene: Scene, module: nn.Module, training: bool, place: Place) -> None:
+        """Remember where each model was last put into eval mode."""
+        if not training:
+            self.switched[id(module)] = place
 
 
 def _trained(trace: Trace, loop: TrainingLoop, event: Event) -> bool:

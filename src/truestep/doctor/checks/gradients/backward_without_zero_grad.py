@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """A loop that never clears the gradients."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import At, SourceCheck, Unsure
+from truestep.doctor.finding import Place
 from truestep.doctor.source.events import TrainingLoop
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
 
 
-class BackwardWithoutZeroGrad(SourceCheck):
+class BackwardWithoutZeroGrad(SourceCheck, Watcher):
     """A loop calls backward() and step() but never clears the gradients.
 
     Why: gradients add up over iterations, so every step uses all earlier batches too.
@@ -50,6 +58,17 @@ class BackwardWithoutZeroGrad(SourceCheck):
             return
         what = "this optimizer's gradients" if clears else "the gradients"
         yield At(step.node, f"The loop calls backward() and step() but never clears {what}.")
+
+    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Report the second step in a row on gradients that still hold those of earlier steps."""
+        record.num_stale_steps = record.num_stale_steps + 1 if record.stale and record.num_backwards else 0
+        if record.num_stale_steps == 2 and not record.has_closure:
+            text = f"The gradients still hold those of {record.num_stale_steps} earlier steps."
+            yield Saw(
+                place,
+                text,
+                evidence={"step": record.num_steps + 1, "steps_not_cleared": record.num_stale_steps},
+            )
 
 
 def _made_inside(module: SourceModule, loop: TrainingLoop) -> bool:

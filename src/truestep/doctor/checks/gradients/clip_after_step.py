@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """A clip that comes too late."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    import torch
+
+    from truestep.doctor.watching.scene import Scene
 
 
-class ClipAfterStep(SourceCheck):
+class ClipAfterStep(SourceCheck, Watcher):
     """Gradients are clipped after the optimizer has used them.
 
     Why: the step was taken with the unclipped gradients; the clip changes nothing.
@@ -51,3 +61,9 @@ class ClipAfterStep(SourceCheck):
                     yield At(
                         event.node, "The gradients are clipped after step(): this update was not clipped."
                     )
+
+    def on_clip(self, scene: Scene, parameters: list[torch.Tensor], place: Place) -> Sights:
+        """Report gradients that a step has used already, and no backward has touched since."""
+        used = [each for each in scene.holding(parameters) if each.num_steps and not each.num_backwards]
+        if used and any(each.unchanged_since_mark() for each in used):
+            yield Saw(place, "The gradients are clipped after step().", evidence={"step": scene.num_steps})

@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """A clip that comes too early."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    import torch
+
+    from truestep.doctor.watching.scene import Scene
 
 
-class ClipBeforeBackward(SourceCheck):
+class ClipBeforeBackward(SourceCheck, Watcher):
     """Gradients are clipped before backward() has computed them.
 
     Why: the clip sees no gradients (or those of the batch before); the step is not clipped.
@@ -56,3 +66,9 @@ class ClipBeforeBackward(SourceCheck):
                         clip.node,
                         "The gradients are clipped before backward(): there is nothing to clip yet.",
                     )
+
+    def on_clip(self, scene: Scene, parameters: list[torch.Tensor], place: Place) -> Sights:
+        """Report a clip that finds no gradient at all, where the parameters are being trained."""
+        if parameters and all(each.grad is None for each in parameters) and scene.holding(parameters):
+            text = f"None of the {len(parameters)} parameters has a gradient yet."
+            yield Saw(place, text, evidence={"parameters": len(parameters)})

@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients cleared before they are used."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
 
 
-class ZeroGradBetweenBackwardAndStep(SourceCheck):
+class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):
     """The gradients are cleared after backward() and before step().
 
     Why: the optimizer steps on gradients that are gone: nothing is learned (or only weight decay acts).
@@ -43,6 +51,13 @@ class ZeroGradBetweenBackwardAndStep(SourceCheck):
                         event.node,
                         "The gradients are cleared between backward() and step(): the step has none.",
                     )
+
+    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Report a clear after the last backward before this step, if it left nothing to step on."""
+        left = [each.grad for each in record.sample() if each.grad is not None and bool(each.grad.any())]
+        if record.cleared_at is not None and not left and not record.has_closure:
+            text = f"Cleared after backward(): step {record.num_steps + 1} has no gradients."
+            yield Saw(record.cleared_at, text, evidence={"step": record.num_steps + 1})
 
 
 def _wipes(trace: Trace, events: list[Event], index: int) -> bool:

@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cross entropy of probabilities."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, last_operations
+from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
+from truestep.doctor.watching.looking import made_by
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import Scene
 
 
-class SoftmaxBeforeCrossEntropy(SourceCheck):
+class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
     """Probabilities go into cross entropy, which takes logits.
 
     Why: softmax is applied twice; the loss can't come near 0 (1.46 is the least with 10 classes) and
@@ -42,3 +50,13 @@ class SoftmaxBeforeCrossEntropy(SourceCheck):
             ):
                 made = " or ".join(sorted(str(each) for each in operations))
                 yield At(call, f"The input of cross entropy is the result of {made}: it takes raw logits.")
+
+    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+        """Look at the operation that made the input."""
+        made = made_by(loss.input) if loss.name == "cross_entropy" else ""
+        if made in ("Softmax", "Sigmoid"):
+            yield Saw(
+                loss.place,
+                f"The input of cross entropy is the result of {made.lower()}.",
+                evidence={"made_by": made},
+            )

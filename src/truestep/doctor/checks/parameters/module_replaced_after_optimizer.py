@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """A layer replaced when the optimizer holds the old one."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+
+AFTER = 4  # steps
 
 
-class ModuleReplacedAfterOptimizer(SourceCheck):
+class ModuleReplacedAfterOptimizer(SourceCheck, Watcher):
     """A layer of a model is replaced after the optimizer was made.
 
     Why: the optimizer still holds the old layer's parameters; the new ones are never trained.
@@ -53,6 +63,21 @@ class ModuleReplacedAfterOptimizer(SourceCheck):
                     assignment,
                     f"{ast.unparse(target)} is replaced after the optimizer was made on line {made.lineno}.",
                 )
+
+    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Report parameters that belong to no model any more, beside some of a model that still do."""
+        if record.num_steps != AFTER:
+            return
+        models = [model for model in scene.models if scene.is_trained(model)]
+        known = {id(each) for model in models for each in model.parameters()}
+        lost = [each for each in record.parameters() if id(each) not in known and each.grad is None]
+        held = {id(each) for every in scene.records.values() for each in every.parameters()}
+        new = [name for model in models for name, each in model.named_parameters() if id(each) not in held]
+        if models and lost and new:
+            text = (
+                f"The optimizer holds {len(lost)} parameters of a replaced layer, not {', '.join(new[:4])}."
+            )
+            yield Saw(record.place, text, evidence={"replaced": len(lost), "not_optimized": new[:6]})
 
 
 def _is_layer(module: SourceModule, value: ast.expr) -> bool:

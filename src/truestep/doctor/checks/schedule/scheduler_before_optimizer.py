@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schedule steps first."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.finding import Place
 from truestep.doctor.source.events import exclusive
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
 
 
-class SchedulerBeforeOptimizer(SourceCheck):
+class SchedulerBeforeOptimizer(SourceCheck, Watcher):
     """scheduler.step() comes before optimizer.step() in the loop.
 
     Why: the first learning rate is skipped, and every later one comes one step early.
@@ -67,3 +75,20 @@ class SchedulerBeforeOptimizer(SourceCheck):
                         "The schedule is stepped before the optimizer: the first rate is never used.",
                     )
                     break
+
+    def on_schedule(self, scene: Scene, scheduler: Any, place: Place) -> None:
+        """Remember a schedule's step before the first one of its optimizer."""
+        record = scene.records.get(id(scheduler.optimizer))
+        if record is not None and record.num_steps == 0:
+            self.early.setdefault(id(record), place)
+
+    def __init__(self) -> None:
+        self.early: dict[int, Place] = {}
+
+    def on_stepped(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """The optimizer trains: the early step of its schedule was one too many."""
+        early = self.early.pop(id(record), None)
+        if early is not None and record.num_steps == 1:
+            yield Saw(
+                early, "The schedule was stepped before the optimizer's first step.", evidence={"step": 1}
+            )
