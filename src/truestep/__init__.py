@@ -10,6 +10,7 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from truestep.doctor.watch import watch as watch
     from truestep.engine.averages import EMA as EMA
     from truestep.engine.batches import Split as Split
     from truestep.engine.batches import split_along as split_along
@@ -109,6 +110,7 @@ _WHERE = {
     "warmup_cosine": "truestep.engine.schedules",
     "warmup_inverse_sqrt": "truestep.engine.schedules",
     "warmup_linear": "truestep.engine.schedules",
+    "watch": "truestep.doctor.watch",
     "Weighted": "truestep.engine.losses",
     "weighted": "truestep.engine.losses",
     "write_report": "truestep.run.report",
@@ -162,6 +164,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "warmup_cosine",
     "warmup_inverse_sqrt",
     "warmup_linear",
+    "watch",
     "Weighted",
     "weighted",
     "write_report",
