@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from truestep.engine.backward import backward
 from truestep.engine.group import Group
 from truestep.engine.losses import read_loss
 from truestep.engine.step import Update, finish
@@ -51,7 +52,7 @@ class Accumulating:
         )
         scale = self._group.shared_scale()
         self._sums.add(part)
-        torch.autograd.backward(part.values, seed if scale is None else seed * scale.to(seed.dtype))
+        backward(part.values, seed if scale is None else seed * scale.to(seed.dtype))
         self._group.accumulate_half()
         context = self._learner.context
         self._micro_batch += 1

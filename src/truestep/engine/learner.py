@@ -34,7 +34,7 @@ from truestep.engine.precision.loss_scale import LossScale, Scaler
 from truestep.engine.precision.weights import cast_floats, cast_weights, named_parameters_for_optimizer
 from truestep.engine.schedules import ScheduleFactory, Schedules
 from truestep.engine.step import Update, nonfinite_error
-from truestep.engine.update import Loss, MicroBatch, Splitting, check_micro_batch, update_together
+from truestep.engine.update import Loss, MicroBatch, Splitting, update_together
 from truestep.errors import OptionError
 
 Modules = nn.Module | Mapping[str, nn.Module] | Sequence[nn.Module]
@@ -70,7 +70,8 @@ class Learner:
         self.context = context
         self.options: LearnerOptions = options
         self.precision: Precision = precision_named(options.precision)
-        check_micro_batch(options.micro_batch)
+        self._alone = [self]
+        self._splitting = Splitting(options.micro_batch)
         self.clip = clip_of(options.clip)
         self._place_module()
         self._make_optimizers(optimizer)
@@ -189,8 +190,10 @@ class Learner:
             LossError: the loss has no gradient, the wrong shape, or (NonFiniteError) is NaN or infinite.
             BatchError: the batch is empty, or has to be split and can't be.
         """
+        if micro_batch is None and split is None and decomposable:
+            return update_together(self._alone, loss, batch, self._splitting)[0]
         chosen = micro_batch if micro_batch is not None or not decomposable else self.options.micro_batch
-        return update_together([self], loss, batch, Splitting(chosen, split, decomposable))[0]
+        return update_together(self._alone, loss, batch, Splitting(chosen, split, decomposable))[0]
 
     def accumulating(self, *, weight: float | None = None) -> Accumulating:
         """Make one update out of losses that are computed one after another in a `with` block.

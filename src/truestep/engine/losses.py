@@ -12,6 +12,8 @@ from torch import Tensor
 
 from truestep.errors import LossError
 
+RESERVED = ("loss", "learning_rate", "gradient_norm", "updates_skipped")
+
 
 class Weighted(NamedTuple):
     """Loss values of any shape, their weights (None: all one), and named values of the same shape, or scalars."""
@@ -38,6 +40,10 @@ def weighted(values: Tensor, weights: Tensor | None = None, **metrics: Tensor) -
             "broadcast and count examples twice; give one weight for each value, of the same shape."
         )
     for name, metric in metrics.items():
+        if name in RESERVED:
+            raise LossError(
+                f"The name {name!r} is taken: the run logs its own value by it. Call this metric something else."
+            )
         if not isinstance(metric, Tensor) or (metric.ndim and metric.shape != values.shape):
             shape = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
             raise LossError(

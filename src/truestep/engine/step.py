@@ -44,6 +44,16 @@ class Update:
         return update
 
     @property
+    def total_weight(self) -> Tensor | float:
+        """The sum of weights as it is at hand: a number on the host where every value counts one."""
+        return self._sums.total
+
+    @property
+    def num_examples(self) -> int:
+        """How many examples the batch had (one where its loss was a scalar)."""
+        return int(self._sums.expected)
+
+    @property
     def weight(self) -> Tensor:
         """The sum of weights that the loss is a mean over (examples, tokens)."""
         return self._sums.weight

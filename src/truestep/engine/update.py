@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from truestep.engine.backward import backward
 from truestep.engine.batches import Batch, Split, count_examples, cut, split_along, try_count
 from truestep.engine.compiling import refusal
 from truestep.engine.group import Group
@@ -185,7 +186,7 @@ def _backward(group: Group, part: Part, sums: Sums) -> None:
     scale = group.shared_scale()
     if scale is not None:
         seed = seed * scale.to(seed.dtype)
-    torch.autograd.backward(values, seed)
+    backward(values, seed)
 
 
 def _step_with_closure(group: Group, loss: Loss, batch: Batch, splitting: Splitting) -> Update:
