@@ -37,7 +37,7 @@ def test_help_goes_to_stdout_and_names_the_options_of_every_recipe(arguments):
 def test_help_of_a_recipe_shows_its_options_with_defaults():
     text = " ".join(truestep("train", "digits", "--help").stdout.split())
     assert "--lr NUMBER" in text
-    assert "[default: " in text
+    assert "[default=0.003]" in text
 
 
 @pytest.mark.parametrize(
