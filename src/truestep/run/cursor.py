@@ -59,7 +59,8 @@ class Stream:
         """Return the place, and what a source without places keeps instead."""
         return {
             "number": self.number,
-            "batch": self.batch,
+            # Between two batches of the leader the body is over for what was read beside it, too.
+            "batch": self.batch + self.in_body,
             "passes": self.passes,
             "finished": self.finished,
             "source": self.source.state_dict(),
@@ -114,6 +115,7 @@ class Cursor:
 
     def end_epoch(self) -> None:
         """Go on to the next epoch."""
+        self.done = self.step  # also where a loop was left by break
         self.epoch += 1
         for stream in self.streams.values():
             stream.end_epoch()

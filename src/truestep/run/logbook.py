@@ -22,15 +22,21 @@ class Window:
     def __init__(self) -> None:
         self.values: dict[str, list[Tensor]] = {}
         self.weights: list[Tensor] = []
-        self.last: Update | None = None
+        self._last: Update | None = None
+        self._gradient_norm: Tensor | None = None
 
     def add(self, update: Update) -> None:
         """Note an update; nothing is read from the device."""
-        self.last = update
+        self._last = update
         self.weights.append(update.weight)
         self.values.setdefault("loss", []).append(update.loss)
         for name, value in update.metrics.items():
             self.values.setdefault(name, []).append(value)
+
+    @property
+    def gradient_norm(self) -> Tensor | None:
+        """The gradient norm of the newest update."""
+        return self._last.gradient_norm if self._last is not None else self._gradient_norm
 
     def averages(self) -> dict[str, Tensor]:
         """Return the mean of each value weighted by the updates' weights; NaN is not smoothed away."""
@@ -55,6 +61,7 @@ class Window:
         if not self.weights:
             return {}
         return {
+            "gradient_norm": self.gradient_norm,
             "weights": torch.stack([weight.double() for weight in self.weights]),
             "values": {
                 name: torch.stack([value.double() for value in values])
@@ -64,6 +71,7 @@ class Window:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a window."""
+        self._gradient_norm = state.get("gradient_norm")
         self.weights = list(state["weights"]) if state else []
         self.values = {name: list(values) for name, values in state["values"].items()} if state else {}
 
@@ -120,8 +128,8 @@ class Logbook:
 
     def _describe(self, learner: Learner, window: Window) -> dict[str, Tensor | float]:
         values: dict[str, Tensor | float] = dict(window.averages())
-        if window.last is not None:
-            values["gradient_norm"] = window.last.gradient_norm
+        if window.gradient_norm is not None:
+            values["gradient_norm"] = window.gradient_norm
         return values | {"learning_rate": learner.learning_rate, "updates_skipped": float(learner.skipped)}
 
     def _machine(self) -> dict[str, float]:

@@ -35,6 +35,7 @@ class Loop:
         leads = cursor.leader is None
         if leads:
             cursor.leader = stream
+            cursor.done = cursor.step
             session.pass_begun(stream)
         try:
             for batch in stream.source.batches(stream.number, stream.batch):

@@ -93,7 +93,7 @@ class Session:
             self._progress.show(run.logbook.newest)
         if run.context.nonfinite == "rollback" and (checkpoint := self._saver.roll_back_if_stuck()):
             self.say(
-                f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, on after step {run.step}"
+                f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
         if self._signals.requested is not None:
             self.stop()
@@ -190,6 +190,7 @@ class Session:
 
     def close(self) -> None:
         """End the run wherever it stands; more calls do nothing."""
+        self._run.cursor.done = self._run.cursor.step
         if self._started and not self._endings.ended and self._saver.is_unsaved:
             self._saver.save_now("closed")
         self._finish()

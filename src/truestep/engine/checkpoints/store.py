@@ -25,6 +25,8 @@ from truestep.engine.checkpoints.tree import encode
 from truestep.engine.checkpoints.writer import BackgroundWriter
 from truestep.errors import CheckpointError
 
+MID_STEP = "it was saved in the middle of a step"
+
 
 class Stall(NamedTuple):
     """Seconds for which saving held up the caller."""
@@ -225,6 +227,8 @@ class CheckpointStore:
     def _choose(self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]) -> Choice:
         choice = choose(self._files, self.directory, refuse, use)
         for item in choice.passed_over:
+            if item.reason == MID_STEP:  # not damaged: kept to be looked at, as it was asked to be
+                continue
             warnings.warn(
                 f"The checkpoint {self.directory / item.name} was passed over: {item.reason}.", stacklevel=4
             )
@@ -239,4 +243,4 @@ class CheckpointStore:
 
 
 def _incomplete(checkpoint: Checkpoint) -> str | None:
-    return None if checkpoint.summary.complete else "it was saved in the middle of a step"
+    return None if checkpoint.summary.complete else MID_STEP

@@ -16,6 +16,8 @@ from truestep.errors import DataError
 Column = torch.Tensor | npt.NDArray[Any]
 
 ROWS_IN_FINGERPRINT = 16
+_NUMBERS = "biufc"
+_WITHOUT_NUMPY = (torch.bfloat16, torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 class Columns:
@@ -57,6 +59,30 @@ class Columns:
         return hashed.hexdigest()
 
 
+def take(column: torch.Tensor, rows: npt.NDArray[np.int64]) -> torch.Tensor:
+    """Return `rows` of a tensor in the memory of the host, in the same memory format.
+
+    One thread copies rows as fast as memory goes; several, as `index_select` takes, wait for each other
+    whenever a worker or another program has the processor.
+    """
+    if column.dtype in _WITHOUT_NUMPY:
+        return column.index_select(0, torch.from_numpy(rows))
+    inner = sorted(range(1, column.ndim), key=column.stride, reverse=True)
+    dense = column.permute(0, *inner)  # as it lies in memory: channels_last images, for one
+    if not dense.is_contiguous():
+        return column.index_select(0, torch.from_numpy(rows))
+    taken = torch.from_numpy(np.take(dense.numpy(), rows, axis=0))
+    return taken.permute(0, *(1 + inner.index(dim) for dim in range(1, column.ndim)))
+
+
+def take_from_array(column: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> Column:
+    """Return `rows` of an array: as a tensor, or an array where torch has no such type."""
+    taken = column[rows]
+    if taken.dtype.kind not in _NUMBERS:
+        return taken
+    return torch.from_numpy(taken.astype(taken.dtype.newbyteorder("="), copy=False))
+
+
 def content(value: Column) -> bytes:
     """Return the bytes that `value` holds, whatever its type and device."""
     if isinstance(value, torch.Tensor):
@@ -88,7 +114,7 @@ def _as_tensor(leaf: Column) -> Column:
     """Return an array as a tensor over the same memory, where torch has such a tensor."""
     if isinstance(leaf, torch.Tensor):
         return leaf.detach()
-    plain = leaf.dtype.isnative and leaf.dtype.kind in "biufc" and leaf.dtype.itemsize <= 16
+    plain = leaf.dtype.isnative and leaf.dtype.kind in _NUMBERS and leaf.dtype.itemsize <= 16
     if not (plain and leaf.flags.writeable and all(stride >= 0 for stride in leaf.strides)):
         return leaf  # a read-only memory map, text: rows are taken by numpy
     try:

@@ -3,7 +3,10 @@
 
 from typing import Protocol
 
-from truestep.engine.data.keys import derive
+import numpy as np
+import numpy.typing as npt
+
+from truestep.engine.data.keys import derive, keyed, uniform
 from truestep.engine.data.permutation import Indices, Permutation
 
 
@@ -36,3 +39,19 @@ class Shuffled:
         if latest is None or latest[0] != epoch:
             latest = self._latest = epoch, Permutation(self._num_samples, derive(self._seed, "order", epoch))
         return latest[1](positions)
+
+
+class Weighted:
+    """Samples drawn with replacement, each as often as its weight says; position by position."""
+
+    def __init__(self, weights: npt.NDArray[np.float64], seed: int) -> None:
+        self._seed = seed
+        self._cumulative = np.cumsum(weights)
+        self._last = int(np.flatnonzero(weights)[-1])
+
+    def indices(self, epoch: int, positions: Indices) -> Indices:
+        """Return the indices into the data of the samples at `positions`; O(log n) each."""
+        numbers = uniform(keyed(derive(self._seed, "weighted order", epoch), positions))
+        found = np.searchsorted(self._cumulative, numbers * self._cumulative[-1], side="right")
+        drawn: Indices = np.minimum(found, self._last)
+        return drawn

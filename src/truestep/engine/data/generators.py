@@ -146,7 +146,9 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name}.{part}", getattr(value, part)) for part in ("__self__", "__func__"))
     elif isinstance(value, types.FunctionType):
         yield from _parts_of_function(name, value)
-    elif not isinstance(value, (types.ModuleType, types.BuiltinFunctionType)):
+    elif isinstance(value, types.BuiltinFunctionType):  # as in self.draw = rng.normal
+        yield f"{name}.__self__", value.__self__
+    elif not isinstance(value, types.ModuleType):
         yield from _parts_of_object(name, value)
 
 

@@ -9,10 +9,11 @@ import torch
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import Order
+from truestep.engine.data.probe import Probe, Probing
 from truestep.engine.data.samples import Samples
 from truestep.engine.data.source import BatchSource
 from truestep.engine.data.transfer import to_device
-from truestep.engine.data.workers import WorkerPool
+from truestep.engine.data.workers import WorkerPool, choose_workers
 
 
 class MappedSource(BatchSource):
@@ -21,9 +22,15 @@ class MappedSource(BatchSource):
     def __init__(self, samples: Samples, order: Order, options: DataOptions, device: torch.device) -> None:
         self._samples, self._order, self._device = samples, order, device
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
-        self.choices = [Choice("loading", "map-style", "the data has __len__ and __getitem__")]
-        workers = 0 if options.num_workers == "auto" else int(options.num_workers)
-        self._pool = WorkerPool(samples, workers, options, pin=device.type == "cuda") if workers else None
+        self._probe = _probe(samples, order, options)
+        workers = _workers(self._probe, order.num_samples, options, device)
+        self.choices = [
+            Choice("loading", "map-style", "the data has __len__ and __getitem__"),
+            workers,
+            *_randomness(self._probe),
+        ]
+        count = int(workers.value)
+        self._pool = WorkerPool(samples, count, options, pin=device.type == "cuda") if count else None
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on."""
@@ -34,10 +41,58 @@ class MappedSource(BatchSource):
         return to_device(host, self._device)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the data set's class, its size and a hash of its first samples."""
-        return {"kind": "map-style", "class": type(self._samples.dataset).__qualname__}
+        """Return the data set's class, its size, and types, shapes and a hash of its first samples."""
+        probe = self._probe
+        return {
+            "kind": "map-style",
+            "class": type(self._samples.dataset).__qualname__,
+            "num_samples": len(self._samples.dataset),
+            "sample": probe.sample if probe else None,
+            "content": probe.digest if probe and not probe.differences else None,
+        }
 
     def close(self) -> None:
         """End the worker processes."""
         if self._pool is not None:
             self._pool.close()
+
+
+def _probe(samples: Samples, order: Order, options: DataOptions) -> Probe | None:
+    """Look at a few samples where they will be loaded: a file opened here must not be shared with workers."""
+    if not options.check and options.num_workers != "auto":
+        return None
+    request = next(order.requests(0, 0))
+    if options.num_workers == 0 or type(samples.dataset) is list:
+        return Probing(samples)[request]
+    pool = WorkerPool(Probing(samples), 1, options)
+    try:
+        (probe,) = pool.batches(iter([request]))
+    finally:
+        pool.close()
+    assert isinstance(probe, Probe)
+    return probe
+
+
+def _workers(probe: Probe | None, num_samples: int, options: DataOptions, device: torch.device) -> Choice:
+    if options.num_workers != "auto":
+        return Choice("workers", str(options.num_workers), "as asked")
+    assert probe is not None
+    return choose_workers(probe.sample_seconds, num_samples, device)
+
+
+def _randomness(probe: Probe | None) -> list[Choice]:
+    if probe is None:
+        return []
+    own = f", {', '.join(probe.generators)}" if probe.generators else ""
+    keyed = Choice(
+        "sample randomness", "keyed", f"set from (seed, epoch, position): random, numpy, torch{own}"
+    )
+    if not probe.differences:
+        return [keyed]
+    differing = ", ".join(probe.differences)
+    reason = (
+        f"{differing} came out different when drawn twice from the same random state: something draws "
+        "from a generator that was not found (made anew each time, a clock, a C library). Use "
+        "truestep.sample_rng()"
+    )
+    return [keyed, Choice("sample randomness", "not repeatable", reason)]

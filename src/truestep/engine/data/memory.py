@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from truestep.engine.choices import Choice
-from truestep.engine.data.columns import Column, Columns
+from truestep.engine.data.columns import Column, Columns, take, take_from_array
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import Block, Order
 from truestep.engine.data.permutation import Indices
@@ -52,22 +52,17 @@ class MemorySource(BatchSource):
 
     def _take(self, leaf: Column, piece: Block) -> Any:
         rows = piece.indices if self._columns.rows is None else self._columns.rows[piece.indices]
-        if isinstance(leaf, torch.Tensor):
-            return torch.split_with_sizes(self._taken(leaf, rows), piece.sizes)
-        taken = leaf[rows]
-        if taken.dtype.kind not in "biufc":
-            return np.split(taken, np.cumsum(piece.sizes)[:-1])
-        native = taken.astype(taken.dtype.newbyteorder("="), copy=False)
-        return torch.split_with_sizes(torch.from_numpy(native).to(self._device), piece.sizes)
-
-    def _taken(self, leaf: torch.Tensor, rows: Indices) -> torch.Tensor:
-        if _is_on(leaf, self._device):
-            return leaf.index_select(0, _on_device(rows, self._device))
-        taken = torch.empty(
-            (len(rows), *leaf.shape[1:]), dtype=leaf.dtype, pin_memory=self._device.type == "cuda"
-        )
-        torch.index_select(leaf, 0, torch.from_numpy(rows), out=taken)
-        return taken.to(self._device, non_blocking=True)
+        if not isinstance(leaf, torch.Tensor):
+            taken = take_from_array(leaf, rows)
+            if isinstance(taken, np.ndarray):  # text and the like stay as they are
+                return np.split(taken, np.cumsum(piece.sizes)[:-1])
+            return torch.split_with_sizes(taken.to(self._device), piece.sizes)
+        if _is_on(leaf, self._device) and self._device.type != "cpu":
+            return torch.split_with_sizes(leaf.index_select(0, _on_device(rows, self._device)), piece.sizes)
+        taken = take(leaf, rows)
+        if self._device.type == "cuda":
+            taken = taken.pin_memory().to(self._device, non_blocking=True)
+        return torch.split_with_sizes(taken, piece.sizes)
 
 
 def _is_on(leaf: Column, device: torch.device) -> bool:

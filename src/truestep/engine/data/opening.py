@@ -4,16 +4,19 @@
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
 from truestep.engine.data.columns import find_columns
-from truestep.engine.data.draws import Sequential, Shuffled
+from truestep.engine.data.existing import taken_apart
+from truestep.engine.data.kinds import check_kind, is_map_style
 from truestep.engine.data.mapped import MappedSource
 from truestep.engine.data.memory import MemorySource
 from truestep.engine.data.options import DataOptions
-from truestep.engine.data.order import FixedSize, Order
+from truestep.engine.data.ordering import choose_order
 from truestep.engine.data.samples import Samples
 from truestep.engine.data.source import BatchSource
-from truestep.errors import DataError
+from truestep.engine.data.stream import StreamSource
+from truestep.engine.data.streaming import Stream
 
 
 def open_source(
@@ -26,34 +29,13 @@ def open_source(
     """
     options = options or DataOptions()
     device = device or torch.device("cpu")
+    if isinstance(data, DataLoader):
+        data, options = taken_apart(data, options)
     columns = find_columns(data) if options.collate is None else None
     if columns is not None:
-        return MemorySource(columns, _order(columns.num_samples, options, seed), options, device)
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        return MappedSource(
-            Samples(data, seed, options.collate), _order(len(data), options, seed), options, device
-        )
-    raise DataError(f"data is a {type(data).__name__}")
-
-
-def _order(num_samples: int, options: DataOptions, seed: int) -> Order:
-    _check_sizes(num_samples, options)
-    assert options.batch_size is not None
-    draw = Shuffled(num_samples, seed) if options.shuffle else Sequential()
-    return FixedSize(
-        draw, num_samples=num_samples, batch_size=options.batch_size, drop_last=options.drop_last
-    )
-
-
-def _check_sizes(num_samples: int, options: DataOptions) -> None:
-    if num_samples == 0:
-        raise DataError(
-            "the data set is empty: len() is 0, so there is nothing to train on. Check its path or filter."
-        )
-    if options.batch_size is None:
-        raise DataError("batch_size is missing. Write how many samples make a batch, as in batch_size=32.")
-    if options.drop_last and options.batch_size > num_samples:
-        raise DataError(
-            f"batch_size={options.batch_size} with drop_last=True leaves no batch of {num_samples} samples. "
-            f"Write a batch_size of at most {num_samples}, or leave drop_last out."
-        )
+        return MemorySource(columns, choose_order(columns.num_samples, options, seed), options, device)
+    check_kind(data)
+    if is_map_style(data):
+        order = choose_order(len(data), options, seed)
+        return MappedSource(Samples(data, seed, options.collate), order, options, device)
+    return StreamSource(Stream(data), options, seed, device)

@@ -26,6 +26,11 @@ class ByLength:
     max_tokens: int | None = None
     mix: float = 0.1
 
+    def __post_init__(self) -> None:
+        _check_count("max_tokens", self.max_tokens, 1)
+        if not 0 <= self.mix <= 1:
+            raise OptionError(f"mix={self.mix} is not a share between 0 (exact lengths only) and 1.")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataOptions:

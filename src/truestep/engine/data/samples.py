@@ -3,18 +3,18 @@
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch.utils.data import Subset, default_collate, get_worker_info
 
 from truestep.engine.data.order import Request
+from truestep.engine.data.progress import note
 from truestep.engine.data.randomness import SampleRandomness
 from truestep.errors import DataError
 
 Collate = Callable[[list[Any]], Any]
-Progress = Any  # an array in shared memory: position and index that a worker is loading
 
 
 class Samples(torch.utils.data.Dataset[Any]):
@@ -29,7 +29,7 @@ class Samples(torch.utils.data.Dataset[Any]):
         self._randomness: SampleRandomness | None = None
 
     def __getitem__(self, request: Request) -> Any:
-        with nullcontext() if get_worker_info() else self.randomness.borrowed():
+        with self.private_randomness():
             samples = self.load(request)
             self.randomness.set(self.randomness.keys("collate", request.epoch, request.position)[0])
             return self._collate(samples)
@@ -41,6 +41,14 @@ class Samples(torch.utils.data.Dataset[Any]):
             self._randomness = SampleRandomness(self._seed, self.dataset)
         return self._randomness
 
+    def private_randomness(self) -> AbstractContextManager[None]:
+        """Return a block after which every generator is as before; a worker's are its own anyway."""
+        return nullcontext() if get_worker_info() else self.randomness.borrowed()
+
+    def generators(self) -> list[str]:
+        """Return the names of the generators that the data set keeps for itself."""
+        return list(self.randomness.found)
+
     def load(self, request: Request) -> list[Any]:
         """Return the samples of `request`, before they are collated."""
         indices = request.indices.tolist()
@@ -49,11 +57,13 @@ class Samples(torch.utils.data.Dataset[Any]):
         if self._loads_batches:
             return self._load_together(request, indices)
         keys = self.randomness.keys("sample", request.epoch, request.position, len(indices))
+        set_generators = self.randomness.set
         samples = []
         offset = 0
         try:
             for offset, index in enumerate(indices):
-                self.randomness.set(keys[offset])
+                note(request.position + offset, index)
+                set_generators(keys[offset])
                 samples.append(self.dataset[index])
         except Exception as error:
             place = f"at position {request.position + offset} of epoch {request.epoch}"
@@ -62,6 +72,7 @@ class Samples(torch.utils.data.Dataset[Any]):
         return samples
 
     def _load_together(self, request: Request, indices: list[int]) -> list[Any]:
+        note(request.position, indices[0])
         self.randomness.set(self.randomness.keys("sample", request.epoch, request.position)[0])
         try:
             samples = self.dataset.__getitems__(indices)

@@ -5,9 +5,13 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from torch.nn.utils.rnn import PackedSequence
+
 
 def children(tree: Any) -> list[tuple[str, Any]] | None:
     """Return the parts of `tree` with what one writes to reach each, or None for a leaf."""
+    if isinstance(tree, PackedSequence):  # a named tuple whose fields live on different devices
+        return None
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return [(f".{name}", getattr(tree, name)) for name in tree._fields]
     if isinstance(tree, (tuple, list)):
@@ -15,7 +19,9 @@ def children(tree: Any) -> list[tuple[str, Any]] | None:
     if isinstance(tree, Mapping):
         return [(f"[{key!r}]", part) for key, part in tree.items()]
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        return [(f".{field.name}", getattr(tree, field.name)) for field in dataclasses.fields(tree)]
+        return [
+            (f".{field.name}", getattr(tree, field.name)) for field in dataclasses.fields(tree) if field.init
+        ]
     return None
 
 
@@ -28,7 +34,7 @@ def rebuild(tree: Any, parts: list[Any]) -> Any:
     if isinstance(tree, Mapping):
         keys_and_parts = dict(zip(tree, parts, strict=True))
         return keys_and_parts if type(tree) is dict else _like_mapping(tree, keys_and_parts)
-    names = [field.name for field in dataclasses.fields(tree)]
+    names = [field.name for field in dataclasses.fields(tree) if field.init]
     return dataclasses.replace(tree, **dict(zip(names, parts, strict=True)))
 
 

@@ -2,20 +2,21 @@
 """Worker processes: how many, and how requests travel to them and batches back."""
 
 import os
+import pickle
 import warnings
-from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from truestep.engine.choices import Choice
 from truestep.engine.data import structure
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import Request
+from truestep.engine.data.progress import Progress, Start
 from truestep.errors import DataError
 
 CHEAP_SAMPLE_SECONDS = 50e-6
@@ -43,12 +44,9 @@ class _Feed:
 
     def __init__(self) -> None:
         self.requests: Iterator[Request] = iter(())
-        self.on_their_way: deque[Request] = deque()
 
     def __iter__(self) -> Iterator[Request]:
-        for request in self.requests:
-            self.on_their_way.append(request)
-            yield request
+        return self.requests
 
 
 class WorkerPool:
@@ -57,65 +55,87 @@ class WorkerPool:
     def __init__(self, dataset: Any, num_workers: int, options: DataOptions, *, pin: bool = False) -> None:
         self._arguments = dataset, num_workers, options, pin
         self._feed = _Feed()
+        self._progress = Progress(num_workers, options.start_method)
         self._loader: DataLoader[Any] | None = None
+        self._iterator: Any = None
         self._busy = False
 
-    def batches(self, requests: Iterator[Request]) -> Iterator[Any]:
-        """Yield the batch of each request, in order."""
+    def batches(self, requests: Iterator[Request] | None = None) -> Iterator[Any]:
+        """Yield the batch of each request, in order; of a stream, whatever comes."""
         if self._busy:  # two loops over one source at once: the second gets workers of its own
-            yield from WorkerPool(*self._arguments[:3], pin=self._arguments[3]).batches(requests)
+            dataset, num_workers, options, pin = self._arguments
+            other = WorkerPool(dataset, num_workers, options, pin=pin)
+            with closing(other):
+                yield from other.batches(requests)
             return
         self._busy = True
         try:
-            yield from self._received(requests)
+            yield from self._received(requests or iter(()))
         finally:
             self._busy = False
 
     def _received(self, requests: Iterator[Request]) -> Iterator[Any]:
         self._feed.requests = requests
-        self._feed.on_their_way.clear()
-        if self._loader is None:
-            self._loader = _loader(self._feed, *self._arguments)
-        with _quiet():
-            iterator = iter(self._loader)
+        self._start()
         while True:
             try:
-                batch = next(iterator)
+                batch = next(self._iterator)
             except StopIteration:
                 return
             except RuntimeError as error:
                 self._explain(error)
                 raise
-            self._feed.on_their_way.popleft()
             yield batch.batch if isinstance(batch, Pinned) else batch
+
+    def _new_loader(self) -> DataLoader[Any]:
+        dataset, num_workers, options, pin = self._arguments
+        with _quiet():
+            return DataLoader(
+                dataset,
+                batch_size=None,
+                sampler=None if isinstance(dataset, IterableDataset) else self._feed,
+                num_workers=num_workers,
+                collate_fn=Pinned if pin else _as_it_is,
+                pin_memory=pin,
+                worker_init_fn=Start(self._progress, options.worker_init),
+                multiprocessing_context=options.start_method,
+                generator=torch.Generator(),  # or the loader would draw from the global one
+                prefetch_factor=options.prefetch,
+                persistent_workers=True,
+            )
+
+    def _start(self) -> None:
+        """Start the workers or, where they run already, give them the new requests."""
+        if self._loader is None:
+            self._loader = self._new_loader()
+        try:
+            with _quiet():
+                self._iterator = iter(self._loader)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            self.close()
+            raise DataError(
+                f"the data set can't be sent to worker processes: {error}. A worker that is "
+                f"not forked gets a pickled copy of it. Define its class and functions at the top level of a "
+                "module, open files and connections in the first __getitem__, or write num_workers=0."
+            ) from error
 
     def _explain(self, error: RuntimeError) -> None:
         """Say which samples were being loaded when a worker was killed."""
-        if "DataLoader worker" not in str(error) or "Caught" in str(error):
+        if not str(error).startswith("DataLoader worker"):
             return
         self.close()
-        raise DataError(f"{error}") from error
+        raise DataError(
+            f"a worker process died {self._progress.sentence(str(error))}: {str(error).strip().rstrip('.')}. "
+            "Most often the machine was out of memory, or native code crashed. Load that sample with "
+            "num_workers=0 to see, or write fewer workers or a smaller prefetch."
+        ) from error
 
     def close(self) -> None:
-        """End the workers."""
-        self._loader = None
-
-
-def _loader(feed: _Feed, dataset: Any, num_workers: int, options: DataOptions, pin: bool) -> DataLoader[Any]:
-    with _quiet():
-        return DataLoader(
-            dataset,
-            batch_size=None,
-            sampler=feed,
-            num_workers=num_workers,
-            collate_fn=_as_it_is,
-            pin_memory=pin,
-            worker_init_fn=options.worker_init,
-            multiprocessing_context=options.start_method,
-            generator=torch.Generator(),  # or the loader would draw from the global one
-            prefetch_factor=options.prefetch,
-            persistent_workers=True,
-        )
+        """End the workers now, not when the garbage collector finds them."""
+        end = getattr(self._iterator, "_shutdown_workers", None)
+        self._loader = self._iterator = None
+        if end is not None:
+            end()
 
 
 def _as_it_is(batch: Any) -> Any:
@@ -127,6 +147,7 @@ def _quiet() -> Iterator[None]:
     """Leave out what torch and python say about a number of workers that was chosen on purpose."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create")
+        warnings.filterwarnings("ignore", message="Got pickle error")  # what follows says more
         warnings.filterwarnings(
             "ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning
         )

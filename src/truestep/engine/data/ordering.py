@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From options to an order, with every number in them checked."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from truestep.engine.data.draws import Draw, Sequential, Shuffled, Weighted
+from truestep.engine.data.lengths import BucketedByLength, bucket_numbers, even_sizes, sizes_by_tokens
+from truestep.engine.data.options import ByLength, DataOptions
+from truestep.engine.data.order import FixedSize, Order
+from truestep.errors import DataError
+
+
+def choose_order(num_samples: int, options: DataOptions, seed: int) -> Order:
+    """Return the order that `options` ask for."""
+    if num_samples == 0:
+        raise DataError(
+            "the data set is empty: its len() is 0, so there is nothing to train on. Check its path."
+        )
+    if options.by_length is not None:
+        return _by_length(num_samples, options, seed)
+    if options.batch_size is None:
+        raise DataError("batch_size is missing. Write how many samples make a batch, as in batch_size=32.")
+    draw, drawn = _draw(num_samples, options, seed)
+    _check_drop_last(drawn, options)
+    return FixedSize(draw, num_samples=drawn, batch_size=options.batch_size, drop_last=options.drop_last)
+
+
+def _draw(num_samples: int, options: DataOptions, seed: int) -> tuple[Draw, int]:
+    if options.weights is None:
+        return (Shuffled(num_samples, seed) if options.shuffle else Sequential()), num_samples
+    weights = _numbers("weights", options.weights, num_samples)
+    if not weights.any():
+        raise DataError(
+            f"all {num_samples} weights are 0, so no sample can be drawn. Give one a positive weight."
+        )
+    return Weighted(weights, seed), options.num_samples or num_samples
+
+
+def _by_length(num_samples: int, options: DataOptions, seed: int) -> Order:
+    wanted = options.by_length
+    wanted = wanted if isinstance(wanted, ByLength) else ByLength(lengths=wanted)  # type: ignore[arg-type]
+    lengths = _numbers("lengths", wanted.lengths, num_samples)
+    buckets = bucket_numbers(lengths, wanted.mix if options.shuffle else 0.0)
+    if wanted.max_tokens is not None:
+        sizes = sizes_by_tokens(lengths, buckets, wanted.max_tokens, options.batch_size)
+    elif options.batch_size is not None:
+        _check_drop_last(num_samples, options)
+        sizes = even_sizes(num_samples, options.batch_size, drop_last=options.drop_last)
+    else:
+        raise DataError(
+            "by_length needs to know when a batch is full. Write batch_size=32, or "
+            "by_length=ByLength(lengths=..., max_tokens=4096)."
+        )
+    return BucketedByLength(buckets, sizes, seed if options.shuffle else None)
+
+
+def _check_drop_last(num_samples: int, options: DataOptions) -> None:
+    if options.drop_last and options.batch_size is not None and options.batch_size > num_samples:
+        raise DataError(
+            f"batch_size={options.batch_size} with drop_last=True leaves no batch of {num_samples} samples. "
+            f"Write a batch_size of at most {num_samples}, or leave drop_last out."
+        )
+
+
+def _numbers(name: str, values: Any, num_samples: int) -> npt.NDArray[np.float64]:
+    """Return one finite number of at least 0 per sample."""
+    plain = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
+    try:
+        numbers = np.asarray(plain, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{name} must be numbers, one per sample; this is a {type(values).__name__}."
+        ) from error
+    if numbers.shape != (num_samples,):
+        raise DataError(
+            f"{name} has shape {numbers.shape} and the data has {num_samples} samples: which number belongs "
+            f"to which sample is unclear. Give one number per sample, shape ({num_samples},)."
+        )
+    wrong = np.flatnonzero(~np.isfinite(numbers) | (numbers < 0))
+    if wrong.size:
+        raise DataError(
+            f"{name}[{wrong[0]}] is {numbers[wrong[0]]:g}; {wrong.size} of {num_samples} {name} are "
+            "negative, infinite or NaN, and mean nothing here. Give finite numbers of at least 0."
+        )
+    return numbers

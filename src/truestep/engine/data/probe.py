@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A look at a few samples before training: what they cost, and whether they can be drawn again."""
+
+import hashlib
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from truestep.engine.data import structure
+from truestep.engine.data.columns import content
+from truestep.engine.data.order import Request
+from truestep.engine.data.samples import Samples
+
+SAMPLES = 2  # drawn twice, after which as many others are timed
+
+
+class Probe(NamedTuple):
+    """What was seen: the cost of a sample, its leaves, a hash, and where a second draw differed."""
+
+    sample_seconds: float
+    sample: list[str]
+    digest: str
+    differences: list[str]
+    generators: list[str]
+
+
+class Probing(torch.utils.data.Dataset[Probe]):
+    """Looks at the samples of a request, in whatever process asks for it."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+
+    def __getitem__(self, request: Request) -> Probe:
+        with self._samples.private_randomness():
+            return _look(self._samples, request)
+
+
+def _look(samples: Samples, request: Request) -> Probe:
+    few = request._replace(indices=request.indices[:SAMPLES])
+    first = samples.load(few)  # also imports and opens what a first sample needs
+    others = request._replace(indices=request.indices[-SAMPLES:])
+    begin = time.perf_counter()
+    samples.load(others)
+    seconds = (time.perf_counter() - begin) / len(others.indices)
+    again = samples.load(few)
+    names = [f"sample {index}" for index in few.indices.tolist()]
+    return Probe(
+        sample_seconds=seconds,
+        sample=[_description(leaf) for _, leaf in structure.leaves(first[0])],
+        digest=digest(first),
+        differences=[d for drawn in zip(names, first, again, strict=True) for d in _differences(*drawn)],
+        generators=samples.generators(),
+    )
+
+
+def _differences(name: str, first: Any, again: Any) -> list[str]:
+    """Return the names of the leaves that differ between two draws of one sample."""
+    one, other = dict(structure.leaves(first, name)), dict(structure.leaves(again, name))
+    if list(one) != list(other):
+        return [f"{name} (its structure)"]
+    return [leaf for leaf in one if _bytes(one[leaf]) != _bytes(other[leaf])]
+
+
+def digest(samples: list[Any]) -> str:
+    """Return a hash of what `samples` hold."""
+    hashed = hashlib.blake2b(digest_size=16)
+    for _, leaf in structure.leaves(samples):
+        hashed.update(_bytes(leaf))
+    return hashed.hexdigest()
+
+
+def _bytes(leaf: Any) -> bytes:
+    """Return what `leaf` holds; of a type that nobody here knows, only its name."""
+    if isinstance(leaf, (torch.Tensor, np.ndarray)):
+        return content(leaf)
+    if isinstance(leaf, (str, bytes, int, float, complex, type(None), np.generic)):
+        return repr(leaf).encode()
+    return leaf.tobytes() if hasattr(leaf, "tobytes") else type(leaf).__qualname__.encode()
+
+
+def _description(leaf: Any) -> str:
+    if isinstance(leaf, (torch.Tensor, np.ndarray)):
+        return f"{leaf.dtype} {tuple(leaf.shape)}"
+    return type(leaf).__qualname__

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which sample each worker is at, in shared memory: a killed worker can't tell, so it tells beforehand."""
+
+import multiprocessing
+import os
+import re
+import signal
+from collections.abc import Callable
+from typing import Any
+
+_FIELDS = 3  # process id, position, index
+
+
+class Progress:
+    """A shared table, one row a worker: `enter` runs in the worker, `sentence` in the training process."""
+
+    def __init__(self, num_workers: int, start_method: str | None) -> None:
+        self._num_workers = num_workers
+        self._table: Any = multiprocessing.get_context(start_method).RawArray("q", num_workers * _FIELDS)
+
+    def enter(self, worker: int) -> None:
+        """Let `note` of this process write into the row of `worker`."""
+        _mine.table, _mine.row = self._table, worker * _FIELDS
+        self._table[_mine.row] = os.getpid()
+
+    def sentence(self, message: str) -> str:
+        """Return what the workers named in torch's `message` were doing."""
+        pids = {int(pid) for pid in re.findall(r"\d+", message)}
+        rows = [tuple(self._table[i * _FIELDS : (i + 1) * _FIELDS]) for i in range(self._num_workers)]
+        named = [f"sample {index} (position {position})" for pid, position, index in rows if pid in pids]
+        return f"while it was loading {' and '.join(named)}" if named else "before it loaded anything"
+
+
+class _Mine:
+    table: Any = None
+    row = 0
+
+
+_mine = _Mine()
+
+
+def note(position: int, index: int) -> None:
+    """Write down, in a worker, that this sample is being loaded."""
+    if _mine.table is not None:
+        _mine.table[_mine.row + 1] = position
+        _mine.table[_mine.row + 2] = index
+
+
+class Start:
+    """What a worker does first."""
+
+    def __init__(self, progress: Progress, user: Callable[[int], None] | None) -> None:
+        self._progress, self._user = progress, user
+
+    def __call__(self, worker: int) -> None:
+        """Prepare the process of `worker`."""
+        # Ctrl+C and a scheduler's warning reach every process of the group, but when to stop is the
+        # training process's decision: it still wants the batch in hand
+        for name in ("SIGINT", "SIGUSR1"):
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), signal.SIG_IGN)
+        self._progress.enter(worker)
+        if self._user is not None:
+            self._user(worker)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches by length: every sample once, little padding, no batch over its limit."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from truestep.engine.data import ByLength, DataOptions, open_source
+from truestep.errors import DataError
+
+
+def opened(lengths, seed=0, **options):
+    return open_source(torch.arange(len(lengths)), DataOptions(**options), seed=seed)
+
+
+def batches(source, epoch=0, start=0):
+    return [batch.tolist() for batch in source.batches(epoch, start)]
+
+
+@settings(max_examples=60)
+@given(
+    lengths=st.lists(st.integers(0, 60), min_size=1, max_size=300),
+    batch_size=st.none() | st.integers(1, 20),
+    max_tokens=st.none() | st.integers(60, 400),
+    shuffle=st.booleans(),
+    epoch=st.integers(0, 3),
+    data=st.data(),
+)
+def test_every_sample_once_within_the_limits_from_any_start(
+    lengths, batch_size, max_tokens, shuffle, epoch, data
+):
+    if batch_size is None and max_tokens is None:
+        batch_size = 4
+    wanted = ByLength(lengths=lengths, max_tokens=max_tokens)
+    source = opened(lengths, by_length=wanted, batch_size=batch_size, shuffle=shuffle)
+    order = batches(source, epoch)
+    assert list(range(len(lengths))) == sorted(index for batch in order for index in batch)
+    assert len(order) == len(source)
+    if max_tokens:
+        assert max_tokens >= max(len(batch) * max(lengths[i] for i in batch) for batch in order)
+    if batch_size:
+        assert batch_size >= max(len(batch) for batch in order)
+    start = data.draw(st.integers(0, len(order)))
+    assert order[start:] == batches(
+        opened(lengths, by_length=wanted, batch_size=batch_size, shuffle=shuffle), epoch, start
+    )
+
+
+def test_little_is_padded_and_batches_differ_between_epochs():
+    lengths = np.random.default_rng(0).integers(1, 500, 5000)
+    source = opened(lengths, by_length=lengths, batch_size=32, shuffle=True)
+    one, other = batches(source, 0), batches(source, 1)
+    padded = sum(len(batch) * lengths[batch].max() for batch in one)
+    assert padded < 1.1 * lengths.sum()
+    assert len({tuple(sorted(b)) for b in one} & {tuple(sorted(b)) for b in other}) < len(one) // 20
+    means = np.array([lengths[batch].mean() for batch in one])
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3, "short batches must not come first"
+
+
+def test_without_shuffle_the_shortest_come_first():
+    assert batches(opened([9, 1, 5, 1], by_length=[9, 1, 5, 1], batch_size=2)) == [[1, 3], [2, 0]]
+
+
+def test_drop_last_leaves_out_other_samples_every_epoch():
+    lengths = list(range(1, 11))
+    source = opened(lengths, by_length=lengths, batch_size=4, shuffle=True, drop_last=True)
+    left_out = [set(range(10)) - {i for batch in batches(source, e) for i in batch} for e in range(20)]
+    assert {2} == {len(samples) for samples in left_out}
+    assert len(set.union(*left_out)) > 5
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"by_length": [1, 2], "batch_size": 2}, "shape (2,)"),
+        ({"by_length": [1, 2, float("nan")], "batch_size": 2}, "lengths[2] is nan"),
+        ({"by_length": ["a", "b", "c"], "batch_size": 2}, "must be numbers"),
+        ({"by_length": [1, 2, 3]}, "when a batch is full"),
+        ({"by_length": ByLength(lengths=[1, 9, 3], max_tokens=8)}, "sample 1 has length 9"),
+        ({"by_length": [1, 2, 3], "batch_size": 4, "drop_last": True}, "leaves no batch"),
+    ],
+)
+def test_lengths_that_make_no_sense_are_refused(options, words):
+    with pytest.raises(DataError) as caught:
+        opened([1, 2, 3], **options)
+    assert words in str(caught.value)

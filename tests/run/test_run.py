@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run promises around its loop: directory, cursor, logging, stopping, failing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import truestep as ts
+from truestep.engine.checkpoints import CheckpointStore
+from truestep.run.metrics import read_metrics
+
+POINTS = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
+LABELS = torch.arange(20) % 3
+
+
+def run_in(directory, **options):
+    return ts.Run(directory, progress=False, **options)
+
+
+def learner_of(run, **options):
+    torch.manual_seed(0)
+    return run.learner(nn.Linear(4, 3), lambda p: torch.optim.SGD(p, lr=0.1), **options)
+
+
+def loss_of(net):
+    return lambda batch: F.cross_entropy(net(batch[0]), batch[1], reduction="none")
+
+
+def train(run, net, data, epochs=2):
+    for _ in run.epochs(epochs):
+        for batch in run.batches(data):
+            net.update(loss_of(net), batch)
+
+
+def test_a_run_leaves_all_its_files(tmp_path):
+    with run_in(tmp_path / "run", config={"lr": 0.1}) as run:
+        train(run, learner_of(run), run.data((POINTS, LABELS), batch_size=8))
+    names = {entry.name for entry in (tmp_path / "run").iterdir()}
+    assert {
+        "config.json",
+        "environment.json",
+        "choices.json",
+        "metrics.jsonl",
+        "checkpoints",
+        "report.html",
+    } <= names
+    assert json.loads((tmp_path / "run/config.json").read_text())["config"] == {"lr": 0.1}
+
+
+def test_steps_and_epochs_are_counted_in_batches(tmp_path):
+    with run_in(tmp_path / "run") as run:
+        net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=8)
+        seen = []
+        for epoch in run.epochs(2):
+            for batch in run.batches(data):
+                net.update(loss_of(net), batch)
+                seen.append((epoch, run.step, len(batch[0])))
+    assert seen == [(0, 1, 8), (0, 2, 8), (0, 3, 4), (1, 4, 8), (1, 5, 8), (1, 6, 4)]
+
+
+def test_a_finished_run_does_nothing_more_however_often_it_is_started(tmp_path):
+    for _ in range(5):
+        with run_in(tmp_path / "run") as run:
+            net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=8)
+            train(run, net, data)
+            weights = net.weight.clone()
+            assert run.step == 6
+    with run_in(tmp_path / "run") as run:
+        net = learner_of(run)
+        run.data((POINTS, LABELS), batch_size=8)
+        net.evaluate(loss_of(net), [(POINTS, LABELS)])  # an evaluation alone restores the run too
+        assert torch.equal(weights, net.weight)
+
+
+def test_more_epochs_go_on_where_the_run_ended(tmp_path):
+    with run_in(tmp_path / "two") as run:
+        net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=8, shuffle=True)
+        train(run, net, data, epochs=1)
+        train(run, net, data, epochs=3)
+        expected = net.weight.clone()
+    with run_in(tmp_path / "one") as run:
+        net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=8, shuffle=True)
+        train(run, net, data, epochs=3)
+    assert torch.equal(expected, net.weight)
+
+
+def test_another_configuration_in_the_directory_is_refused_with_the_differences(tmp_path):
+    with run_in(tmp_path / "run", seed=1, config={"lr": 0.1}):
+        pass
+    with pytest.raises(
+        ts.RunDirectoryError, match=r"config\.lr: 0\.1 there, 0\.2 now\n  seed: 1 there, 2 now"
+    ):
+        run_in(tmp_path / "run", seed=2, config={"lr": 0.2})
+
+
+def test_a_directory_with_other_things_in_it_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("all of it")
+    with pytest.raises(ts.RunDirectoryError, match=r"holds no run of Truestep \(thesis\.tex\)"):
+        run_in(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("resume", "there", "message"),
+    [("never", True, "holds a run already"), ("must", False, "no run to go on")],
+)
+def test_resume_can_be_forbidden_and_demanded(tmp_path, resume, there, message):
+    if there:
+        run_in(tmp_path / "run").close()
+    with pytest.raises(ts.RunDirectoryError, match=message):
+        run_in(tmp_path / "run", resume=resume)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"resume": "always"}, "auto"),
+        ({"precision": "fp16-mix"}, "Did you mean 'fp16-mixed'"),
+        ({"nonfinite": "ignore"}, "raise"),
+        ({"device": "cuda:7"}, "can't be used here"),
+        ({"log_every": 0}, "at least 1"),
+    ],
+)
+def test_unknown_options_are_answered_with_what_there_is(tmp_path, options, message):
+    with pytest.raises(ts.OptionError, match=message):
+        run_in(tmp_path / "run", **options)
+
+
+def test_batches_of_something_that_run_data_did_not_make_are_refused(tmp_path):
+    with run_in(tmp_path / "run") as run, pytest.raises(ts.DataError, match=r"run\.data"):
+        run.batches([1, 2, 3])
+
+
+def test_other_data_than_the_run_was_saved_with_is_refused_and_nothing_is_touched(tmp_path):
+    with run_in(tmp_path / "run") as run:
+        train(run, learner_of(run), run.data((POINTS, LABELS), batch_size=8))
+    with run_in(tmp_path / "run") as run:
+        net, data = learner_of(run), run.data((POINTS[:15], LABELS[:15]), batch_size=8)
+        before = net.weight.clone()
+        with pytest.raises(ts.DataError, match="not what the run was saved with"):
+            train(run, net, data)
+        assert torch.equal(before, net.weight)
+
+
+def test_another_model_than_the_run_was_saved_with_is_refused_with_every_difference(tmp_path):
+    with run_in(tmp_path / "run") as run:
+        train(run, learner_of(run, name="net"), run.data((POINTS, LABELS), batch_size=8))
+    with run_in(tmp_path / "run") as run:
+        net = run.learner(nn.Sequential(nn.Linear(4, 3)), lambda p: torch.optim.SGD(p, lr=0.1), name="net")
+        with pytest.raises(ts.CheckpointError, match=r"no '0\.weight'.*unexpected 'weight'"):
+            train(run, net, run.data((POINTS, LABELS), batch_size=8))
+
+
+def test_logged_values_are_lines_and_nan_is_shown_as_nan(tmp_path):
+    with run_in(tmp_path / "run", log_every=1, nonfinite="keep") as run:
+        net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=20)
+        for epoch in run.epochs(1):
+            for batch in run.batches(data):
+                net.update(lambda b: loss_of(net)(b) * float("nan"), batch)
+            run.log(accuracy=torch.tensor(float("nan")), epoch_number=epoch)
+    values = {}
+    for line in read_metrics(tmp_path / "run/metrics.jsonl"):
+        values |= line.values
+    assert values["loss"] != values["loss"]
+    assert values["accuracy"] != values["accuracy"]
+    assert values["epoch_number"] == 0
+
+
+def test_a_nan_among_finite_losses_is_not_averaged_away(tmp_path):
+    with run_in(tmp_path / "run", log_every=4, nonfinite="skip") as run:
+        net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=5)
+        for _ in run.epochs(1):
+            for batch in run.batches(data):
+                factor = float("nan") if run.step == 2 else 1.0
+                net.update(lambda b, factor=factor: loss_of(net)(b) * factor, batch)
+    (line,) = read_metrics(tmp_path / "run/metrics.jsonl")
+    assert line.values["loss"] != line.values["loss"]
+    assert line.values["updates_skipped"] == 1
+    assert net.updates == 3
+
+
+def test_a_non_finite_loss_raises_and_leaves_the_weights_alone(tmp_path):
+    with run_in(tmp_path / "run") as run:
+        net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=20)
+        before = net.weight.clone()
+        run.epochs(1)
+        batch = next(run.batches(data))
+        with pytest.raises(ts.NonFiniteError, match="loss of 'linear' is nan at step 1"):
+            net.update(lambda b: loss_of(net)(b) / 0 * 0, batch)
+        assert torch.equal(before, net.weight)
+
+
+def test_too_many_bad_updates_in_a_row_roll_back_to_the_last_healthy_checkpoint(tmp_path):
+    saving = ts.Saving(every_steps=1, rollback_after=3, background=False)
+    with run_in(tmp_path / "run", nonfinite="rollback", saving=saving) as run:
+        net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=2)
+        kept = {}
+        for _ in run.epochs(1):
+            for batch in run.batches(data):
+                bad = 4 <= run.step <= 6
+                net.update(lambda b, bad=bad: loss_of(net)(b) * (float("inf") if bad else 1.0), batch)
+                kept[run.step] = net.weight.detach().clone()
+        assert net.skipped == 3
+        assert torch.equal(kept[3], kept[6])
+        assert not torch.equal(kept[6], kept[7])
+
+
+def test_two_streams_read_together_and_a_loop_left_by_break_resume_where_they_were(tmp_path):
+    def go(directory, stop_after=None):
+        with run_in(directory, saving=ts.Saving(every_steps=1, background=False)) as run:
+            net = learner_of(run)
+            first = run.data((POINTS, LABELS), batch_size=4, shuffle=True)
+            second = run.data((POINTS.flip(0), LABELS.flip(0)), batch_size=3, shuffle=True)
+            for _ in run.epochs(2):
+                for a, b in zip(run.batches(first), run.batches(second), strict=False):
+                    net.update(loss_of(net), a)
+                    net.update(loss_of(net), b)
+                    if run.step == stop_after:
+                        os.kill(os.getpid(), signal.SIGTERM)
+                for batch in run.batches(first):
+                    net.update(loss_of(net), batch)
+                    if run.step == stop_after:
+                        os.kill(os.getpid(), signal.SIGTERM)
+                    if run.step % 8 == 7:
+                        break
+                run.log(done=run.step)
+            return net.weight.clone(), (directory / "metrics.jsonl").read_text().count("\n")
+
+    weights, lines = go(tmp_path / "whole")
+    for step in range(1, 14):
+        with pytest.raises(SystemExit):
+            go(tmp_path / f"stopped-{step}", stop_after=step)
+        again, lines_again = go(tmp_path / f"stopped-{step}")
+        assert torch.equal(weights, again), step
+        assert lines == lines_again, step
+
+
+SCRIPT = """
+    import os, signal, sys, torch, truestep as ts
+    from torch import nn
+    with_signal = getattr(signal, sys.argv[2], None)
+    run = ts.Run(sys.argv[1], exit_statuses={signal.SIGUSR1: 75})
+    net = run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    data = run.data(torch.ones(8, 2), batch_size=2)
+    for epoch in run.epochs(3):
+        for batch in run.batches(data):
+            net.update(lambda b: net(b).squeeze(1) ** 2, batch)
+            if run.step == 5 and with_signal:
+                os.kill(os.getpid(), with_signal)
+            if run.step == 5 and sys.argv[2] == "raise":
+                raise RuntimeError("of the user")
+        if sys.argv[2] == "break":
+            break
+"""
+
+
+def script(tmp_path, how):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(SCRIPT))
+    return subprocess.run(
+        [sys.executable, str(path), str(tmp_path / "run"), how],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+
+
+@pytest.mark.parametrize(("how", "status"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGUSR1", 75)])
+def test_a_signal_finishes_the_batch_saves_says_where_and_exits(tmp_path, how, status):
+    stopped = script(tmp_path, how)
+    assert stopped.returncode == status, stopped.stderr
+    assert "stopped as asked after step 5; saved" in stopped.stderr
+    assert str(tmp_path / "run" / "checkpoints") in stopped.stderr
+    ended = script(tmp_path, "nothing")
+    assert ended.returncode == 0, ended.stderr
+    assert "(step 5, epoch 1); the rest is bit-identical" in ended.stderr
+
+
+def test_an_exception_without_a_with_block_saves_and_goes_on_upwards_unchanged(tmp_path):
+    failed = script(tmp_path, "raise")
+    assert failed.returncode == 1
+    assert "RuntimeError: of the user" in failed.stderr.splitlines()[-1]
+    assert "RuntimeError after step 4; saved" in failed.stderr
+    with warnings.catch_warnings(), CheckpointStore(tmp_path / "run" / "checkpoints") as store:
+        newest = store.newest(incomplete=True)
+        assert newest.summary.reason == "exception RuntimeError"
+        assert not newest.summary.complete
+
+
+def test_a_loop_left_by_break_is_saved_at_the_end_of_the_process(tmp_path):
+    left = script(tmp_path, "break")
+    assert left.returncode == 0, left.stderr
+    assert "(step 4, epoch 0)" in script(tmp_path, "nothing").stderr
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_running_a_cell_again_takes_the_directory_over(tmp_path):
+    first = run_in(tmp_path / "run")
+    learner_of(first).evaluate(
+        lambda batch: batch[0].sum(1), [(POINTS, LABELS)]
+    )  # holds the directory from here on
+    second = run_in(tmp_path / "run")
+    train(second, learner_of(second), second.data((POINTS, LABELS), batch_size=8))
+    assert second.step == 6
+    second.close()
+
+
+def test_state_that_is_no_json_or_tensor_is_refused_with_its_path(tmp_path):
+    with run_in(tmp_path / "run") as run:
+        net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=8)
+        run.state["history"] = {"model": object()}
+        with pytest.raises(ts.CheckpointError, match=r"run\.state/history/model is a object"):
+            train(run, net, data)
+        run.state.clear()
+
+
+def test_every_automatic_choice_has_a_reason(tmp_path):
+    with run_in(tmp_path / "run") as run:
+        learner_of(run)
+        run.data((POINTS, LABELS), batch_size=8)
+        assert {"device", "fused of linear", "loading of data_1"} <= {choice.name for choice in run.choices()}
+        assert all(choice.reason for choice in run.choices())
