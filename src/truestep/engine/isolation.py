@@ -16,19 +16,21 @@ class BufferSnapshot:
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._kept = [
-            (module, name, buffer, buffer._version, buffer.clone())
+            (module, name, buffer, buffer.clone())
             for module, name in places
             if (buffer := module._buffers[name]) is not None
         ]
 
     def restore(self) -> None:
-        """Put every buffer back that was written to or replaced."""
+        """Put every buffer back; all are written, as batch normalisation changes its own without counting a version."""
+        if not self._kept:
+            return
+        _, _, buffers, copies = zip(*self._kept, strict=True)
         with torch.no_grad():
-            for module, name, buffer, version, copy in self._kept:
-                if buffer._version != version:
-                    buffer.copy_(copy)
-                if module._buffers[name] is not buffer:
-                    module._buffers[name] = buffer
+            torch._foreach_copy_(buffers, copies)
+        for module, name, buffer, _ in self._kept:
+            if module._buffers[name] is not buffer:
+                module._buffers[name] = buffer
 
 
 class Statistics:

@@ -65,7 +65,7 @@ class Learner:
     """One or several modules with what trains them; made by `Run.learner`. An update changes it and nothing else.
 
     Calling it calls its module, and attributes that it lacks are the module's: `net.parameters()`, `net.state_dict()`,
-    `net.encoder(x)`.
+    `net.encoder(x)`. With several modules each is found by its name or number: `net["encoder"](x)`.
     """
 
     def __init__(
@@ -164,9 +164,14 @@ class Learner:
             raise AttributeError(name)
         return getattr(self.module, name)
 
-    def __getitem__(self, key: Any) -> Any:
-        """Return one of several modules: by name where they were given as a dict, by number where as a list."""
-        return self.module[key]  # type: ignore[index]
+    def __getitem__(self, key: str | int) -> nn.Module:
+        """Return a part of a learner made of a dict or list of modules: `net["encoder"](x)`."""
+        part: nn.Module = self.module[key]  # type: ignore[index]
+        return part
+
+    def __repr__(self) -> str:
+        count = sum(parameter.numel() for parameter in self.weights)
+        return f"Learner({self.name!r}, {type(self.module).__name__}, {count:,} parameters, {self.precision.name})"
 
     def layers_of(self, kinds: tuple[type[nn.Module], ...]) -> list[str]:
         """Return the names of the module's layers of these kinds that are in training mode."""
