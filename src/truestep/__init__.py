@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from truestep.engine.optimizers import muon_with_adamw as muon_with_adamw
     from truestep.engine.precision import Precision as Precision
     from truestep.engine.precision.loss_scale import LossScale as LossScale
+    from truestep.engine.randomness import seed_everything as seed_everything
     from truestep.engine.schedules import one_cycle as one_cycle
     from truestep.engine.schedules import plateau as plateau
     from truestep.engine.schedules import warmup_constant as warmup_constant
@@ -100,6 +101,7 @@ _WHERE = {
     "RunDirectoryError": "truestep.errors",
     "sample_rng": "truestep.engine.data",
     "Saving": "truestep.run.options",
+    "seed_everything": "truestep.engine.randomness",
     "Split": "truestep.engine.batches",
     "split_along": "truestep.engine.batches",
     "TruestepError": "truestep.errors",
@@ -154,6 +156,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "RunDirectoryError",
     "sample_rng",
     "Saving",
+    "seed_everything",
     "Split",
     "split_along",
     "TruestepError",

@@ -14,7 +14,6 @@ from truestep.engine.checkpoints.names import committed, sequence_of
 from truestep.engine.checkpoints.verify import read_manifest
 from truestep.errors import CheckpointError
 
-
 MID_STEP = "it was saved in the middle of a step"
 
 
