@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from truestep.errors import RunDirectoryError
 from truestep.run.metrics import MetricsFile
 from truestep.run.report import render_report, write_report
 
@@ -161,6 +162,12 @@ def test_an_empty_folder_and_missing_files_make_a_page_that_says_so(tmp_path, lo
     assert "Nothing has been logged yet" in Page(render_report(tmp_path)).text
     text = Page(render_report(log(tmp_path / "run", [(1, 0, {"score": 0.5})]))).text
     assert "Not logged: loss, learning rate, gradient norm" in text
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    for make in (render_report, write_report):
+        with pytest.raises(RunDirectoryError, match="no folder .*typo"):
+            make(tmp_path / "typo")
 
 
 @pytest.mark.parametrize(
