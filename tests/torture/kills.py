@@ -3,19 +3,24 @@
 
 A `Trainer` is what is killed: a function of a directory that trains from what it finds there to the end,
 and returns a digest of all it ends with. `train` below is a small one on a bare store; a whole run is
-another. Children are forked from a process that has torch loaded, so that a thousand kills take minutes.
+another. Children are forked from a process that has torch loaded, so that a thousand kills take minutes, or
+started as interpreters of their own.
 """
 
 import hashlib
 import os
 import random
+import select
+import shutil
 import signal
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import nn
@@ -25,6 +30,7 @@ from truestep.engine.checkpoints.files import Files
 from truestep.engine.checkpoints.selection import read_all
 
 Trainer = Callable[[Path], str]
+Launch = Callable[[Trainer, Path], "Child"]
 STEPS = 24
 EVERY = 3
 
@@ -90,31 +96,105 @@ class Report:
     kills_by_phase: dict[str, int] = field(default_factory=dict)
 
 
-def torture(folder: Path, kills: int, seed: int = 0, trainer: Trainer = train) -> Report:
+class Child:
+    """A process that trains; its end is read from a pipe."""
+
+    def __init__(self, number: int, pipe: BinaryIO) -> None:
+        self.number, self.pipe = number, pipe
+
+    def end(self, seconds: float) -> str | None:
+        """Kill it unless it ends by itself before; return what it ended with, None if that was killed."""
+        with self.pipe:
+            _kill_after(self.number, seconds)
+            os.waitpid(self.number, 0)
+            return self.pipe.read().decode() or None
+
+
+def forked(trainer: Trainer, directory: Path) -> Child:
+    """Start a training in a forked process."""
+    reader, writer = os.pipe()
+    number = os.fork()
+    if number == 0:
+        try:
+            os.close(reader)
+            os.write(writer, _attempt(trainer, directory))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    return Child(number, os.fdopen(reader, "rb"))
+
+
+def fresh(trainer: Trainer, directory: Path) -> Child:
+    """Start a training in an interpreter of its own, and return when it has imported what it needs."""
+    code = (
+        f"from {trainer.__module__} import {trainer.__name__} as train, _attempt; import sys, pathlib\n"
+        "sys.stdout.write('!'); sys.stdout.flush()\n"
+        f"sys.stdout.buffer.write(_attempt(train, pathlib.Path({str(directory)!r})))\n"
+    )
+    paths = os.pathsep.join(path for path in sys.path if path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": paths},
+        bufsize=0,
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(1) == b"!"
+    process.returncode = 0  # whoever waits for it is Child
+    return Child(process.pid, process.stdout)  # type: ignore[arg-type]
+
+
+def _attempt(trainer: Trainer, directory: Path) -> bytes:
+    try:
+        warnings.simplefilter("ignore")  # three kills before a save pass a checkpoint over, with a warning
+        return trainer(directory).encode()
+    except BaseException as error:
+        return f"raised {error!r}".encode()
+
+
+def _kill_after(number: int, seconds: float) -> None:
+    """Kill a process unless it ends by itself before."""
+    descriptor = os.pidfd_open(number)
+    try:
+        select.select([descriptor], [], [], seconds)
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def torture(
+    folder: Path, kills: int, seed: int = 0, trainer: Trainer = train, launch: Launch = forked
+) -> Report:
     """Run trainings to their end, killing each on its way many times, until there were `kills` kills."""
     dice = random.Random(seed)
-    expected = _in_child(lambda: trainer(folder / "undisturbed"), 60.0)
-    report = Report()
+    expected = launch(trainer, folder / "undisturbed").end(600.0)
     assert expected is not None
+    assert not expected.startswith("raised"), expected
+    child = launch(trainer, folder / "timed")
     begun = time.perf_counter()
-    _in_child(lambda: trainer(folder / "timed"), 60.0)
+    child.end(600.0)
     whole = time.perf_counter() - begun
+    report = Report()
     while report.kills < kills:
-        end = _run_to_the_end(folder / str(report.runs), trainer, dice, whole, report)
+        directory = folder / str(report.runs)
+        end = _run_to_the_end(lambda place=directory: launch(trainer, place), directory, dice, whole, report)
         report.runs += 1
-        if end != expected:
-            report.wrong_ends.append(f"run {report.runs}: {end} instead of {expected}")
+        if end == expected:
+            shutil.rmtree(directory)
+        else:
+            report.wrong_ends.append(f"{directory}: {end} instead of {expected}")
     return report
 
 
 def _run_to_the_end(
-    directory: Path, trainer: Trainer, dice: random.Random, whole: float, report: Report
+    start: Callable[[], Child], directory: Path, dice: random.Random, whole: float, report: Report
 ) -> str:
     published = False
     while True:
         # most live for a moment: long enough to come to a save, seldom to the end
-        seconds = dice.uniform(0.0, whole * dice.choice([0.1, 0.3, 0.6, 1.2]))
-        end = _in_child(lambda: trainer(directory), seconds)
+        end = start().end(dice.uniform(0.0, whole * dice.choice([0.1, 0.3, 0.6, 1.2])))
         if end is not None:
             return end
         report.kills += 1
@@ -124,42 +204,6 @@ def _run_to_the_end(
         if published and not sound:
             report.moments_without_a_checkpoint.append(f"{directory} after kill {report.kills}")
         published = published or sound
-
-
-def _in_child(work: Callable[[], str], seconds: float) -> str | None:
-    """Run in a forked process and return its result, or None where it was killed before it had one."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(reader)
-            warnings.simplefilter(
-                "ignore"
-            )  # three kills before a save pass a checkpoint over, with a warning
-            os.write(writer, work().encode())
-        except BaseException as error:
-            os.write(writer, f"raised {error!r}".encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        _kill_after(child, seconds)
-        os.waitpid(child, 0)
-        return pipe.read().decode() or None
-
-
-def _kill_after(child: int, seconds: float) -> None:
-    """Kill a process unless it ends by itself before."""
-    descriptor = os.pidfd_open(child)
-    try:
-        import select
-
-        select.select([descriptor], [], [], seconds)
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    finally:
-        os.close(descriptor)
 
 
 def _phase(directory: Path) -> str:
