@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The format on disk: golden checkpoints load for ever, newer ones are told from damaged ones, shards make wholes."""
+"""The format on disk: golden checkpoints load for ever, newer ones are no damage, shards make wholes."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ GOLDEN = sorted((Path(__file__).parent / "golden").iterdir())
 
 
 def golden_state() -> dict:
-    """What each of the golden checkpoints holds. To add one for a new format: save this, and commit the folder."""
+    """What each of the golden checkpoints holds. For a new format: save this, and commit the folder."""
     weight = torch.arange(12.0).view(3, 4)
     return {
         "learners": {

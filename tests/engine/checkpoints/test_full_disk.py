@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk that is really full: a save fails with the reason, what was there stays, and with room it goes on."""
+"""A disk that is really full: a save fails with the reason, what was there stays, and it goes on."""
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,18 +26,26 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(disk)], check=True)
 
 
+def save_and_wait(store: CheckpointStore, step: int, state: dict) -> None:
+    store.save(step, state)
+    store.wait()
+
+
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as stream:
+        while True:
+            stream.write(bytes(4096))
+
+
 @pytest.mark.parametrize("background", [False, True], ids=["at once", "in the background"])
 def test_a_save_that_does_not_fit(small_disk, background):
     state = {"weights": torch.ones(MIB // 2)}  # 2 MiB: the second does not fit beside the first
     with CheckpointStore(small_disk / "run", background=background) as store:
         store.save(1, state)
-        with pytest.raises(
-            CheckpointError, match=r"step-2 \(2,097,152 bytes\) could not be written .*No space left"
-        ):
-            store.save(2, state)
-            store.wait()
+        with pytest.raises(CheckpointError, match=r"step-2 \(2,097,152 bytes\) .*No space left"):
+            save_and_wait(store, 2, state)
         assert store.newest().step == 1
-        assert [path.name for path in store.directory.iterdir()] == [".lock", "000001-step-1"]
+        assert {path.name for path in store.directory.iterdir()} == {".lock", "000001-step-1"}
         store.save(3, {"weights": torch.ones(MIB // 4)})
         assert store.newest().step == 3
 
@@ -44,10 +53,8 @@ def test_a_save_that_does_not_fit(small_disk, background):
 def test_a_disk_without_room_for_a_single_byte(small_disk):
     with CheckpointStore(small_disk / "run") as store:
         store.save(1, {"weights": torch.ones(10)})
-    (small_disk / "filler").write_bytes(b"")
-    with (small_disk / "filler").open("r+b", buffering=0) as filler, pytest.raises(OSError, match="No space"):
-        while True:
-            filler.write(bytes(4096))
+    with pytest.raises(OSError, match="No space"):
+        fill(small_disk / "filler")
     with CheckpointStore(small_disk / "run", background=False) as store:
         assert store.newest().load()["weights"].sum() == 10
         with pytest.raises(CheckpointError, match="No space left"):
