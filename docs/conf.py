@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sphinx settings; built with -n -W, so that a broken reference is an error."""
 
-from importlib.metadata import version
+import importlib.metadata
 
 project = "Truestep"
 author = "The Truestep authors"
 copyright = "2026, the Truestep authors"  # noqa: A001
-release = version("truestep")
+release = version = importlib.metadata.version("truestep")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.intersphinx"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]

@@ -10,9 +10,16 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from truestep.doctor.watch import watch as watch
     from truestep.engine.averages import EMA as EMA
     from truestep.engine.batches import Split as Split
     from truestep.engine.batches import split_along as split_along
+    from truestep.engine.checkpoints.apply import apply_state as apply_state
+    from truestep.engine.checkpoints.retention import Retention as Retention
+    from truestep.engine.checkpoints.sources import read_checkpoint as read_checkpoint
+    from truestep.engine.checkpoints.store import CheckpointStore as CheckpointStore
+    from truestep.engine.checkpoints.weights import export_weights as export_weights
+    from truestep.engine.checkpoints.weights import load_weights as load_weights
     from truestep.engine.choices import Choice as Choice
     from truestep.engine.clipping import Clip as Clip
     from truestep.engine.clipping import ClipAdaptive as ClipAdaptive
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from truestep.engine.optimizers import muon_with_adamw as muon_with_adamw
     from truestep.engine.precision import Precision as Precision
     from truestep.engine.precision.loss_scale import LossScale as LossScale
+    from truestep.engine.randomness import seed_everything as seed_everything
     from truestep.engine.schedules import one_cycle as one_cycle
     from truestep.engine.schedules import plateau as plateau
     from truestep.engine.schedules import warmup_constant as warmup_constant
@@ -46,15 +54,22 @@ if TYPE_CHECKING:
     from truestep.errors import OptionError as OptionError
     from truestep.errors import RunDirectoryError as RunDirectoryError
     from truestep.errors import TruestepError as TruestepError
+    from truestep.inspection.environment import environment as environment
+    from truestep.inspection.gpus import gpus as gpus
+    from truestep.inspection.gpus.use import use_gpus as use_gpus
+    from truestep.inspection.memory import free_memory as free_memory
+    from truestep.inspection.memory import leftover_memory as leftover_memory
     from truestep.run.options import Saving as Saving
     from truestep.run.report import write_report as write_report
     from truestep.run.run import Run as Run
 
 _WHERE = {
+    "apply_state": "truestep.engine.checkpoints.apply",
     "BatchError": "truestep.errors",
     "BatchSource": "truestep.engine.data",
     "ByLength": "truestep.engine.data",
     "CheckpointError": "truestep.errors",
+    "CheckpointStore": "truestep.engine.checkpoints.store",
     "Choice": "truestep.engine.choices",
     "Clip": "truestep.engine.clipping",
     "ClipAdaptive": "truestep.engine.clipping",
@@ -64,7 +79,13 @@ _WHERE = {
     "DataError": "truestep.errors",
     "DataOptions": "truestep.engine.data",
     "EMA": "truestep.engine.averages",
+    "environment": "truestep.inspection.environment",
+    "export_weights": "truestep.engine.checkpoints.weights",
+    "free_memory": "truestep.inspection.memory",
+    "gpus": "truestep.inspection.gpus",
     "Learner": "truestep.engine.learner",
+    "leftover_memory": "truestep.inspection.memory",
+    "load_weights": "truestep.engine.checkpoints.weights",
     "LossError": "truestep.errors",
     "LossScale": "truestep.engine.precision.loss_scale",
     "muon_with_adamw": "truestep.engine.optimizers",
@@ -74,29 +95,36 @@ _WHERE = {
     "Parameters": "truestep.engine.optimizers",
     "plateau": "truestep.engine.schedules",
     "Precision": "truestep.engine.precision",
+    "read_checkpoint": "truestep.engine.checkpoints.sources",
+    "Retention": "truestep.engine.checkpoints.retention",
     "Run": "truestep.run.run",
     "RunDirectoryError": "truestep.errors",
     "sample_rng": "truestep.engine.data",
     "Saving": "truestep.run.options",
+    "seed_everything": "truestep.engine.randomness",
     "Split": "truestep.engine.batches",
     "split_along": "truestep.engine.batches",
     "TruestepError": "truestep.errors",
     "Update": "truestep.engine.step",
     "update": "truestep.engine.update",
+    "use_gpus": "truestep.inspection.gpus.use",
     "warmup_constant": "truestep.engine.schedules",
     "warmup_cosine": "truestep.engine.schedules",
     "warmup_inverse_sqrt": "truestep.engine.schedules",
     "warmup_linear": "truestep.engine.schedules",
-    "weighted": "truestep.engine.losses",
+    "watch": "truestep.doctor.watch",
     "Weighted": "truestep.engine.losses",
+    "weighted": "truestep.engine.losses",
     "write_report": "truestep.run.report",
 }
 
 __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
+    "apply_state",
     "BatchError",
     "BatchSource",
     "ByLength",
     "CheckpointError",
+    "CheckpointStore",
     "Choice",
     "Clip",
     "ClipAdaptive",
@@ -106,7 +134,13 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "DataError",
     "DataOptions",
     "EMA",
+    "environment",
+    "export_weights",
+    "free_memory",
+    "gpus",
     "Learner",
+    "leftover_memory",
+    "load_weights",
     "LossError",
     "LossScale",
     "muon_with_adamw",
@@ -116,21 +150,26 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "Parameters",
     "plateau",
     "Precision",
+    "read_checkpoint",
+    "Retention",
     "Run",
     "RunDirectoryError",
     "sample_rng",
     "Saving",
+    "seed_everything",
     "Split",
     "split_along",
     "TruestepError",
     "Update",
     "update",
+    "use_gpus",
     "warmup_constant",
     "warmup_cosine",
     "warmup_inverse_sqrt",
     "warmup_linear",
-    "weighted",
+    "watch",
     "Weighted",
+    "weighted",
     "write_report",
 ]
 

@@ -35,7 +35,8 @@ def refusal(error: BaseException) -> OptionError | None:
             "torch.compile does not support double backward. Use compile=False for this learner; the eager update is exact."
         )
     if type(error).__module__.startswith("torch._dynamo"):
-        first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+        lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+        first = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
         return OptionError(
             f"compile=True could not turn this loss into one graph ({first}). Take prints, .item() and data-dependent branches "
             "out of the loss, or use compile=False for this learner."

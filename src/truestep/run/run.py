@@ -17,7 +17,7 @@ from truestep.engine.learner import Learner, LearnerOptions, Modules
 from truestep.engine.optimizers import OptimizerFactory
 from truestep.engine.precision import precision_named
 from truestep.engine.precision.loss_scale import LossScale
-from truestep.engine.randomness import key_of
+from truestep.engine.randomness import key_of, seed_everything
 from truestep.engine.schedules import ScheduleFactory
 from truestep.engine.update import MicroBatch
 from truestep.errors import OptionError, nearest
@@ -37,7 +37,8 @@ class Run:
 
     Args:
         directory: where config, metrics, checkpoints and the report are kept.
-        seed: decides orders, augmentation, dropout; the same seed gives the same run.
+        seed: decides orders, augmentation, dropout, and (python's, NumPy's and torch's global streams start at it) the weights of
+            modules that are made after the run; the same seed gives the same run.
         precision: the mode of all learners that name none; see `docs/choose-precision.md`.
         device: "auto", or what `torch.device` takes.
         resume: "auto"; "never" refuses a directory that holds a run; "must" one that does not.
@@ -86,6 +87,7 @@ class Run:
         described = {"seed": seed, "precision": self.precision.name, "config": self.config}
         self.holds_run = open_directory(self.directory, described, resume)
         set_determinism(self.context, deterministic=deterministic)
+        seed_everything(seed)
         self.logbook = Logbook(
             self.directory / "metrics.jsonl", every=log_every, learners=self.context.learners
         )
