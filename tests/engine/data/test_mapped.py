@@ -8,7 +8,7 @@ import time
 
 import pytest
 import torch
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import Dataset, StackDataset, Subset
 
 from truestep.engine.data import DataOptions, open_source
 from truestep.engine.data.workers import choose_workers
@@ -154,6 +154,22 @@ def test_a_subset_loads_sample_by_sample_unless_its_data_set_does_not(opened):
     data = Together()
     list(opened(Subset(data, [3, 4, 5]), check=False).batches(0))
     assert data.calls == [[3, 4, 5]]
+
+
+def test_an_inherited_getitems_does_not_hide_an_overridden_getitem(opened):
+    class Doubled(Together):
+        def __getitem__(self, index):
+            return 2 * index
+
+    assert next(opened(Doubled()).batches(0)).tolist() == [0, 2, 4, 6, 8, 10]
+    data = Doubled()
+    stacked = opened(StackDataset(data, Squares()), check=False)
+    assert next(stacked.batches(0))[0].tolist() == [0, 2, 4, 6, 8, 10]
+    assert data.calls == []
+
+
+def test_a_list_is_loaded_here(opened):
+    assert next(c.value for c in opened([1, 2], num_workers="auto").choices if c.name == "workers") == "0"
 
 
 def test_too_few_samples_from_getitems_are_refused(opened):

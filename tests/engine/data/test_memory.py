@@ -166,6 +166,7 @@ def test_the_choice_is_explained():
         (torch.zeros(0, 3), {}, "the data set is empty"),
         (torch.tensor(3.0), {}, "data is a single number"),
         ((), {}, "empty structure"),
+        (torch.zeros(5, 2).to_sparse(), {}, "data.to_dense()"),
         ({"x": "abc"}, {}, "data['x'] is a str"),
         (torch.zeros(5), {"batch_size": 6, "drop_last": True}, "leaves no batch of 5 samples"),
         (torch.zeros(5), {"batch_size": None}, "batch_size is missing"),

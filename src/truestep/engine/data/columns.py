@@ -144,6 +144,11 @@ def _check(named: list[tuple[str, Any]]) -> None:
                 "holds columns, one row a sample. Write torch.tensor(...) for this column, or give a list of "
                 "samples or a data set with __len__ and __getitem__."
             )
+        if isinstance(leaf, torch.Tensor) and leaf.layout != torch.strided:
+            raise DataError(
+                f"{name} is a {leaf.layout} tensor, whose rows can't be taken by number. Write "
+                f"{name}.to_dense(), or give a data set whose __getitem__ makes one dense row."
+            )
         if leaf.ndim == 0:
             raise DataError(
                 f"{name} is a single number, so it has no samples to take a batch of. Give it one row a "

@@ -34,7 +34,8 @@ class MemorySource(BatchSource):
         self._columns, self._order, self._device = columns, order, device
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
         place = _settle(columns, options.on_device, device)
-        self.choices = [Choice("loading", "in memory", "the data is tensors: a batch is one indexing"), place]
+        why = "the data is tensors: a batch is one indexing, and workers would only copy it again"
+        self.choices = [Choice("loading", "in memory", why), place]
         self._gathers_on_device = device.type != "cpu" and any(
             _is_on(leaf, device) for leaf in columns.leaves
         )
@@ -59,12 +60,12 @@ class MemorySource(BatchSource):
             if isinstance(taken, np.ndarray):  # text and the like stay as they are
                 return np.split(taken, np.cumsum(piece.sizes)[:-1])
             return torch.split_with_sizes(taken.to(self._device), piece.sizes)
-        if _is_on(leaf, self._device) and self._device.type != "cpu":
-            return torch.split_with_sizes(leaf.index_select(0, _on_device(rows, self._device)), piece.sizes)
-        taken = take(leaf, rows)
-        if self._device.type == "cuda":
-            taken = taken.pin_memory().to(self._device, non_blocking=True)
-        return torch.split_with_sizes(taken, piece.sizes)
+        if leaf.device.type == "cpu":
+            taken = take(leaf, rows)
+            taken = taken.pin_memory() if self._device.type == "cuda" else taken
+        else:
+            taken = leaf.index_select(0, _on_device(rows, leaf.device))
+        return torch.split_with_sizes(taken.to(self._device, non_blocking=True), piece.sizes)
 
 
 def _is_on(leaf: Column, device: torch.device) -> bool:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch.utils.data import Subset, default_collate, get_worker_info
+from torch.utils.data import StackDataset, Subset, default_collate, get_worker_info
 
 from truestep.engine.data.columns import Columns
 from truestep.engine.data.order import Request
@@ -93,17 +93,29 @@ class Samples(torch.utils.data.Dataset[Any]):
 
 
 def _loads_batches(dataset: Any) -> bool:
-    """Return whether `__getitems__` is the data set's own: a Subset has one that only loops."""
-    while type(dataset) is Subset:
-        dataset = dataset.dataset
-    return callable(getattr(dataset, "__getitems__", None))
+    """Return whether the data set itself can load several samples at once.
+
+    torch's wrappers only pass such a call on, and one that was inherited knows nothing of a `__getitem__`
+    that a class below it overrides.
+    """
+    if type(dataset) is Subset:
+        return _loads_batches(dataset.dataset)
+    if type(dataset) is StackDataset:
+        inner = dataset.datasets
+        return any(map(_loads_batches, inner.values() if isinstance(inner, dict) else inner))
+    for owner in type(dataset).__mro__:
+        if "__getitems__" in vars(owner):
+            return callable(dataset.__getitems__)
+        if "__getitem__" in vars(owner):
+            return False
+    return False
 
 
 def stack(samples: list[Any]) -> Any:
     """Return one batch of `samples`: their tensors stacked, structure by structure, data classes too."""
     first = samples[0]
     if dataclasses.is_dataclass(first) and not isinstance(first, type):
-        names = [field.name for field in dataclasses.fields(first)]
+        names = [field.name for field in dataclasses.fields(first) if field.init]
         return dataclasses.replace(
             first, **{name: stack([getattr(s, name) for s in samples]) for name in names}
         )
