@@ -14,6 +14,8 @@ from truestep.engine.checkpoints.names import committed, sequence_of
 from truestep.engine.checkpoints.verify import read_manifest
 from truestep.errors import CheckpointError
 
+MID_STEP = "it was saved in the middle of a step"
+
 
 def read_all(files: Files, directory: Path) -> Iterator[Checkpoint | PassedOver]:
     """Yield what is in a directory, newest first: checkpoints, and what can't be read with the reason.
@@ -37,7 +39,7 @@ def read_all(files: Files, directory: Path) -> Iterator[Checkpoint | PassedOver]
 
 def mid_step(checkpoint: Checkpoint) -> str | None:
     """Refuse what was saved in the middle of a step: it is no state to go on from."""
-    return None if checkpoint.summary.complete else "it was saved in the middle of a step"
+    return None if checkpoint.summary.complete else MID_STEP
 
 
 class Choice(NamedTuple):

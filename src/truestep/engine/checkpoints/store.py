@@ -17,7 +17,7 @@ from truestep.engine.checkpoints.manifest import Summary
 from truestep.engine.checkpoints.names import name_of, next_sequence
 from truestep.engine.checkpoints.retention import Retention
 from truestep.engine.checkpoints.save import Pending, commit
-from truestep.engine.checkpoints.selection import Choice, choose, mid_step, read_all, warn_of
+from truestep.engine.checkpoints.selection import MID_STEP, Choice, choose, mid_step, read_all, warn_of
 from truestep.engine.checkpoints.tree import encode
 from truestep.engine.checkpoints.writer import BackgroundWriter
 from truestep.errors import CheckpointError
@@ -218,6 +218,11 @@ class CheckpointStore:
             note_attempt(self._files, self.directory, choice.checkpoint.name)
         return Resumed(choice.checkpoint, choice.result)
 
+    def forget_attempts(self) -> None:
+        """Say that what went on from here did not die: a run that ended well without another save."""
+        with self._explained():
+            clear_attempts(self._files, self.directory)
+
     def _refuse_to_resume(self, checkpoint: Checkpoint) -> str | None:
         attempts = count_attempts(self._files, self.directory)
         made = attempts.get(checkpoint.name, 0)
@@ -234,7 +239,7 @@ class CheckpointStore:
     def _choose(self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]) -> Choice:
         with self._explained():
             choice = choose(self._files, self.directory, refuse, use)
-        passed = [item for item in choice.passed_over if item.reason != UNHEALTHY]
+        passed = [item for item in choice.passed_over if item.reason not in (UNHEALTHY, MID_STEP)]
         warn_of(self.directory, passed, stacklevel=4)
         return choice
 
