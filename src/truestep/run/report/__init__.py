@@ -5,8 +5,6 @@ from pathlib import Path
 
 from truestep.errors import RunDirectoryError
 from truestep.run.files import replacing
-from truestep.run.report.page import page
-from truestep.run.report.record import read_record
 
 REPORT = "report.html"
 
