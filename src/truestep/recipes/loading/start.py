@@ -119,12 +119,9 @@ def _is_free(path: Path) -> bool:
 
 def start(prepared: Start) -> Path:
     """Train, and return the run's directory."""
-    import torch
-
     options, recipe = prepared.options, prepared.recipe
     directory = options.out or new_directory(Path("runs") / recipe.name)
     config = {"recipe": recipe.name, **as_json(prepared.config)}
-    torch.manual_seed(options.seed)  # of the weights, which a recipe makes with torch's own stream
     try:
         run = truestep.Run(
             directory, seed=options.seed, precision=options.precision, resume=options.resume, config=config

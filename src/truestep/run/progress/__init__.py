@@ -33,9 +33,8 @@ class Progress:
         self._where = (0, 0, 0)
         self._began = time.monotonic()
         self._due = float("-inf") if stream is not None else float("inf")
-        self._entered: tuple[float, int, int] | None = (
-            None  # when, and at which step and batch, it began to count
-        )
+        # when, and at which step and batch, it began to count
+        self._entered: tuple[float, int, int] | None = None
         self._epoch_shown = float("-inf")
 
     def tick(self, step: int, epoch: int, batch: int) -> bool:
