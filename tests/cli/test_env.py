@@ -85,6 +85,10 @@ def test_the_other_format_is_torchs_word_for_word():
     assert theirs == f"Collecting environment information...\n{env('--collect-env').stdout}"
 
 
+def test_two_formats_at_once_are_a_usage_error():
+    assert env("--json", "--collect-env").returncode == 2
+
+
 def test_torch_is_not_imported_to_start():
     code = (
         "import sys; from truestep.inspection.environment import environment; environment(); "

@@ -76,7 +76,7 @@ def driver_runs(machine: Machine) -> Judgement:
         return (
             "fail",
             f"{len(nvidia)} NVIDIA card(s) on the bus, but {machine.gpus.error}",
-            "install the driver",
+            "install the driver; for a container: docker run --gpus all",
         )
     if not machine.gpus.gpus:
         return "skip", "no NVIDIA card"
