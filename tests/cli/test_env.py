@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-BARE = "import sys; sys.modules['torch'] = None; sys.argv = ['truestep', 'env', *{arguments!r}]\n"
-
 
 def env(*arguments, **settings):
     settings = {"timeout": 60} | settings
@@ -87,6 +85,10 @@ def test_the_other_format_is_torchs_word_for_word():
     assert theirs == f"Collecting environment information...\n{env('--collect-env').stdout}"
 
 
+def test_two_formats_at_once_are_a_usage_error():
+    assert env("--json", "--collect-env").returncode == 2
+
+
 def test_torch_is_not_imported_to_start():
     code = (
         "import sys; from truestep.inspection.environment import environment; environment(); "
@@ -99,3 +101,29 @@ def test_a_terminal_that_knows_no_unicode_gets_question_marks():
     result = env(env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert result.returncode in (0, 1)
     assert "verdicts" in result.stdout
+
+
+def test_a_hostile_surrounding_is_no_obstacle(tmp_path):
+    """No home, no PATH, a working folder that is gone, no variable at all."""
+    code = """
+import os, sys
+os.chdir(sys.argv[1]); os.rmdir(sys.argv[1])
+from truestep.cli.main import main
+sys.argv = ["truestep", "env", "--json"]
+main()
+"""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    source = [
+        str(Path(place).resolve()) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place
+    ]
+    result = subprocess.run(
+        [sys.executable, "-c", code, str(gone)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": os.pathsep.join(source)},
+        timeout=60,
+    )
+    assert result.returncode in (0, 1), result.stderr
+    assert json.loads(result.stdout)["machine"]["system"]["name"]

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from truestep.errors import OptionError
+
 EXIT_CHECK_FAILED = 1
 
 app = typer.Typer(add_completion=False)
@@ -36,6 +38,8 @@ def env(
     from truestep.cli.screen import print_document, show
     from truestep.inspection.environment import environment
 
+    if as_json and collect_env:
+        raise OptionError("--json and --collect-env are two formats. Write one of them.")
     report = environment(real_import=real_import)
     if as_json:
         print_document(report.to_dict())

@@ -2,6 +2,7 @@
 """`truestep gpus`: show the cards; pick, claim, free and set them."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -63,7 +64,9 @@ def gpus(
         Path | None, typer.Option("--sample", help="Append readings to this JSONL file, until Ctrl-C.")
     ] = None,
     every: Annotated[str, typer.Option("--every", help="The time between readings.")] = "2s",
-    readings: Annotated[int | None, typer.Option("--readings", help="End after so many readings.")] = None,
+    readings: Annotated[
+        int | None, typer.Option("--readings", min=1, help="End after so many readings.")
+    ] = None,
 ) -> None:
     """Show every NVIDIA card: memory, load, heat, power, settings and processes.
 
@@ -132,6 +135,10 @@ def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
                     break
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
+    except OSError as error:
+        raise OptionError(
+            f"{sample} can't be written ({error.strerror}). Name a file in a folder that is there."
+        ) from error
     raise typer.Exit(0 if report and report.gpus else EXIT_MISSING)
 
 
@@ -286,6 +293,8 @@ def run(
     _unless_met(choice)
     sys.stdout.flush()
     try:
+        # Python ignores SIGPIPE, and an exec'd program would inherit that: `... | head` would not end it.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         # The command takes this process's place: signals, status and claims are then its own.
         os.execvpe(command[0], command, {**os.environ, **variables(choice)})
     except OSError as error:

@@ -141,3 +141,25 @@ def test_every_nvcc_is_found_once(tmp_path, toolkit):
     found = read(tmp_path, PATH=os.pathsep.join(f"{root}/bin" for root in roots))
     assert len(found.nvccs) == 2
     assert {os.path.realpath(nvcc.path) for nvcc in found.nvccs} == {f"{root}/bin/nvcc" for root in roots}
+
+
+def test_folders_of_the_path_that_this_user_may_not_look_into_are_no_obstacle(tmp_path, toolkit):
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    root = toolkit("cuda")
+    locked = tmp_path / "locked" / "bin"
+    locked.mkdir(parents=True)
+    locked.parent.chmod(0o700)
+    places = [tmp_path, *tmp_path.parents]
+    closed = [place for place in places if not place.stat().st_mode & 0o011]
+    for place in closed:
+        place.chmod(place.stat().st_mode | 0o055)
+    os.seteuid(65534)
+    try:
+        found = read(tmp_path, PATH=str(locked), CUDA_HOME=str(locked.parent))
+    finally:
+        os.seteuid(0)
+        for place in closed:
+            place.chmod(place.stat().st_mode & ~0o055)
+    assert found.home().wrong == "there is no such folder" or "has no" in found.home().wrong
+    assert [nvcc.path for nvcc in found.nvccs] == [f"{root}/bin/nvcc"]

@@ -33,6 +33,7 @@ def test_pip_uv_and_editable_packages(tmp_path, installed):
     installed(
         "accelerate-1.0.dist-info", direct_url__json='{"dir_info": {"editable": true}, "url": "file:///x"}'
     )
+    installed("transformers-5.0.dist-info", direct_url__json='{"archive_info": {}, "url": "file:///x.whl"}')
     installed("unrelated-1.0.dist-info")
     found = {
         one.name: (one.version, one.installer, one.editable)
@@ -43,6 +44,7 @@ def test_pip_uv_and_editable_packages(tmp_path, installed):
         "flash-attn": ("2.8.1", "pip", False),
         "numpy": ("2.4.6", None, False),
         "torch": ("2.13.0+cu130", "uv", False),
+        "transformers": ("5.0", None, False),
     }
     assert expected == found
 

@@ -76,6 +76,7 @@ SOUND = Machine(
     limits=Limits(),
     container=Container(kind=None),
     variables={},
+    unreadable={},
 )
 
 
@@ -190,6 +191,8 @@ CASES = [
     ),
     ("tensorboard_starts", packages(("tensorboard", "2.20.0"), ("setuptools", "81.0")), "pass", "2.20.0"),
     ("tensorboard_starts", packages(("tensorboard", "2.20.0")), "fail", "(none)"),
+    ("all_read", {}, "pass", "every section"),
+    ("all_read", {"unreadable": {"disks": "OSError: x"}}, "warn", "disks: OSError: x"),
 ]
 
 

@@ -128,3 +128,9 @@ def test_who_holds_is_written_as_json(claims):
     claim = json.loads((claims.folder / "GPU-1.claim").read_text())
     os.close(descriptor)
     assert str(os.getpid()) in claim["who"]
+
+
+def test_a_folder_that_can_not_be_made_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(GpuError, match="TRUESTEP_GPU_LOCKS"):
+        Claims(tmp_path / "file" / "claims")

@@ -171,7 +171,14 @@ def test_watch_on_a_terminal_draws_in_place_and_leaves_the_screen_as_it_was(mach
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--format", "xml"], ["--watch", "--json"], ["--watch", "--every", "0s"], ["--sample", "x", "--json"]],
+    [
+        ["--format", "xml"],
+        ["--watch", "--json"],
+        ["--watch", "--every", "0s"],
+        ["--watch", "--readings", "0"],
+        ["--sample", "no/such/folder/x"],
+        ["--sample", "x", "--json"],
+    ],
 )
 def test_options_that_make_no_sense_are_usage_errors(machine, arguments, tmp_path):
     machine.has(machine.card())

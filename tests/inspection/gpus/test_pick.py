@@ -163,6 +163,28 @@ def test_a_steady_card_is_picked_once_it_was_steady_for_long_enough(tmp_path):
     assert seconds >= 0.2
 
 
+def test_json_knows_no_infinity(machine):
+    machine.has(machine.card(), {"handle": "!15", "uuid": "GPU-x"}, machine.card(compute_mode=2))
+    document = json.loads(
+        machine.run("gpus", "pick", "--only", "0", "--json").stdout, parse_constant=pytest.fail
+    )
+    assert len(document["refused"]) == 1
+
+
+def test_the_command_is_ended_by_a_closed_pipe(machine):
+    machine.has(machine.card())
+    command = f"{sys.executable} -m truestep gpus run -- yes | head -1; echo ${{PIPESTATUS[0]}}"
+    result = subprocess.run(
+        ["bash", "-c", command],
+        env=machine.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.stdout.split(), result.stderr) == (["y", "141"], "")
+
+
 def test_json_is_one_document_with_the_refused_cards(machine):
     machine.has(machine.card(), machine.card(memory=BUSY))
     document = json.loads(machine.run("gpus", "pick", "--free-memory", "1GiB", "--json").stdout)

@@ -92,3 +92,17 @@ except ts.TruestepError as error:
     print(error)
 """
     assert "torch has started CUDA already" in machine.python(code).stdout
+
+
+def test_a_second_call_gives_the_first_ones_cards_back(machine):
+    machine.has(machine.card(), machine.card())
+    code = """
+import os, truestep as ts
+os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+print(ts.use_gpus(2).uuids == ts.use_gpus(2).uuids, len(ts.use_gpus(1).uuids))
+try:
+    ts.use_gpus(3)
+except ts.TruestepError:
+    print(os.environ["CUDA_VISIBLE_DEVICES"])
+"""
+    assert machine.python(code).stdout.split() == ["True", "1", "0,1"]

@@ -219,6 +219,19 @@ class TestLeftover:
             fails()
         assert reports[0].num_storages == 1
 
+    def test_the_traceback_of_an_error_in_the_block_holds_no_tensor_from_elsewhere(self):
+        def fails():
+            with ts.leftover_memory():
+                raise ValueError("mine")
+
+        elsewhere = tensor(2)
+        reference = weakref.ref(elsewhere)
+        with pytest.raises(ValueError, match="mine") as caught:
+            fails()
+        assert caught.value.__traceback__ is not None
+        del elsewhere
+        assert reference() is None
+
     def test_before_the_end_it_says_so(self):
         with ts.leftover_memory() as left:
             assert "has not ended" in str(left)

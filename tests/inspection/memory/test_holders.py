@@ -204,3 +204,8 @@ def test_an_object_whose_attributes_raise_is_no_obstacle(module):
         return hostile
 
     assert hold(module, build) == "a_script.x.inside"
+
+
+def test_a_search_without_time_says_so(monkeypatch):
+    monkeypatch.setattr("truestep.inspection.memory.holders.MAX_SECONDS", -1.0)
+    assert Holders().ways_to(Thing()) == ("not found within -1 s",)

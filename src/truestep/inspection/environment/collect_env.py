@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from truestep.inspection.environment.files import is_file, listed
 from truestep.inspection.environment.libraries import cached_libraries
 from truestep.inspection.environment.packages import all_packages
 from truestep.inspection.environment.report import Machine
@@ -151,7 +152,7 @@ def _cudnn() -> str | None:
     if len(files) > 1:
         return "Probably one of the following:\n" + "\n".join(files)
     given = os.environ.get("CUDNN_LIBRARY")
-    fallback = str(Path(given).resolve()) if given and Path(given).is_file() else None
+    fallback = str(Path(given).resolve()) if given and is_file(Path(given)) else None
     return files[0] if files else fallback
 
 
@@ -167,8 +168,8 @@ def _pip_lines() -> Iterator[str]:
         for package in all_packages()
         if package.metadata is not None
     ]
-    listed = [line for line in dict.fromkeys(lines) if any(pattern in line for pattern in _PIP)]
-    yield from (f"[pip3] {line}" for line in sorted(listed, key=str.lower) or ["No relevant packages"])
+    chosen = [line for line in dict.fromkeys(lines) if any(pattern in line for pattern in _PIP)]
+    yield from (f"[pip3] {line}" for line in sorted(chosen, key=str.lower) or ["No relevant packages"])
 
 
 def _own_name(folder: Path) -> str | None:
@@ -180,11 +181,11 @@ def _own_name(folder: Path) -> str | None:
 
 
 def _conda_lines() -> Iterator[str]:
-    records = sorted(Path(sys.prefix, "conda-meta").glob("*.json"))
+    records = listed(Path(sys.prefix, "conda-meta"), "*.json")
     if not records:
         yield f"[conda] {_MISSING}"
         return
     parts = [record.stem.rsplit("-", 2) for record in records if record.stem.count("-") >= 2]
     lines = [f"{name:<25} {version:<18} {build}" for name, version, build in parts]
-    listed = [line for line in lines if any(pattern in line for pattern in _CONDA)]
-    yield from (f"[conda] {line}" for line in listed or ["No relevant packages"])
+    chosen = [line for line in lines if any(pattern in line for pattern in _CONDA)]
+    yield from (f"[conda] {line}" for line in chosen or ["No relevant packages"])

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from truestep.inspection.environment.files import exists, is_folder
+
 # v1 writes "no limit" as the largest multiple of a page below 2^63
 _NO_LIMIT = 2**62
 
@@ -74,7 +76,7 @@ def _upwards(point: Path, own: str, mounted_root: str) -> list[Path]:
     # inside a container `own` may be the host's path, which does not exist below the mount
     inside = own.removeprefix(mounted_root.rstrip("/")) if own.startswith(mounted_root) else "/"
     folder = point / inside.lstrip("/")
-    if ".." in inside or not folder.is_dir():
+    if ".." in inside or not is_folder(folder):
         return [point]
     return [folder, *(parent for parent in folder.parents if parent == point or point in parent.parents)]
 
@@ -121,9 +123,9 @@ def _kind(root: Path, environment: Mapping[str, str]) -> str | None:
         return "kubernetes"
     if "APPTAINER_CONTAINER" in environment or "SINGULARITY_CONTAINER" in environment:
         return "apptainer"
-    if (root / ".dockerenv").exists():
+    if exists(root / ".dockerenv"):
         return "docker"
-    if (root / "run/.containerenv").exists():
+    if exists(root / "run/.containerenv"):
         return "podman"
     return environment.get("container")
 

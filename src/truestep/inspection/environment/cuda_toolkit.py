@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from truestep.inspection.environment.files import exists, is_file, is_folder, listed
+
 DEFAULT_HOME = Path("/usr/local/cuda")
 _SCRIPT_BYTES = 64 * 1024
 
@@ -61,7 +63,7 @@ def read_toolkit(environment: Mapping[str, str] = os.environ, default: Path = DE
         "CUDA_HOME": environment.get("CUDA_HOME"),
         "CUDA_PATH": environment.get("CUDA_PATH"),
         "which nvcc": str(Path(on_path).parent.parent) if on_path else None,
-        str(default): str(default) if default.exists() else None,
+        str(default): str(default) if exists(default) else None,
     }
     winner = next((source for source, path in candidates.items() if path), None)
     homes = tuple(
@@ -76,9 +78,9 @@ def _candidate(source: str, path: str | None, *, wins: bool, nvcc: str | None) -
         return CudaHome(source=source, path=None, wins=wins)
     home = Path(path)
     parts = {
-        "has_bin": (home / "bin/nvcc").is_file(),
-        "has_include": any((home / "include" / name).is_file() for name in ("cuda_runtime.h", "cuda.h")),
-        "has_lib64": (home / "lib64").is_dir(),
+        "has_bin": is_file(home / "bin/nvcc"),
+        "has_include": any(is_file(home / "include" / name) for name in ("cuda_runtime.h", "cuda.h")),
+        "has_lib64": is_folder(home / "lib64"),
     }
     return CudaHome(source=source, path=path, wins=wins, wrong=_wrong(home, parts, nvcc), **parts)
 
@@ -88,7 +90,7 @@ def _wrong(home: Path, parts: Mapping[str, bool], nvcc: str | None) -> str | Non
     if nvcc and not parts["has_include"] and os.path.realpath(home) != str(toolkit):
         behind = f"its toolkit is {toolkit}" if toolkit else "its toolkit can't be told from it"
         return f"{nvcc} is a wrapper that stands outside of its toolkit; {behind}"
-    if not home.is_dir():
+    if not is_folder(home):
         return "there is no such folder"
     missing = [name.removeprefix("has_") for name, there in parts.items() if not there]
     return f"it has no {', no '.join(missing)}" if missing else None
@@ -105,7 +107,7 @@ def toolkit_of(nvcc: Path) -> Path | None:
     if text.startswith(b"#!"):
         for named in re.findall(rb"(/[^\s\"';]+/bin/nvcc)\b", text):
             target = Path(os.path.realpath(os.fsdecode(named)))
-            if target != real and target.is_file():
+            if target != real and is_file(target):
                 return target.parent.parent
         return None
     return real.parent.parent
@@ -116,11 +118,11 @@ def _nvccs(
 ) -> tuple[Nvcc, ...]:
     folders = [Path(folder) for folder in environment.get("PATH", "").split(os.pathsep) if folder]
     folders += [Path(path, "bin") for path in candidates.values() if path]
-    folders += [versioned / "bin" for versioned in sorted(default.parent.glob(f"{default.name}-*"))]
+    folders += [versioned / "bin" for versioned in listed(default.parent, f"{default.name}-*")]
     found: dict[str, Path] = {}
     for folder in folders:
         nvcc = folder / "nvcc"
-        if nvcc.is_file() and os.access(nvcc, os.X_OK):
+        if is_file(nvcc) and os.access(nvcc, os.X_OK):
             found.setdefault(os.path.realpath(nvcc), nvcc)
     return tuple(_describe(nvcc) for nvcc in found.values())
 

@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from truestep.inspection.environment.files import listed
+
 _METADATA = re.compile(r"(?P<name>.+?)-(?P<version>\d[^-]*)(?:-py[\d.]+)?\.(?:dist-info|egg-info)")
 _RELEVANT = re.compile(
     r"(py|light|accelerated?|func)?torch.*|numpy|scipy|triton.*|nvidia-.*|cuda-.*|pynvml|safetensors|"
@@ -70,13 +72,14 @@ def _described(package: Package) -> Package:
     folder, installer, editable = Path(package.metadata), None, False
     with suppress(OSError, ValueError):
         installer = (folder / "INSTALLER").read_text("utf-8").strip() or None
-    with suppress(OSError, ValueError):
+    # a package installed from an archive or a repository has a direct_url.json without dir_info
+    with suppress(OSError, ValueError, KeyError, TypeError):
         editable = bool(json.loads((folder / "direct_url.json").read_text("utf-8"))["dir_info"]["editable"])
     return replace(package, installer=installer, editable=editable)
 
 
 def _conda_packages(prefix: Path) -> Iterator[Package]:
-    for record in sorted((prefix / "conda-meta").glob("*.json")):
+    for record in listed(prefix / "conda-meta", "*.json"):
         name, _, rest = record.stem.rpartition("-")[0].rpartition("-")
         if name:
             yield Package(name=normalized(name), version=rest, location=str(prefix), installer="conda")

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The environment as one record, and the function that reads it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from truestep.inspection.environment import container as containers
 from truestep.inspection.environment import cuda_toolkit, libraries, packages, variables
 from truestep.inspection.environment import system as systems
+from truestep.inspection.environment.files import exists
 from truestep.inspection.environment.torch_build import TorchBuild, TorchProbe
 from truestep.inspection.gpus.pci import PciCard, read_cards
 from truestep.inspection.gpus.read import read_gpus
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+Section = TypeVar("Section")
 _SHADOWS = ("torch.py", "torch/__init__.py")
 
 
@@ -45,6 +48,7 @@ class Machine:
     limits: systems.Limits
     container: containers.Container
     variables: Mapping[str, str]
+    unreadable: Mapping[str, str]  # sections that could not be read, with the error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,33 +92,50 @@ def environment(*, real_import: bool = False) -> Environment:
     return Environment(machine=machine, verdicts=judge(machine))
 
 
+class _Sections:
+    """Reads section by section: one that can't be read must not take the others along."""
+
+    def __init__(self) -> None:
+        self.unreadable: dict[str, str] = {}
+
+    def read(self, section: str, function: Callable[[], Section], otherwise: Section) -> Section:
+        try:
+            return function()
+        except Exception as error:  # noqa: BLE001  whatever it is, it is reported
+            self.unreadable[section] = f"{type(error).__name__}: {error}"
+            return otherwise
+
+
 def read_machine(*, real_import: bool = False) -> Machine:
     """Return the facts; the child that loads torch runs while everything else is read."""
     probe = TorchProbe(real_import=real_import)
-    toolkit = cuda_toolkit.read_toolkit()
+    sections = _Sections()
+    read = sections.read
+    toolkit = read("CUDA toolkit", cuda_toolkit.read_toolkit, cuda_toolkit.CudaToolkit(homes=(), nvccs=()))
+    installed: list[packages.Package] = read("packages", partial(packages.all_packages), [])
+    container = read("container", containers.read_container, containers.Container(kind=None))
     home = toolkit.home()
-    cuda_home = home.path if home else None
-    installed = packages.all_packages()
-    container = containers.read_container()
+    find = partial(libraries.find_libraries, packages=installed, cuda_home=home.path if home else None)
     return Machine(
         taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
         gpus=read_gpus(),
         cards_on_bus=read_cards(),
         toolkit=toolkit,
-        cudnn=libraries.find_libraries("cudnn", installed, cuda_home=cuda_home),
-        nccl=libraries.find_libraries("nccl", installed, cuda_home=cuda_home),
+        cudnn=read("cuDNN", partial(find, "cudnn"), ()),
+        nccl=read("NCCL", partial(find, "nccl"), ()),
         python=systems.read_python(),
-        packages=packages.relevant(installed),
+        packages=read("packages", lambda: packages.relevant(installed), ()),
         system=systems.read_system(),
         processor=systems.read_processor(containers.usable_cpus(container)),
         memory=systems.read_memory(),
-        disks=systems.read_disks(),
-        limits=systems.read_limits(),
+        disks=read("disks", systems.read_disks, ()),
+        limits=read("limits", systems.read_limits, systems.Limits()),
         container=container,
         variables=variables.read_variables(),
-        torch_lacks=_lacking(installed),
-        torch_shadowed_by=next((name for name in _SHADOWS if Path(name).exists()), None),
+        torch_lacks=read("packages", lambda: _lacking(installed), ()),
+        torch_shadowed_by=next((name for name in _SHADOWS if exists(Path(name))), None),
         torch=probe.finish(),
+        unreadable=sections.unreadable,
     )
 
 

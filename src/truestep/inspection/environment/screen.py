@@ -8,6 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from truestep.inspection.environment.cuda_toolkit import CudaHome
 from truestep.inspection.environment.report import Environment, Machine
 from truestep.inspection.quantities import format_bytes
 
@@ -108,14 +109,21 @@ def _gpus(machine: Machine) -> Rows:
             yield f"bus {pci.bus_id}", f"{pci.vendor} {pci.device}, kernel driver {pci.driver or 'none'}"
 
 
+def _parts(home: CudaHome) -> str:
+    parts = {"bin": home.has_bin, "include": home.has_include, "lib64": home.has_lib64}
+    there = " ".join(name for name, present in parts.items() if present)
+    missing = " ".join(name for name, present in parts.items() if not present)
+    return f"has {there or 'nothing'}" + (f", lacks {missing}" if missing else "")
+
+
 def _toolkit(machine: Machine) -> Rows:
     for home in machine.toolkit.homes:
         if home.path:
-            parts = {"bin": home.has_bin, "include": home.has_include, "lib64": home.has_lib64}
-            there = " ".join(f"{name}{'' if ok else ' missing'}" for name, ok in parts.items())
-            takes = "torch takes it" if machine.torch and machine.torch.cuda else "a CUDA build would take it"
-            wins = f"{takes}: " if home.wins else ""
-            yield home.source, f"{wins}{home.path} ({there}){f' - {home.wrong}' if home.wrong else ''}"
+            takes = (
+                "torch takes it: " if machine.torch and machine.torch.cuda else "a CUDA build would take it: "
+            )
+            wrong = f"; {home.wrong}" if home.wrong else ""
+            yield home.source, f"{takes if home.wins else ''}{home.path} {_parts(home)}{wrong}"
         else:
             yield home.source, "-"
     for nvcc in machine.toolkit.nvccs:

@@ -8,10 +8,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from truestep.inspection.environment.files import is_folder
 
 _INSTRUCTION_SETS = ("sse4_2", "avx", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd", "sve")
 _COMPILERS = {
@@ -95,7 +97,7 @@ def read_python() -> PythonInfo:
         implementation=platform.python_implementation(),
         executable=sys.executable,
         prefix=sys.prefix,
-        virtual=sys.prefix != sys.base_prefix or Path(sys.prefix, "conda-meta").is_dir(),
+        virtual=sys.prefix != sys.base_prefix or is_folder(Path(sys.prefix, "conda-meta")),
         active_environment=os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX"),
     )
 
@@ -170,19 +172,27 @@ def read_memory(shared: Path = Path("/dev/shm")) -> Memory:
     )
 
 
+def _cache(environment: Mapping[str, str], variable: str, name: str) -> str:
+    home = environment.get("XDG_CACHE_HOME")
+    return environment.get(variable) or str(Path(home or Path.home() / ".cache") / name)
+
+
+_PLACES: Mapping[str, Callable[[Mapping[str, str]], str]] = {
+    "working folder": lambda _: str(Path.cwd()),
+    "temporary files": lambda _: tempfile.gettempdir(),
+    "torch's cache": lambda environment: _cache(environment, "TORCH_HOME", "torch"),
+    "Hugging Face's cache": lambda environment: _cache(environment, "HF_HOME", "huggingface"),
+}
+
+
 def read_disks(environment: Mapping[str, str] = os.environ) -> tuple[Disk, ...]:
     """Return the working, temporary and cache folders' file systems, each folder once."""
-    home = environment.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    places = {
-        "working folder": str(Path.cwd()),
-        "temporary files": tempfile.gettempdir(),
-        "torch's cache": environment.get("TORCH_HOME") or f"{home}/torch",
-        "Hugging Face's cache": environment.get("HF_HOME") or f"{home}/huggingface",
-    }
     kinds = _file_systems()
     disks = {}
-    for purpose, path in places.items():
-        with suppress(OSError):
+    for purpose, find in _PLACES.items():
+        # a working folder can be gone, a home unknown, and no folder for temporary files writable
+        with suppress(OSError, RuntimeError):
+            path = find(environment)
             usage = shutil.disk_usage(path)
             disks[path] = Disk(
                 purpose=purpose,

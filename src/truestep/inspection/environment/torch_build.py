@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.inspection.environment import probe
+from truestep.inspection.environment.files import is_folder
 
 PROBE_TIMEOUT_SECONDS = 60
 
@@ -110,7 +111,7 @@ def find_torch(path: Sequence[str]) -> Path | None:
         return Path(spec.origin).parent
     places = list(spec.submodule_search_locations or ())
     # a folder without __init__.py: what is left of an uninstalled torch, or any folder of that name
-    return Path(places[0]) if places and Path(places[0], "lib").is_dir() else None
+    return Path(places[0]) if places and is_folder(Path(places[0], "lib")) else None
 
 
 def _written_version(folder: Path) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def driver_runs(machine: Machine) -> Judgement:
         return (
             "fail",
             f"{len(nvidia)} NVIDIA card(s) on the bus, but {machine.gpus.error}",
-            "install the driver",
+            "install the driver; for a container: docker run --gpus all",
         )
     if not machine.gpus.gpus:
         return "skip", "no NVIDIA card"
@@ -322,6 +322,18 @@ def tensorboard_starts(machine: Machine) -> Judgement:
     return "pass", f"TensorBoard {board}"
 
 
+def all_read(machine: Machine) -> Judgement:
+    """Every section of the report could be read."""
+    if machine.unreadable:
+        listed = "; ".join(f"{section}: {error}" for section, error in machine.unreadable.items())
+        return (
+            "warn",
+            f"could not be read: {listed}",
+            "please report this with the output of truestep env --json",
+        )
+    return "pass", "every section could be read"
+
+
 CHECKS: tuple[Callable[[Machine], Judgement], ...] = (
     torch_loads,
     torch_complete,
@@ -339,6 +351,7 @@ CHECKS: tuple[Callable[[Machine], Judgement], ...] = (
     threads_fit,
     same_environment,
     tensorboard_starts,
+    all_read,
 )
 
 

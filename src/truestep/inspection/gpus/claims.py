@@ -30,12 +30,19 @@ class Claims:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or Path(os.environ.get(VARIABLE) or DEFAULT_FOLDER)
-        with suppress(FileExistsError):
-            self.folder.mkdir(parents=True)
-            self.folder.chmod(0o1777)
-        if not stat.S_ISDIR(self.folder.lstat().st_mode):
+        try:
+            with suppress(FileExistsError):
+                self.folder.mkdir(parents=True)
+                self.folder.chmod(0o1777)
+            is_folder = stat.S_ISDIR(self.folder.lstat().st_mode)
+        except OSError as error:
             raise GpuError(
-                f"{self.folder} should be the folder of claims on cards, and is no folder. Remove it."
+                f"The folder of claims on cards, {self.folder}, can't be used ({error.strerror}), so a card "
+                f"can't be picked safely. Set {VARIABLE} to a folder that all users may write to."
+            ) from error
+        if not is_folder:
+            raise GpuError(
+                f"The folder of claims on cards, {self.folder}, is no folder. Remove what is there."
             )
 
     @contextmanager

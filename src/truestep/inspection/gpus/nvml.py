@@ -7,7 +7,7 @@ machines "Not Supported" is the usual answer for half of the fields.
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,10 @@ class Nvml:
         if call is None:
             return Answer(reason="the installed nvidia-ml-py is too old")
         try:
-            return Answer(call(*arguments))
+            value = call(*arguments)
+            return Answer(value.decode() if isinstance(value, bytes) else value)  # old bindings give bytes
+        except TypeError:
+            return Answer(reason="the installed nvidia-ml-py is too old")
         except self.binding.NVMLError as error:
             return Answer(reason=str(error).rstrip("."))
         except UnicodeDecodeError:
@@ -87,6 +90,15 @@ def _why(binding: Any, error: Exception) -> str:
         if getattr(error, "value", None) == getattr(binding, f"NVML_ERROR_{name}", object()):
             return remedy
     return f"NVML does not start: {error}"
+
+
+@contextmanager
+def kept_started() -> Iterator[None]:
+    """Keep NVML started over several sessions: without persistence mode each start takes seconds a card."""
+    with ExitStack() as stack:
+        with suppress(NvmlMissing):
+            stack.enter_context(session())
+        yield
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from truestep.inspection.gpus.claims import Claims
+from truestep.inspection.gpus.nvml import kept_started
 from truestep.inspection.gpus.read import read_gpus
 from truestep.inspection.gpus.records import GpuReport
 from truestep.inspection.gpus.select import Candidate, Choice, Conditions, candidates, choose, judge
@@ -43,12 +44,13 @@ class Picker:
         Where the conditions are not met in time, nothing is taken and the choice says why.
         """
         end = time.monotonic() + max(patience.wait_seconds, patience.steady_seconds)
-        while True:
-            choice = self._look(take, patience.steady_seconds)
-            left = end - time.monotonic()
-            if choice.met or choice.error or left <= 0:
-                return choice
-            time.sleep(min(patience.every_seconds, left))
+        with kept_started():
+            while True:
+                choice = self._look(take, patience.steady_seconds)
+                left = end - time.monotonic()
+                if choice.met or choice.error or left <= 0:
+                    return choice
+                time.sleep(min(patience.every_seconds, left))
 
     def _look(self, take: Callable[[str], object], steady_seconds: float) -> Choice:
         with self.claims.selecting():

@@ -34,8 +34,8 @@ class Question:
 
 
 QUESTIONS = {
-    "name": Question("nvmlDeviceGetName", convert=_as_text),
-    "uuid": Question("nvmlDeviceGetUUID", convert=_as_text),
+    "name": Question("nvmlDeviceGetName"),
+    "uuid": Question("nvmlDeviceGetUUID"),
     "bus_id": Question("nvmlDeviceGetPciInfo", convert=lambda info: _as_text(info.busId)),
     "compute_capability": Question(
         "nvmlDeviceGetCudaComputeCapability", convert=lambda pair: "{}.{}".format(*pair)

@@ -4,8 +4,10 @@
 import json
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
+from truestep.inspection.gpus.nvml import kept_started
 from truestep.inspection.gpus.read import read_gpus
 from truestep.inspection.gpus.records import GpuReport
 
@@ -13,12 +15,13 @@ from truestep.inspection.gpus.records import GpuReport
 def watch(every_seconds: float) -> Iterator[GpuReport]:
     """Yield a reading at once and then one each period; a slow reading delays none of the later ones."""
     start = time.monotonic()
-    for number in range(1, 2**63):
-        yield read_gpus()
-        late = time.monotonic() - start - number * every_seconds
-        if late > every_seconds:  # a machine that slept does not catch up by a burst of readings
-            start += late
-        time.sleep(max(0.0, start + number * every_seconds - time.monotonic()))
+    with kept_started():
+        for number in count(1):
+            yield read_gpus()
+            late = time.monotonic() - start - number * every_seconds
+            if late > every_seconds:  # a machine that slept does not catch up by a burst of readings
+                start += late
+            time.sleep(max(0.0, start + number * every_seconds - time.monotonic()))
 
 
 def append(report: GpuReport, path: Path) -> None:

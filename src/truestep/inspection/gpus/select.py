@@ -4,7 +4,6 @@
 Everything here is a function of what was read and asked; waiting and claiming are elsewhere.
 """
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,9 @@ from truestep.inspection.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+FAR = 1000.0  # the distance of what no waiting brings nearer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,11 +209,11 @@ def _judge(card: Candidate, wanted: Conditions, holder: str | None) -> Refusal:
 def _misses(card: Candidate, wanted: Conditions) -> Iterator[tuple[str, float]]:
     """Yield each condition that the card does not meet, with a relative distance; unknown is not met."""
     if wanted.only and not any(_names(entry, card) for entry in wanted.only):
-        yield "not among the cards that were named", math.inf
+        yield "not among the cards that were named", FAR
     if card.blocked:
-        yield card.blocked, math.inf
+        yield card.blocked, FAR
     if card.mig and wanted.count > 1:
-        yield "a MIG instance, of which CUDA gives a process only one", math.inf
+        yield "a MIG instance, of which CUDA gives a process only one", FAR
     yield from _least("free", card.free_bytes, wanted.free_memory_bytes, format_bytes)
     yield from _most("busy", card.utilization_percent, wanted.max_utilization_percent, "{:.0f} %".format)
     yield from _most("warm", card.temperature_celsius, wanted.max_temperature_celsius, "{:.0f} °C".format)

@@ -5,6 +5,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Sequence
+from typing import ClassVar
 
 from truestep.errors import GpuError
 from truestep.inspection.gpus.claims import Claims
@@ -13,8 +14,26 @@ from truestep.inspection.gpus.select import Choice, Conditions
 from truestep.inspection.quantities import parse_bytes, parse_seconds
 
 _NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
-# The claims of this process: closing one of these gives the card back, so they stay open to its end.
-_held: list[int] = []
+_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+
+
+class _Given:
+    """The claims of this process, which stay open to its end, and the variables as they were before."""
+
+    descriptors: ClassVar[list[int]] = []
+    before: ClassVar[dict[str, str | None] | None] = None
+
+    @classmethod
+    def take_back(cls) -> None:
+        """Undo an earlier call: a notebook's cell that is run again picks again."""
+        while cls.descriptors:
+            os.close(cls.descriptors.pop())
+        for name, value in (cls.before or {}).items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        cls.before = None
 
 
 def use_gpus(
@@ -32,7 +51,8 @@ def use_gpus(
     before anything asks it, `torch.cuda.is_available()` included; afterwards it raises `GpuError`, as it
     does when the conditions are not met within `wait` ("30m", or seconds). `free_memory` is bytes or
     "20GiB"; `by` is "freest", "coolest", "least-used" or "edge"; `only` names cards by number or UUID.
-    A CUDA_VISIBLE_DEVICES that is set already restricts the choice.
+    A CUDA_VISIBLE_DEVICES that is set already restricts the choice. A second call gives the first one's
+    cards back.
     """
     asked = cuda_was_asked()
     if asked:
@@ -47,21 +67,22 @@ def use_gpus(
         max_utilization_percent=max_utilization_percent,
         only=tuple(map(str, only)),
     )
+    patience = Patience(wait_seconds=parse_seconds(wait))
+    _Given.take_back()
     claims = Claims()
-    choice = Picker(wanted, claims).pick(
-        lambda uuid: _held.append(claims.hold(uuid)), Patience(wait_seconds=parse_seconds(wait))
-    )
+    choice = Picker(wanted, claims).pick(lambda uuid: _Given.descriptors.append(claims.hold(uuid)), patience)
     if not choice.met:
         raise GpuError(
             f"No cards were picked: {choice.explain()}. Ask for less, or wait longer (wait='30m')."
         )
+    _Given.before = {name: os.environ.get(name) for name in _VARIABLES}
     os.environ.update(variables(choice))
     return choice
 
 
 def variables(choice: Choice) -> dict[str, str]:
     """Return the variables that let CUDA see the chosen cards, in order of preference."""
-    return {"CUDA_VISIBLE_DEVICES": ",".join(choice.uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return dict(zip(_VARIABLES, (",".join(choice.uuids), "PCI_BUS_ID"), strict=True))
 
 
 def cuda_was_asked() -> str | None:

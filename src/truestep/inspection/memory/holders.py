@@ -7,6 +7,7 @@
 import gc
 import re
 import sys
+import time
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 MAX_WAYS = 2
 MAX_DEPTH = 24
 MAX_LOOKS = 150  # each look asks the garbage collector about every object of the process
+MAX_SECONDS = 5.0  # for all questions together
 _OPTIMIZED = 0x1  # CO_OPTIMIZED: a function's frame, whose f_locals is a copy before Python 3.13
 _OWN = __name__.rpartition(".")[0]
 _SUSPENDED = {types.GeneratorType: "gi", types.CoroutineType: "cr", types.AsyncGeneratorType: "ag"}
@@ -50,15 +52,18 @@ class Holders:
         self.modules = {id(vars(module)): name for name, module in reversed(modules)}
         self.locals = dict(_running_locals())
         self.ignored = {id(item) for item in ignored}
+        self.end = time.monotonic() + MAX_SECONDS
 
     def ways_to(self, target: Any) -> tuple[str, ...]:
-        """Return up to MAX_WAYS ways, shortest first; none where none is found within MAX_LOOKS."""
+        """Return up to MAX_WAYS ways, shortest first; none where nothing in Python holds it."""
         items, steps_of = [target], list[Steps]([()])  # two lists: pairs would themselves refer to each item
         seen = {id(items), *self.ignored}
         ways: dict[str, None] = {}
         for look in range(MAX_LOOKS):
             if look == len(items) or len(ways) >= MAX_WAYS:
                 break
+            if time.monotonic() > self.end:
+                return tuple(ways) or (f"not found within {MAX_SECONDS:g} s",)
             self._follow(items, steps_of, look, seen, ways)
         return tuple(ways)[:MAX_WAYS]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a block of code leaves behind in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -47,13 +47,18 @@ def leftover_memory(*, largest: int = 10) -> Iterator[LeftoverMemory]:
     try:
         yield leftover
     finally:
-        release()
-        leftover.after = measure()
-        storages = Storages()
-        new = [key for key in storages.largest() if key not in old]
-        leftover.num_storages = len(new)
-        leftover.storage_bytes = sum(storages.storages[key].nbytes() for key in new)
-        leftover.tensors = largest_tensors(storages, new[:largest])
+        _finish(leftover, old, largest)
+
+
+def _finish(leftover: LeftoverMemory, old: Collection[int], largest: int) -> None:
+    # a function of its own: after an error its locals would live in the traceback, and hold every tensor
+    release()
+    leftover.after = measure()
+    storages = Storages()
+    new = [key for key in storages.largest() if key not in old]
+    leftover.num_storages = len(new)
+    leftover.storage_bytes = sum(storages.storages[key].nbytes() for key in new)
+    leftover.tensors = largest_tensors(storages, new[:largest])
 
 
 def _marks(storages: Storages) -> dict[int, Any]:
