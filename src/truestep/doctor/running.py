@@ -148,7 +148,8 @@ def _own(trail: TracebackType | None) -> TracebackType | None:
 
 def _show(error: BaseException) -> None:
     """Print the traceback as Python would have done without us."""
-    sys.excepthook(type(error), error, _own(error.__traceback__))
+    own = _own(error.__traceback__)
+    sys.excepthook(type(error), error.with_traceback(own), own)
 
 
 def _noting(outcome: Outcome, show: Callable[..., None]) -> Callable[..., None]:

@@ -30,6 +30,7 @@ class SourceModule:
         self._qualified: dict[ast.AST, str | None] = {}
         self._definitions: dict[ast.AST, list[ast.expr | None]] = {}
         self._kinds: dict[ast.AST, str | None] = {}
+        self._callers_known = True
 
     # ── looking around ────────────────────────────────────────────────────────────────────────
 
@@ -104,6 +105,17 @@ class SourceModule:
     def method_calls(self, *names: str) -> list[ast.Call]:
         """Return the calls `x.NAME(...)` whatever x is."""
         return [call for name in names for call in self._methods.get(name, [])]
+
+    @cached_property
+    def _returns(self) -> dict[Scope, list[ast.Return]]:
+        found: dict[Scope, list[ast.Return]] = {}
+        for node in self.all(ast.Return):
+            found.setdefault(self.scope(node), []).append(node)
+        return found
+
+    def returns(self, function: Function) -> list[ast.Return]:
+        """Return the statements that return a value from a function."""
+        return [node for node in self._returns.get(function, []) if node.value is not None]
 
     @cached_property
     def identifiers(self) -> set[str]:
@@ -232,6 +244,8 @@ class SourceModule:
 
     def _arguments(self, function: Function, name: str) -> list[ast.expr | None]:
         """Return what the calls in this file give for a parameter."""
+        if not self._callers_known:
+            return [None]
         found = [self.argument_for(function, call, name) for call in self.callers.get(function, [])]
         return found or [None]
 
@@ -239,9 +253,12 @@ class SourceModule:
     def callers(self) -> dict[Function, list[ast.Call]]:
         """The calls in this file of each function in it."""
         found: dict[Function, list[ast.Call]] = {}
+        remembered = self._definitions
+        self._definitions, self._callers_known = {}, False  # until then parameters are not known
         for call in self.all(ast.Call):
             if target := self.target(call):
                 found.setdefault(target, []).append(call)
+        self._definitions, self._callers_known = remembered, True
         return found
 
     def argument_for(self, function: Function, call: ast.Call, name: str) -> ast.expr | None:

@@ -129,12 +129,10 @@ def _returned(
     module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef, depth: int
 ) -> set[str | None]:
     found: set[str | None] = set()
-    for node in module.all(ast.Return):
-        if module.scope(node) is function and node.value is not None:
-            value = (
-                node.value.elts[0] if isinstance(node.value, ast.Tuple) and node.value.elts else node.value
-            )
-            found |= last_operations(module, value, depth + 1)
+    for node in module.returns(function):
+        assert node.value is not None
+        value = node.value.elts[0] if isinstance(node.value, ast.Tuple) and node.value.elts else node.value
+        found |= last_operations(module, value, depth + 1)
     return found or {None}
 
 

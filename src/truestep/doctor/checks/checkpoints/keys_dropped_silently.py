@@ -29,6 +29,10 @@ class KeysDroppedSilently(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report it where the result is not used, or where it is used as the model."""
+        if module.identifiers & {"missing_keys", "unexpected_keys"}:
+            return
         for call in module.method_calls("load_state_dict"):
-            if constant(argument(call, 1, "strict")) is False and isinstance(module.parents[call], ast.Expr):
+            if constant(argument(call, 1, "strict")) is False and isinstance(
+                module.parents[call], ast.Expr | ast.Assign
+            ):
                 yield At(call, "Keys that don't fit are dropped without a word: perhaps all of them.", RISK)

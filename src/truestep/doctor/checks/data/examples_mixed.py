@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import BUG
+from truestep.doctor.check import RISK
 from truestep.doctor.probe import Probe
 from truestep.doctor.watcher import Forward, Saw, Sights
 from truestep.doctor.watching.looking import first_tensor
 
 if TYPE_CHECKING:
-    pass
+    import torch
 
 
 class ExamplesMixed(Probe):
@@ -40,33 +40,34 @@ class ExamplesMixed(Probe):
     code = "DATA015"
 
     def try_out(self, forward: Forward) -> Sights:
-        """Ask for the gradient of the first example's output by the last example's input."""
+        """Ask for the gradient of the first example's output by the other examples' inputs."""
+        given = first_tensor(forward.args)
+        self.cannot_run = _obstacle(forward, given)
+        if self.cannot_run is None and given is not None:
+            gradient = self._gradient(forward, given)
+            if gradient is not None and bool(gradient[1:].abs().max() > 0):
+                share = float(gradient[1:].abs().max() / gradient.abs().max())
+                evidence = {"relative_influence": share, "model": type(forward.module).__name__}
+                text = "The output for the first example depends on the others of its batch."
+                yield Saw(forward.place, text, RISK, evidence)
+
+    def _gradient(self, forward: Forward, given: torch.Tensor) -> torch.Tensor | None:
         import torch
 
         from truestep.doctor.watching.trial import Trial
 
-        given = first_tensor(forward.args)
-        if given is None or not given.is_floating_point() or given.dim() < 2 or given.shape[0] < 2:
-            self.cannot_run = "the model's first input is no batch of floating-point numbers"
-            return
         with Trial(forward) as trial, torch.enable_grad():
             probe = given.detach().clone().requires_grad_()
             output = first_tensor(trial.apply(probe))
-            if (
-                output is None
-                or output.dim() < 2
-                or output.shape[0] != given.shape[0]
-                or not output.requires_grad
-            ):
-                self.cannot_run = "the model's output is no batch of as many examples as its input"
-                return
-            (gradient,) = torch.autograd.grad(output[0].float().square().sum(), probe, allow_unused=True)
-        if gradient is not None and bool(gradient[1:].abs().max() > 0):
-            share = float(gradient[1:].abs().max() / gradient.abs().max())
-            text = "The output for the first example depends on the others of its batch."
-            yield Saw(
-                forward.place,
-                text,
-                BUG,
-                {"relative_influence": share, "model": type(forward.module).__name__},
-            )
+            if output is None or output.dim() != 2 or len(output) != len(given) or not output.requires_grad:
+                self.cannot_run = "which axis of the model's output is the batch can't be told"
+                return None
+            return torch.autograd.grad(output[0].float().square().sum(), probe, allow_unused=True)[0]
+
+
+def _obstacle(forward: Forward, given: torch.Tensor | None) -> str | None:
+    """Several inputs may mix examples by right: a graph's edges do."""
+    single = len(forward.args) == 1 and not forward.kwargs
+    if not single or given is None or not given.is_floating_point() or given.dim() < 2 or len(given) < 2:
+        return "the model's only input is no batch of floating-point numbers"
+    return None

@@ -34,11 +34,7 @@ class DropoutUnscaled(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report `x * (rand < keep)` in a branch, in a function whose other branch returns the bare x."""
         for function in module.functions:
-            returns = [
-                node
-                for node in module.all(ast.Return)
-                if module.scope(node) is function and node.value is not None
-            ]
+            returns = module.returns(function)
             bare = {node.value.id for node in returns if isinstance(node.value, ast.Name)}
             for node in returns:
                 value = node.value

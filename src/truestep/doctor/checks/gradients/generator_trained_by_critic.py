@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, At, SourceCheck
+from truestep.doctor.source.adversaries import role_of
 from truestep.doctor.source.events import Event
 from truestep.doctor.source.module import SourceModule
 
@@ -49,7 +50,7 @@ class GeneratorTrainedByCritic(SourceCheck):
         """Report generated data in the loss whose backward precedes the discriminator's step."""
         for trace in module.traces:
             for step in trace.of("step"):
-                if _role(step.subject) != "discriminator":
+                if role_of(step.subject) != "discriminator":
                     continue
                 index = trace.events.index(step)
                 backward = next((e for e in reversed(trace.events[:index]) if e.kind == "backward"), None)
@@ -57,12 +58,12 @@ class GeneratorTrainedByCritic(SourceCheck):
                     continue
                 after = [e for e in trace.events[index:] if e.kind in ("zero_grad", "backward")]
                 again = [
-                    e for e in trace.events[index:] if e.kind == "step" and _role(e.subject) == "generator"
+                    e for e in trace.events[index:] if e.kind == "step" and role_of(e.subject) == "generator"
                 ]
                 cleared = (
                     bool(after)
                     and after[0].kind == "zero_grad"
-                    and _role(after[0].subject) != "discriminator"
+                    and role_of(after[0].subject) != "discriminator"
                 )
                 if again and not cleared and after:
                     yield from self._leaks(module, backward)
@@ -73,7 +74,7 @@ class GeneratorTrainedByCritic(SourceCheck):
             for call in ast.walk(value) if value is not None else ():
                 if (
                     isinstance(call, ast.Call)
-                    and _role(ast.unparse(call.func)) == "discriminator"
+                    and role_of(ast.unparse(call.func)) == "discriminator"
                     and call.args
                 ):
                     made = module.definitions(call.args[0])
@@ -89,18 +90,4 @@ class GeneratorTrainedByCritic(SourceCheck):
                         )
 
     def _generated(self, value: ast.expr | None) -> bool:
-        return isinstance(value, ast.Call) and _role(ast.unparse(value.func)) == "generator"
-
-
-def _role(name: str) -> str | None:
-    short = name.split("@", maxsplit=1)[0].rsplit(".", 1)[-1].lower()
-    if short.endswith(("discriminator", "critic", "_d", "d")) and not short.endswith("decoded"):
-        return (
-            "discriminator"
-            if short in ("d", "netd", "discriminator", "critic")
-            or short.endswith(("_d", "discriminator", "critic"))
-            else None
-        )
-    if short in ("g", "netg", "generator") or short.endswith(("_g", "generator")):
-        return "generator"
-    return None
+        return isinstance(value, ast.Call) and role_of(ast.unparse(value.func)) == "generator"

@@ -77,4 +77,5 @@ class TensorNotRegistered(SourceCheck):
             and up.attr in ("to", "cuda", "type_as", "size", "shape")
             for node in reads
         )
-        return bool(reads) and not moved
+        alone = sum(isinstance(node, ast.FunctionDef) for node in owner.body) == 1  # nothing here reads it
+        return (bool(reads) or alone) and not moved

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep doctor` and `truestep read` as processes: status, streams, what a script may do to them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+
+TRAINING = """\
+import sys
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(8):
+    x, y = torch.randn(16, 4), torch.randint(3, (16,))
+    opt.zero_grad()
+    loss = F.cross_entropy(net(x), y)
+    loss.backward()
+    opt.step()
+print("arguments", *sys.argv[1:])
+"""
+FAULTY = TRAINING.replace("    opt.zero_grad()\n", "")
+
+
+def truestep(*arguments, cwd, **environment):
+    path = os.environ.get("PYTHONPATH", "") if os.environ.get("TRUESTEP_TEST_WHEEL") else SOURCE
+    return subprocess.run(
+        [sys.executable, "-m", "truestep", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def script(folder, text, name="train.py"):
+    path = folder / name
+    path.write_text(text, "utf-8")
+    return path.name
+
+
+def run_json(folder, text, *options):
+    ran = truestep("doctor", "--json", *options, script(folder, text), cwd=folder)
+    return ran, json.loads(ran.stdout)
+
+
+def test_a_clean_script_keeps_its_output_and_gives_0(tmp_path):
+    ran = truestep("doctor", script(tmp_path, TRAINING), "--lr", "3", "-x", cwd=tmp_path)
+    assert ran.stdout == "arguments --lr 3 -x\n"
+    assert ran.returncode == 0
+    assert "nothing found" in ran.stderr
+    assert "8 optimizer steps" in ran.stderr
+    assert "\x1b" not in ran.stderr
+
+
+def test_a_finding_gives_1_and_names_the_line_once(tmp_path):
+    ran, document = run_json(tmp_path, FAULTY)
+    assert ran.returncode == 1
+    assert [(each["code"], each["line"], each["seen"]) for each in document["findings"]] == [
+        ("GRAD001", 13, "read and ran")
+    ]
+    assert document["script"]["status"] == 0
+    assert "arguments" in ran.stderr  # the document is alone on stdout
+
+
+def test_fail_on_and_ignore_decide_the_status(tmp_path):
+    assert run_json(tmp_path, FAULTY, "--ignore", "GRAD001")[0].returncode == 0
+    assert run_json(tmp_path, FAULTY, "--select", "LOSS")[0].returncode == 0
+    hidden = FAULTY.replace("opt.step()", "opt.step()  # truestep: ignore[GRAD001]")
+    ran, document = run_json(tmp_path, hidden)
+    assert (ran.returncode, document["findings"]) == (0, [])
+    assert document["num_hidden"] >= 1
+
+
+def test_a_baseline_hides_what_was_there(tmp_path):
+    name = script(tmp_path, FAULTY)
+    assert truestep("read", "--write-baseline", "known.json", name, cwd=tmp_path).returncode == 0
+    assert truestep("read", "--baseline", "known.json", name, cwd=tmp_path).returncode == 0
+    assert truestep("read", name, cwd=tmp_path).returncode == 1
+
+
+def test_the_script_s_own_status_wins(tmp_path):
+    ran, document = run_json(tmp_path, FAULTY + "sys.exit(7)\n")
+    assert ran.returncode == 7
+    assert document["script"]["status"] == 7
+    assert [each["code"] for each in document["findings"]] == ["GRAD001"]
+
+
+def test_an_exception_is_shown_as_python_shows_it(tmp_path):
+    text = TRAINING + "def fail():\n    raise ValueError('mine')\nfail()\n"
+    plain = subprocess.run(
+        [sys.executable, script(tmp_path, text)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    ran, document = run_json(tmp_path, text)
+    assert ran.returncode == plain.returncode == 1
+    assert plain.stderr.splitlines()[-1] in ran.stderr
+    assert "truestep" not in ran.stderr.split("Traceback")[1].split("ValueError")[0]
+    assert (document["script"]["error"], document["script"]["error_line"]) == ("ValueError: mine", 17)
+
+
+def test_steps_ends_the_run_early(tmp_path):
+    ran, document = run_json(tmp_path, TRAINING.replace("range(8)", "range(10**9)"), "--steps", "5")
+    assert (ran.returncode, document["num_steps"], document["script"]["stopped_early"]) == (0, 5, True)
+
+
+def test_a_module_runs_as_with_python_m(tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("", "utf-8")
+    (package / "train.py").write_text(FAULTY, "utf-8")
+    ran = truestep("doctor", "-m", "package.train", "a", "--b", cwd=tmp_path)
+    assert ran.stdout == "arguments a --b\n"
+    assert ran.returncode == 1
+    assert "GRAD001" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("def broken(:\n", 1),
+        ("", 0),
+        ("print = None\n" + TRAINING.replace("print(", "str("), 0),
+        ("import os\nos._exit(3)\n", 3),
+        ("torch = 1\n", 0),
+        ("import threading\nt = threading.Thread(target=sum, args=([1],))\nt.start()\nt.join()\n", 0),
+        ("import os\npid = os.fork()\nif pid == 0:\n    os._exit(0)\nos.waitpid(pid, 0)\n", 0),
+        ("import sys\nsys.exit('sorry')\n", 1),
+        ("import warnings\nwarnings.simplefilter('error')\n" + TRAINING, 0),
+    ],
+    ids=["syntax", "empty", "print", "exit", "torch", "threads", "fork", "message", "warnings"],
+)
+def test_a_script_may_do_what_it_likes(tmp_path, text, status):
+    ran = truestep("doctor", script(tmp_path, text), cwd=tmp_path)
+    assert ran.returncode == status, ran.stderr
+
+
+def test_a_script_that_is_not_utf8_runs(tmp_path):
+    (tmp_path / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\nname = '\xe9'\nprint(len(name))\n")
+    ran = truestep("doctor", "latin.py", cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (0, "1\n")
+
+
+def test_unreadable_files_are_named_and_the_others_read(tmp_path):
+    (tmp_path / "bad.py").write_bytes(b"import torch\nname = '\xff\xfe'\n")
+    script(tmp_path, "import torch\ndef broken(:\n", "syntax.py")
+    script(tmp_path, FAULTY)
+    ran = truestep("read", "--output", "json", ".", cwd=tmp_path)
+    document = json.loads(ran.stdout)
+    assert sorted(Path(each["path"]).name for each in document["unreadable"]) == ["bad.py", "syntax.py"]
+    assert [each["code"] for each in document["findings"]] == ["GRAD001"]
+
+
+def test_a_file_of_twenty_thousand_lines_is_read(tmp_path):
+    body = "".join(f"def f{number}(x):\n    return x.view(-1, {number})\n" for number in range(10_000))
+    ran = truestep("read", script(tmp_path, FAULTY + body), cwd=tmp_path)
+    assert ran.returncode == 1
+    assert "GRAD001" in ran.stdout
+
+
+def test_a_missing_script_and_an_unknown_code_are_usage_errors(tmp_path):
+    assert truestep("doctor", "nowhere.py", cwd=tmp_path).returncode == 2
+    ran = truestep("read", "--select", "GRADE", ".", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert "GRAD001" in ran.stderr
+
+
+def test_sarif_names_rule_line_and_level(tmp_path):
+    ran = truestep("read", "--output", "sarif", script(tmp_path, FAULTY), cwd=tmp_path)
+    log = json.loads(ran.stdout)["runs"][0]
+    result = log["results"][0]
+    assert log["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "GRAD001"
+    assert result["level"] == "error"
+    assert result["locations"][0]["physicalLocation"]["region"]["startLine"] == 13
+
+
+def test_checks_lists_and_shows_pages(tmp_path):
+    listed = truestep("checks", cwd=tmp_path).stdout
+    assert "GRAD001" in listed
+    page = truestep("checks", "backward-without-zero-grad", cwd=tmp_path).stdout
+    assert page.startswith("GRAD001")
+    assert "Fix:" in page
+    assert truestep("checks", "GRAD999", cwd=tmp_path).returncode == 2
+
+
+IDENTICAL = """\
+import random
+import sys
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0); random.seed(0); np.random.seed(0)
+net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.ReLU(), nn.Linear(8, 3))
+opt = torch.optim.AdamW(net.parameters(), lr=0.01)
+sched = torch.optim.lr_scheduler.StepLR(opt, 2)
+scaler = torch.amp.GradScaler("cpu")
+data = TensorDataset(torch.randn(256, 4), torch.randint(3, (256,)))
+loader = DataLoader(data, batch_size=8, shuffle=True, num_workers=2)
+for epoch in range(3):
+    net.train()
+    for x, y in loader:
+        opt.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = F.cross_entropy(net(x), y)
+        scaler.scale(loss).backward()
+        scaler.unscale_(opt)
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        scaler.step(opt)
+        scaler.update()
+    sched.step()
+    net.eval()
+    with torch.no_grad():
+        net(data.tensors[0])
+torch.save(
+    {
+        "net": net.state_dict(), "opt": opt.state_dict(), "scaler": scaler.state_dict(),
+        "torch": torch.get_rng_state(), "random": torch.tensor([random.random(), np.random.rand()]),
+    },
+    sys.argv[1],
+)
+"""
+
+
+def leaves(tree):
+    if isinstance(tree, dict):
+        return [leaf for key in sorted(tree, key=str) for leaf in leaves(tree[key])]
+    if isinstance(tree, list | tuple):
+        return [leaf for each in tree for leaf in leaves(each)]
+    return [tree]
+
+
+def test_a_watched_run_ends_bit_identical(tmp_path):
+    import torch
+
+    name = script(tmp_path, IDENTICAL)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, name, "plain.pt"], cwd=tmp_path, env=environment, check=True)
+    ran = truestep("doctor", name, "watched.pt", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    plain, watched = (leaves(torch.load(tmp_path / each)) for each in ("plain.pt", "watched.pt"))
+    assert len(plain) == len(watched)
+    for first, second in zip(plain, watched, strict=True):
+        same = torch.equal(first, second) if isinstance(first, torch.Tensor) else first == second
+        assert same
