@@ -2,7 +2,8 @@
 """Batches of every kind: counted, cut and moved, or refused with the sizes that were found."""
 
 import dataclasses
-from collections import OrderedDict, UserDict, namedtuple
+from collections import OrderedDict, UserDict
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -23,7 +24,9 @@ from truestep.engine.batches import (
     try_count,
 )
 
-Point = namedtuple("Point", "x y")
+class Point(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
 
 
 @dataclasses.dataclass(frozen=True)

@@ -152,7 +152,7 @@ def test_one_learners_overflow_is_its_own(make_learner, make_context, same, vict
 def test_what_does_not_train_is_bit_identical_afterwards(
     make_learner, make_context, snapshot, same, precision, micro_batch
 ):
-    context, g, d = pair(make_learner, make_context, precision)
+    _, g, d = pair(make_learner, make_context, precision)
     g.module[1].eval()
     for parameter in d.parameters():
         parameter.grad = torch.ones_like(parameter)
@@ -167,7 +167,7 @@ def test_what_does_not_train_is_bit_identical_afterwards(
 
 
 def test_what_does_not_train_is_bit_identical_after_an_exception(make_learner, make_context, snapshot, same):
-    context, g, d = pair(make_learner, make_context, "float32")
+    _, g, d = pair(make_learner, make_context, "float32")
     before = snapshot(d), snapshot(g)
 
     def broken(batch):
@@ -180,7 +180,7 @@ def test_what_does_not_train_is_bit_identical_after_an_exception(make_learner, m
 
 
 def test_evaluation_and_accumulating_leave_the_others_too(make_learner, make_context, snapshot, same):
-    context, g, d = pair(make_learner, make_context, "float32")
+    _, g, d = pair(make_learner, make_context, "float32")
     before = snapshot(d)
     with g.accumulating() as update:
         update.backward(generator_loss(g, d)(batches(1)[0]))
