@@ -72,6 +72,10 @@ def copied(tree):
     return [copied(member) for member in tree] if isinstance(tree, list) else tree
 
 
+def bits(tensor):
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
 @pytest.fixture(scope="session")
 def same():
     """`same(a, b)`: whether two trees agree bit for bit, NaN included."""
@@ -82,8 +86,7 @@ def same():
                 isinstance(second, torch.Tensor)
                 and first.dtype == second.dtype
                 and first.shape == second.shape
-                and first.detach().contiguous().view(-1).numpy().tobytes()
-                == second.detach().contiguous().view(-1).numpy().tobytes()
+                and bits(first) == bits(second)
             )
         if isinstance(first, dict):
             return first.keys() == second.keys() and all(compare(first[key], second[key]) for key in first)

@@ -24,6 +24,7 @@ from truestep.engine.batches import (
     try_count,
 )
 
+
 class Point(NamedTuple):
     x: torch.Tensor
     y: torch.Tensor
