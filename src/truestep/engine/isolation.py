@@ -16,17 +16,17 @@ class BufferSnapshot:
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._kept = [
-            (module, name, buffer, buffer._version, buffer.clone())
+            (module, name, buffer, buffer.clone())
             for module, name in places
             if (buffer := module._buffers[name]) is not None
         ]
 
     def restore(self) -> None:
-        """Put every buffer back that was written to or replaced."""
+        """Put every buffer back. A buffer's version says nothing: batch normalisation writes past it."""
         with torch.no_grad():
-            for module, name, buffer, version, copy in self._kept:
-                if buffer._version != version:
-                    buffer.copy_(copy)
+            if self._kept:
+                torch._foreach_copy_([kept[2] for kept in self._kept], [kept[3] for kept in self._kept])
+            for module, name, buffer, _ in self._kept:
                 if module._buffers[name] is not buffer:
                     module._buffers[name] = buffer
 
