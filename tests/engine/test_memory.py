@@ -142,10 +142,10 @@ def test_other_errors_go_through_and_are_not_tried_again(make_learner):
 
 @pytest.mark.parametrize("micro_batch", [0, -1, "automatic", [2, 0], [2.5], 1.5, ["a"]])
 def test_micro_batches_that_mean_nothing_are_refused(make_learner, micro_batch):
-    with pytest.raises(ts.OptionError, match="micro_batch=.*give the largest number"):
+    with pytest.raises(ts.OptionError, match=r"micro_batch=.*give the largest number"):
         make_learner(nn.Linear(2, 1), micro_batch=micro_batch)
     learner = make_learner(nn.Linear(2, 1))
-    with pytest.raises(ts.OptionError, match="micro_batch=.*give the largest number"):
+    with pytest.raises(ts.OptionError, match=r"micro_batch=.*give the largest number"):
         learner.update(lambda x: learner(x).squeeze(1), torch.ones(4, 2), micro_batch=micro_batch)
 
 
