@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from truestep.engine.clipping import ClipAdaptive, ClipValue
+from truestep.engine.optimizers import has_wrong_kernel
 from truestep.errors import OptionError
 
 if TYPE_CHECKING:
@@ -63,6 +64,14 @@ CONFLICTS = (
         "sparse gradients (nn.Embedding(..., sparse=True))",
         lambda learner: learner.has_half_weights and learner.has_sparse,
         "they could not be added up in float32 row by row. Use a mixed precision, or sparse=False.",
+    ),
+    Conflict(
+        "torch.optim.SGD(fused=True)",
+        "half-precision weights on a CPU",
+        lambda learner: any(
+            has_wrong_kernel(o) and any(g["fused"] for g in o.param_groups) for o in learner.optimizers
+        ),
+        "torch's kernel computes wrong numbers from them. Leave fused out: the engine chooses what is right and fast.",
     ),
     Conflict(
         "loss_scale",

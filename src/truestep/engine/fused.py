@@ -22,7 +22,7 @@ class _Lists:
 
     def __init__(self, optimizer: Optimizer, group: dict[str, Any]) -> None:
         self.parameters: list[Tensor] = list(group["params"])
-        states = [optimizer.state[parameter] for parameter in self.parameters]
+        states = [optimizer.state.get(parameter, {}) for parameter in self.parameters]
         self.first = [state["exp_avg"] for state in states if "exp_avg" in state]
         self.second = [state["exp_avg_sq"] for state in states if "exp_avg_sq" in state]
         self.steps = [state["step"] for state in states if "step" in state]
@@ -61,7 +61,7 @@ def _step_sgd(optimizer: Optimizer, group: dict[str, Any], lists: _Lists, gradie
     torch._fused_sgd_(
         lists.parameters,
         gradients,
-        lists.momentum,
+        lists.momentum if group["momentum"] else [],
         weight_decay=group["weight_decay"],
         momentum=group["momentum"],
         lr=group["lr"],
@@ -94,9 +94,11 @@ class FusedStep:
             return
         gradients = [[p.grad for p in group["params"]] for group in optimizer.param_groups]
         if any(gradient is None for group in gradients for gradient in group):
+            _fill_momentum(optimizer)
             optimizer.step()
             return
         if self._lists is None or not self._is_current():
+            _fill_momentum(optimizer)
             optimizer.step()
             self._keep_lists()
             return
@@ -115,7 +117,10 @@ class FusedStep:
             state is self.optimizer.state
             and num_states == len(state)
             and len(groups) == len(now)
-            and all(old is new for old, new in zip(groups, now, strict=True))
+            and all(
+                old is new and _still_plain(new, lists)
+                for old, new, lists in zip(groups, now, self._lists or (), strict=True)
+            )
         )
 
     def _keep_lists(self) -> None:
@@ -130,6 +135,36 @@ def _is_plain(group: dict[str, Any]) -> bool:
     unusual = group.get("amsgrad") or group.get("differentiable") or isinstance(group["lr"], Tensor)
     betas = group.get("betas", (0.0, 0.0))
     return len(kinds) == 1 and bool(group.get("fused")) and not unusual and not isinstance(betas[0], Tensor)
+
+
+def _still_plain(group: dict[str, Any], lists: _Lists) -> bool:
+    """Whether options that can be changed at any time still lead to the same kernel."""
+    return (
+        bool(group["fused"])
+        and type(group["lr"]) is not Tensor
+        and not (group.get("momentum") and not lists.momentum)
+    )
+
+
+def _fill_momentum(optimizer: Optimizer) -> None:
+    """Let parameters whose first gradient comes later than the others' join in: torch's fused SGD fails on them.
+
+    A buffer of zeros gives the first step that torch makes, but for `dampening`, where the unfused kernel has to.
+    """
+    if type(optimizer) is not SGD:
+        return
+    for group in optimizer.param_groups:
+        if not group["momentum"] or not group["fused"]:
+            continue
+        having = [p for p in group["params"] if p.grad is not None]
+        fresh = [p for p in having if optimizer.state.get(p, {}).get("momentum_buffer") is None]
+        if len(fresh) in (0, len(having)):
+            continue
+        if group["dampening"]:
+            group["fused"] = False
+        else:
+            for parameter in fresh:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def _has_hooks(optimizer: Optimizer) -> bool:

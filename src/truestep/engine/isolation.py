@@ -22,15 +22,13 @@ class BufferSnapshot:
         ]
 
     def restore(self) -> None:
-        """Put every buffer back; all are written, as batch normalisation changes its own without counting a version."""
-        if not self._kept:
-            return
-        _, _, buffers, copies = zip(*self._kept, strict=True)
+        """Put every buffer back. A buffer's version says nothing: batch normalisation writes past it."""
         with torch.no_grad():
-            torch._foreach_copy_(buffers, copies)
-        for module, name, buffer, _ in self._kept:
-            if module._buffers[name] is not buffer:
-                module._buffers[name] = buffer
+            if self._kept:
+                torch._foreach_copy_([kept[2] for kept in self._kept], [kept[3] for kept in self._kept])
+            for module, name, buffer, _ in self._kept:
+                if module._buffers[name] is not buffer:
+                    module._buffers[name] = buffer
 
 
 class Statistics:

@@ -60,8 +60,12 @@ def check_micro_batch(micro_batch: MicroBatch) -> None:
     """Raise unless `micro_batch` is None, "auto", a positive number, or a sequence of positive numbers."""
     if micro_batch is None or micro_batch == "auto":
         return
-    sizes = [micro_batch] if isinstance(micro_batch, int) else micro_batch
-    if isinstance(sizes, str) or not all(isinstance(size, int) and size > 0 for size in sizes):
+    sizes = (
+        micro_batch
+        if isinstance(micro_batch, Sequence) and not isinstance(micro_batch, str)
+        else [micro_batch]
+    )
+    if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise OptionError(
             f'micro_batch={micro_batch!r}: give the largest number of examples computed at once (at least 1), "auto" to let '
             "memory decide, or None for the whole batch."

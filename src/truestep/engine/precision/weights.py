@@ -42,6 +42,7 @@ def cast_weights(module: nn.Module, mode: Precision) -> None:
             if tensor.is_floating_point() and id(tensor) not in kept:
                 tensor.data = tensor.data.to(mode.weights)
         for norm in norms:
+            norm.float()
             _compute_in_float32(norm)
         return
     for tensor in (*module.parameters(), *module.buffers()):
