@@ -92,7 +92,7 @@ class Truestep:
         self.net = self.training.learner(
             task.model(), optimizer, clip=clip or (ts.ClipNorm(1.0) if task.clip else None), **options
         )
-        self.source = self.training.data(Repeat(task), num_workers=0, check=False)
+        self.sources = {}
 
     def run(self, steps):
         task, net, began = self.task, self.net, []
@@ -101,8 +101,10 @@ class Truestep:
             inputs, labels = batch
             return task.loss(net(inputs), labels, reduction="none")
 
-        Repeat.steps = steps
-        for batch in self.training.batches(self.source):
+        if steps not in self.sources:
+            rows = (task.inputs.repeat(steps, 1), task.labels.repeat(steps))
+            self.sources[steps] = self.training.data(rows, batch_size=len(task.inputs))
+        for batch in self.training.batches(self.sources[steps]):
             began.append(now())
             net.update(loss, batch)
         return began
@@ -207,7 +209,7 @@ class Lightning:
                 super().__init__()
                 self.net = task.model()
 
-            def training_step(self, batch, _):
+            def training_step(self, batch, batch_idx):
                 began.append(now())
                 inputs, labels = batch
                 return task.loss(self.net(inputs), labels)
@@ -226,7 +228,8 @@ class Lightning:
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            trainer.fit(Module(), [(task.inputs, task.labels)] * steps)
+            Repeat.steps = steps
+            trainer.fit(Module(), Repeat(task))
         return began
 
 

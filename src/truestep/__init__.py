@@ -10,9 +10,16 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from truestep.doctor.watch import watch as watch
     from truestep.engine.averages import EMA as EMA
     from truestep.engine.batches import Split as Split
     from truestep.engine.batches import split_along as split_along
+    from truestep.engine.checkpoints.apply import apply_state as apply_state
+    from truestep.engine.checkpoints.retention import Retention as Retention
+    from truestep.engine.checkpoints.sources import read_checkpoint as read_checkpoint
+    from truestep.engine.checkpoints.store import CheckpointStore as CheckpointStore
+    from truestep.engine.checkpoints.weights import export_weights as export_weights
+    from truestep.engine.checkpoints.weights import load_weights as load_weights
     from truestep.engine.choices import Choice as Choice
     from truestep.engine.clipping import Clip as Clip
     from truestep.engine.clipping import ClipAdaptive as ClipAdaptive
@@ -47,15 +54,22 @@ if TYPE_CHECKING:
     from truestep.errors import OptionError as OptionError
     from truestep.errors import RunDirectoryError as RunDirectoryError
     from truestep.errors import TruestepError as TruestepError
+    from truestep.inspection.environment import environment as environment
+    from truestep.inspection.gpus import gpus as gpus
+    from truestep.inspection.gpus.use import use_gpus as use_gpus
+    from truestep.inspection.memory import free_memory as free_memory
+    from truestep.inspection.memory import leftover_memory as leftover_memory
     from truestep.run.options import Saving as Saving
     from truestep.run.report import write_report as write_report
     from truestep.run.run import Run as Run
 
 _WHERE = {
+    "apply_state": "truestep.engine.checkpoints.apply",
     "BatchError": "truestep.errors",
     "BatchSource": "truestep.engine.data",
     "ByLength": "truestep.engine.data",
     "CheckpointError": "truestep.errors",
+    "CheckpointStore": "truestep.engine.checkpoints.store",
     "Choice": "truestep.engine.choices",
     "Clip": "truestep.engine.clipping",
     "ClipAdaptive": "truestep.engine.clipping",
@@ -65,7 +79,13 @@ _WHERE = {
     "DataError": "truestep.errors",
     "DataOptions": "truestep.engine.data",
     "EMA": "truestep.engine.averages",
+    "environment": "truestep.inspection.environment",
+    "export_weights": "truestep.engine.checkpoints.weights",
+    "free_memory": "truestep.inspection.memory",
+    "gpus": "truestep.inspection.gpus",
     "Learner": "truestep.engine.learner",
+    "leftover_memory": "truestep.inspection.memory",
+    "load_weights": "truestep.engine.checkpoints.weights",
     "LossError": "truestep.errors",
     "LossScale": "truestep.engine.precision.loss_scale",
     "muon_with_adamw": "truestep.engine.optimizers",
@@ -75,6 +95,8 @@ _WHERE = {
     "Parameters": "truestep.engine.optimizers",
     "plateau": "truestep.engine.schedules",
     "Precision": "truestep.engine.precision",
+    "read_checkpoint": "truestep.engine.checkpoints.sources",
+    "Retention": "truestep.engine.checkpoints.retention",
     "Run": "truestep.run.run",
     "RunDirectoryError": "truestep.errors",
     "sample_rng": "truestep.engine.data",
@@ -85,20 +107,24 @@ _WHERE = {
     "TruestepError": "truestep.errors",
     "Update": "truestep.engine.step",
     "update": "truestep.engine.update",
+    "use_gpus": "truestep.inspection.gpus.use",
     "warmup_constant": "truestep.engine.schedules",
     "warmup_cosine": "truestep.engine.schedules",
     "warmup_inverse_sqrt": "truestep.engine.schedules",
     "warmup_linear": "truestep.engine.schedules",
-    "weighted": "truestep.engine.losses",
+    "watch": "truestep.doctor.watch",
     "Weighted": "truestep.engine.losses",
+    "weighted": "truestep.engine.losses",
     "write_report": "truestep.run.report",
 }
 
 __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
+    "apply_state",
     "BatchError",
     "BatchSource",
     "ByLength",
     "CheckpointError",
+    "CheckpointStore",
     "Choice",
     "Clip",
     "ClipAdaptive",
@@ -108,7 +134,13 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "DataError",
     "DataOptions",
     "EMA",
+    "environment",
+    "export_weights",
+    "free_memory",
+    "gpus",
     "Learner",
+    "leftover_memory",
+    "load_weights",
     "LossError",
     "LossScale",
     "muon_with_adamw",
@@ -118,6 +150,8 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "Parameters",
     "plateau",
     "Precision",
+    "read_checkpoint",
+    "Retention",
     "Run",
     "RunDirectoryError",
     "sample_rng",
@@ -128,12 +162,14 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "TruestepError",
     "Update",
     "update",
+    "use_gpus",
     "warmup_constant",
     "warmup_cosine",
     "warmup_inverse_sqrt",
     "warmup_linear",
-    "weighted",
+    "watch",
     "Weighted",
+    "weighted",
     "write_report",
 ]
 

@@ -8,7 +8,8 @@ TruestepError
 │   └── NonFiniteError    a loss or gradient became NaN or infinite
 ├── OptionError           an option, or a pair of options, that does not work
 ├── CheckpointError       a checkpoint that can't be written, read or trusted
-└── RunDirectoryError     a run directory that belongs to something else
+├── RunDirectoryError     a run directory that belongs to something else
+└── GpuError              a GPU that is missing, taken, or asked for too late
 
 Each says what happened with its values, why it matters, and what to write instead.
 """
@@ -47,6 +48,10 @@ class CheckpointError(TruestepError, RuntimeError):
 
 class RunDirectoryError(TruestepError, RuntimeError):
     """A run directory holds something else than this run."""
+
+
+class GpuError(TruestepError, RuntimeError):
+    """A GPU is missing, taken by somebody else, or asked for too late."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

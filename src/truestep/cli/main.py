@@ -15,7 +15,19 @@ from typer.core import TyperCommand, TyperGroup
 from truestep.errors import TruestepError, nearest
 
 # name: (module that holds its typer `app`, one line for `truestep --help`), in the order shown
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "checkpoints": (
+        "truestep.cli.checkpoints",
+        "List, verify, show, compare, export and prune the checkpoints of a run.",
+    ),
+    "train": ("truestep.cli.train", "Train a recipe: one of `truestep recipes`, or a file of your own."),
+    "recipes": ("truestep.cli.recipes", "List the trainings that `truestep train NAME` runs."),
+    "env": ("truestep.cli.env", "Report on torch, CUDA, Python and the machine, with verdicts."),
+    "gpus": ("truestep.cli.gpus", "Show the GPUs; pick, claim, free and set them."),
+    "doctor": ("truestep.cli.doctor", "Run a training script under watch and say what is wrong with it."),
+    "read": ("truestep.cli.read", "Read training code for silent bugs; needs no torch and runs nothing."),
+    "checks": ("truestep.cli.checks", "List the checks of the doctor, or print the page of one."),
+}
 
 EXIT_USAGE = 2
 EXIT_MISSING = 3

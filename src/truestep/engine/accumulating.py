@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from truestep.engine.backward import backward
 from truestep.engine.group import Group
-from truestep.engine.losses import read_loss
-from truestep.engine.step import Update, finish
+from truestep.engine.losses import Part, Weighted, read_loss
+from truestep.engine.step import Update, apply, decide
 from truestep.engine.sums import Sums
 from truestep.errors import LossError, OptionError
 
@@ -34,29 +35,33 @@ class Accumulating:
 
     def backward(self, loss: Any) -> Tensor:
         """Add one loss: a scalar as it is, one value per example, or `ts.weighted(...)`; return its mean, detached."""
+        if not self._learner.started:
+            values = loss.values if isinstance(loss, Weighted) else loss
+            return torch.as_tensor(values).detach().mean()
         part = read_loss(loss, num_examples=None, whole=True)
-        if self._scalars is not None and self._scalars != part.is_scalar:
-            raise LossError(
-                "This update mixes scalar losses, which add up as they are, with losses per example, which are averaged over all "
-                "examples. Give all of one kind."
-            )
-        if self._scalars is None:
-            self._scalars = part.is_scalar
-            default = 1 if part.is_scalar else part.num_values
-            self._sums.expected = self._weight or default
-        seed = (
-            torch.full_like(part.values, 1 / self._sums.expected)
-            if part.weights is None
-            else part.weights / self._sums.expected
-        )
+        self._check_kind(part)
+        seed = torch.ones_like(part.values) if part.weights is None else part.weights
+        seed = seed / self._sums.expected
         scale = self._group.shared_scale()
         self._sums.add(part)
-        torch.autograd.backward(part.values, seed if scale is None else seed * scale.to(seed.dtype))
+        # The block's autocast ends before the backward, as it must: gradients keep the types of the forward.
+        with torch.autocast(self._learner.context.device.type, enabled=False):
+            backward(part.values, seed if scale is None else seed * scale.to(seed.dtype))
         self._group.accumulate_half()
         context = self._learner.context
         self._micro_batch += 1
         context.random.set(context.key(self._micro_batch))
         return part.values.detach().mean()
+
+    def _check_kind(self, part: Part) -> None:
+        if self._scalars is None:
+            self._scalars = part.is_scalar
+            self._sums.expected = self._weight or part.num_values
+        if self._scalars != part.is_scalar:
+            raise LossError(
+                "This update mixes scalar losses, which add up as they are, with losses per example, which are averaged over all "
+                "examples. Give all of one kind."
+            )
 
     def __enter__(self) -> "Self":
         context, group = self._learner.context, self._group
@@ -66,13 +71,15 @@ class Accumulating:
                 f"The optimizer of {self._learner.name!r} has to evaluate the loss again while it steps, which a block can't. "
                 "Use update(loss, batch) with the loss as a function."
             )
-        context.ordinal += 1
+        if self._learner.started:
+            context.ordinal += 1
         self._micro_batch = 0
         self._caller = context.random.save()
         context.random.set(context.key(0))
         group.clear_gradients()
+        group.keep_statistics()
         group.isolation.__enter__()
-        self._surround = group.surround()
+        self._surround = self._learner.precision.surround(context.device)
         self._surround.__enter__()
         return self
 
@@ -83,8 +90,18 @@ class Accumulating:
         self._group.isolation.__exit__(kind, error, trace)
         self._learner.context.random.restore(self._caller)
         if error is not None:
-            self._group.clear_gradients()
-        elif self._scalars is not None and self._learner.started:
-            self.result = finish(self._learner, self._sums)
-        elif self._scalars is None:
-            raise LossError("No loss was added in this block: call update.backward(loss) at least once.")
+            self._group.undo()
+        else:
+            self.result = self._finish()
+
+    def _finish(self) -> Update:
+        if not self._learner.started:
+            return Update.not_started(self._learner)
+        try:
+            if self._scalars is None:
+                raise LossError("No loss was added in this block: call update.backward(loss) at least once.")
+            step = decide([self._learner], self._sums)[0]
+        except BaseException:
+            self._group.undo()
+            raise
+        return apply(step, self._sums)

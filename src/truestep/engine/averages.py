@@ -45,8 +45,8 @@ class Average:
 
     def __init__(self, module: nn.Module, options: EMA) -> None:
         self.options = options
-        self._parameters: list[Tensor] = [p for p in module.parameters() if p.is_floating_point()]
-        self._names = [name for name, parameter in module.named_parameters() if parameter.is_floating_point()]
+        self._parameters: list[Tensor] = [p for _, p in _averaged(module)]
+        self._names = [name for name, _ in _averaged(module)]
         # Averages of half-precision weights are kept in float32: 1 - decay is lost in 8 or 11 bits.
         self.tensors = [
             p.detach().to(torch.promote_types(p.dtype, torch.float32), copy=True) for p in self._parameters
@@ -82,3 +82,7 @@ class Average:
         with torch.no_grad():
             for name, tensor in zip(self._names, self.tensors, strict=True):
                 tensor.copy_(state[name])
+
+
+def _averaged(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(name, p) for name, p in module.named_parameters() if p.is_floating_point() or p.is_complex()]

@@ -39,44 +39,64 @@ class Split:
 
 
 def split_along(dim: int) -> Split:
-    """Return a `Split` for batches whose tensors all hold their examples along `dim` (1: time-major)."""
+    """Return a `Split` for batches whose tensors hold their examples along `dim` (1: time-major).
+
+    Tensors that lack this dimension (labels or lengths, one an example) hold them along their last; 0-d ones are shared.
+    """
+
+    def axis(tensor: Tensor) -> int:
+        return min(dim, tensor.ndim - 1)
 
     def take(batch: Batch, start: int, stop: int) -> Batch:
-        return map_tensors(lambda tensor: tensor.narrow(dim, start, stop - start), batch)
+        return map_tensors(lambda t: t.narrow(axis(t), start, stop - start) if t.ndim else t, batch)
 
     def count(batch: Batch) -> int:
-        return _agreed({path: tensor.shape[dim] for path, tensor in _tensors(batch)}, f"dimension {dim}")
+        sizes = {path: tensor.shape[axis(tensor)] for path, tensor in _tensors(batch) if tensor.ndim}
+        return _agreed(sizes, f"dimension {dim}")
 
     return Split(count, take)
 
 
+def count_with(split: Split, batch: Batch) -> int:
+    """Return the number of examples that `split` counts; there must be one at least."""
+    return _agreed({"split.count(batch)": split.count(batch)}, "examples")
+
+
 def count_examples(batch: Batch) -> int:
     """Return the number of examples of `batch`, or raise a `BatchError` that lists the sizes found."""
-    if isinstance(batch, tuple) and len(batch) == 2 and type(batch[0]) is type(batch[1]) is Tensor:
-        first, second = batch
-        if first.ndim and second.ndim and first.shape[0] == second.shape[0]:
-            return int(first.shape[0])
-    sizes = dict(_sizes(batch, "batch", enter_lists=False))
-    if not sizes:
-        sizes = dict(_sizes(batch, "batch", enter_lists=True))
-        if len(set(sizes.values())) > 1:
-            sizes = dict(_list_lengths(batch, "batch"))
-    return _agreed(sizes, "leading dimension")
+    return _count(batch)[0]
 
 
 def try_count(batch: Batch) -> int | None:
     """Return the number of examples of `batch`, None where that is not clear; an empty batch still raises."""
     try:
-        return count_examples(batch)
+        count, is_sure = _count(batch)
     except EmptyBatchError:
         raise
     except BatchError:
         return None
+    return count if is_sure else None
+
+
+def _count(batch: Batch) -> tuple[int, bool]:
+    """Return the number of examples and whether that is sure: where every tensor is in a list, members that agree in size can
+    be the columns of a batch, or examples of like size."""
+    if isinstance(batch, tuple) and len(batch) == 2 and type(batch[0]) is type(batch[1]) is Tensor:
+        first, second = batch
+        if first.ndim and second.ndim and first.shape[0] == second.shape[0] > 0:
+            return int(first.shape[0]), True
+    sizes = dict(_sizes(batch, "batch", enter_lists=False))
+    if sizes:
+        return _agreed(sizes, "leading dimension"), True
+    sizes, lengths = dict(_sizes(batch, "batch", enter_lists=True)), dict(_list_lengths(batch, "batch"))
+    if len(set(sizes.values())) != 1:
+        return _agreed(lengths, "leading dimension"), True
+    return _agreed(sizes, "leading dimension"), set(sizes.values()) == set(lengths.values())
 
 
 def cut(batch: Batch, sizes: Sequence[int], split: Split | None = None) -> Iterator[Batch]:
     """Yield consecutive parts of `batch` with the given numbers of examples."""
-    total = split.count(batch) if split else count_examples(batch)
+    total = count_with(split, batch) if split else count_examples(batch)
     if sum(sizes) != total:
         raise BatchError(
             f"micro_batch={list(sizes)} adds up to {sum(sizes)} examples, but the batch has {total}. "
@@ -167,9 +187,19 @@ def _sizes(value: Any, path: str, *, enter_lists: bool) -> Iterator[tuple[str, i
         size = _leading(value)
         if size is not None:
             yield path, size
-    elif enter_lists or not isinstance(value, list):
+    elif enter_lists and isinstance(value, list) and _holds_records(value):
+        yield f"len({path})", len(value)
+    elif not isinstance(value, list) or enter_lists:
         for suffix, member in _members(value):
             yield from _sizes(member, path + suffix, enter_lists=enter_lists)
+
+
+def _holds_records(value: list[Any]) -> bool:
+    """Whether a list holds one mapping or data class an example, all of one kind: never a structure, whatever the sizes."""
+    if not value or not all(isinstance(member, Mapping) or _is_data_class(member) for member in value):
+        return False
+    kinds = {(type(m), *(m if isinstance(m, Mapping) else ())) for m in value}
+    return len(kinds) == 1
 
 
 def _list_lengths(value: Any, path: str) -> Iterator[tuple[str, int]]:
@@ -215,7 +245,7 @@ def _take(value: Any, total: int, part: slice, path: str) -> Any:
         return value[part] if value.ndim else value
     if isinstance(value, PackedSequence):
         return _take_packed(value, part)
-    if isinstance(value, list) and not _agrees(value, total, path):
+    if isinstance(value, list) and _holds_examples(value, total, path):
         if len(value) != total:
             raise BatchError(
                 f"{path} is a list of {len(value)} members that don't agree on their leading dimension, in a batch of "
@@ -225,10 +255,16 @@ def _take(value: Any, total: int, part: slice, path: str) -> Any:
     return _rebuild(value, lambda suffix, member: _take(member, total, part, path + suffix))
 
 
-def _agrees(value: list[Any], total: int, path: str) -> bool:
-    """Whether a list is a structure whose members all hold `total` examples."""
+def _holds_examples(value: list[Any], total: int, path: str) -> bool:
+    """Whether a list has one member an example, and is not a structure whose members all hold `total` examples.
+
+    Inside a batch a list of `total` alike tensors is taken for examples even if each happens to be `total` long.
+    """
     sizes = [size for _, size in _sizes(value, path, enter_lists=True)]
-    return bool(sizes) and all(size == total for size in sizes)
+    if not sizes or any(size != total for size in sizes) or _holds_records(value):
+        return True
+    alike = len({(m.dtype, m.ndim) if isinstance(m, Tensor) else type(m) for m in value}) == 1
+    return path != "batch" and len(value) == total > 1 and alike
 
 
 def _take_packed(packed: PackedSequence, part: slice) -> PackedSequence:

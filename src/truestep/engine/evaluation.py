@@ -87,9 +87,13 @@ class _Totals:
             named = dict(result) if isinstance(result, dict) else {"value": result}
             self._single = self._single and not isinstance(result, dict)
             weights = None
-        for name, values in named.items():
-            self._check(name, values, weights)
+        if not named:
+            raise LossError(
+                "The function to evaluate returned an empty dict; return at least one value per example."
+            )
         first = next(iter(named.values()))
+        for name, values in named.items():
+            self._check(name, values, weights, first)
         weights = torch.ones_like(first, dtype=torch.float64) if weights is None else weights.double()
         total = weights.sum()
         for name, values in named.items():
@@ -99,7 +103,7 @@ class _Totals:
             )
         self._weight = total + self._weight
 
-    def _check(self, name: str, values: Any, weights: Tensor | None) -> None:
+    def _check(self, name: str, values: Any, weights: Tensor | None, first: Any) -> None:
         if not isinstance(values, Tensor):
             raise LossError(
                 f"The function to evaluate returned {type(values).__name__} for {name!r}; return one value per example."
@@ -108,6 +112,12 @@ class _Totals:
             raise LossError(
                 "The function to evaluate returned a scalar. A mean of means is not the mean when the last batch is shorter; "
                 "return one value per example, for example (scores.argmax(1) == labels).float()."
+            )
+        if values.ndim and values.shape != first.shape:
+            raise LossError(
+                f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} beside another of shape "
+                f"{tuple(first.shape)}. They are averaged over the same examples, and would broadcast and count some twice; "
+                "bring all to one shape, for example (batch,)."
             )
 
     def result(self) -> float | dict[str, float]:

@@ -84,7 +84,7 @@ class FusedStep:
         self.optimizer = optimizer
         self._kernel = _KERNELS.get(type(optimizer))
         self._lists: list[_Lists] | None = None
-        self._made_for: tuple[int, ...] = ()
+        self._made_for: tuple[Any, ...] = ()
 
     def __call__(self) -> None:
         """Step with the gradients that are there."""
@@ -96,7 +96,7 @@ class FusedStep:
         if any(gradient is None for group in gradients for gradient in group):
             optimizer.step()
             return
-        if self._lists is None or self._made_for != self._identity():
+        if self._lists is None or not self._is_current():
             optimizer.step()
             self._keep_lists()
             return
@@ -104,15 +104,25 @@ class FusedStep:
             for group, lists, tensors in zip(optimizer.param_groups, self._lists, gradients, strict=True):
                 self._kernel(optimizer, group, lists, tensors)
 
-    def _identity(self) -> tuple[int, ...]:
-        """What the lists were made from: loading a state or adding a group replaces one of these."""
-        return (id(self.optimizer.state), len(self.optimizer.state), *map(id, self.optimizer.param_groups))
+    def _is_current(self) -> bool:
+        """Whether the lists were made from what is there now: loading a state or adding a group replaces some of it.
+
+        The objects themselves are held and compared, since a new one may get the number (`id`) of one that is gone.
+        """
+        state, num_states, groups = self._made_for
+        now = self.optimizer.param_groups
+        return (
+            state is self.optimizer.state
+            and num_states == len(state)
+            and len(groups) == len(now)
+            and all(old is new for old, new in zip(groups, now, strict=True))
+        )
 
     def _keep_lists(self) -> None:
         optimizer = self.optimizer
         if all(_is_plain(group) for group in optimizer.param_groups):
             self._lists = [_Lists(optimizer, group) for group in optimizer.param_groups]
-            self._made_for = self._identity()
+            self._made_for = (optimizer.state, len(optimizer.state), list(optimizer.param_groups))
 
 
 def _is_plain(group: dict[str, Any]) -> bool:

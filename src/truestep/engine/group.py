@@ -22,7 +22,6 @@ BATCH_STATISTICS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
     *(nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d),
 )
-SEEDS_KEPT = 64
 
 
 class Group:
@@ -44,10 +43,10 @@ class Group:
         self._parameters = [parameter for learner in self.learners for parameter in learner.weights]
         self._half = [learner for learner in self.learners if learner.has_half_weights]
         self._scalers = [learner.scaler for learner in self.learners if learner.scaler is not None]
+        self._statistics = [learner.statistics for learner in self.learners if learner.statistics.places]
         self._buffers: list[Place] = [place for learner in everybody for place in learner.buffer_places]
         self._spectral: list[Place] = [place for learner in everybody for place in learner.spectral_places]
         self.compiler = next((learner.compiler for learner in self.learners if learner.compiler), None)
-        self._seeds: dict[tuple[Any, ...], Tensor] = {}
         self._warned = False
 
     @classmethod
@@ -109,6 +108,19 @@ class Group:
             learner.accumulated.clear()
             for target in learner.targets:
                 target.grad = None
+        for learner in self.learners:
+            learner.gradients_made += 1
+
+    def keep_statistics(self) -> None:
+        """Remember what a batch normalisation learns from a batch whose update may not be applied."""
+        for statistics in self._statistics:
+            statistics.keep()
+
+    def undo(self) -> None:
+        """Leave no trace of an update that failed."""
+        self.clear_gradients()
+        for statistics in self._statistics:
+            statistics.restore()
 
     def snapshot(self) -> "Before":
         """Remember what a failed attempt could change."""
@@ -118,23 +130,9 @@ class Group:
         """Remember the power-iteration vectors: one iteration an update, not one a micro-batch, keeps the split exact."""
         return BufferSnapshot(self._spectral)
 
-    def surround(self) -> AbstractContextManager[object]:
-        """Return the context in which the whole loss is computed."""
-        return self.precision.surround(self.context.device)
-
     def call(self, loss: Any, batch: Any) -> Any:
         """Call the loss function, compiled where that was asked for."""
         return loss(batch) if self.compiler is None else self.compiler.call(loss, batch)
-
-    def uniform_seed(self, values: Tensor, expected: float) -> Tensor:
-        """Return 1 / expected for every value; made once for each size, since most steps are alike."""
-        key = (values.shape, values.dtype, expected)
-        seed = self._seeds.get(key)
-        if seed is None:
-            if len(self._seeds) >= SEEDS_KEPT:
-                self._seeds.clear()
-            seed = self._seeds[key] = torch.full_like(values, 1 / expected, requires_grad=False).detach()
-        return seed
 
     def shared_scale(self) -> Tensor | None:
         """Return the loss scale for one backward through all learners: their smallest, which all of them adopt."""

@@ -33,6 +33,49 @@ class BufferSnapshot:
                 module._buffers[name] = buffer
 
 
+class Statistics:
+    """The running statistics of one learner, copied before each update, to be put back where the update is not applied.
+
+    Without this one batch with a NaN would stay in a batch normalisation for ever, though its update was skipped.
+    """
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self.places = places
+        self._buffers: list[Tensor] = []
+        self._copies: list[Tensor] = []
+
+    def keep(self) -> None:
+        """Copy what is there now, into the same memory each time."""
+        buffers = [buffer for module, name in self.places if (buffer := module._buffers[name]) is not None]
+        if [id(buffer) for buffer in buffers] != [id(buffer) for buffer in self._buffers]:
+            self._buffers, self._copies = buffers, [buffer.clone() for buffer in buffers]
+        elif buffers:
+            torch._foreach_copy_(self._copies, buffers)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Put back what was kept."""
+        if self._buffers:
+            torch._foreach_copy_(self._buffers, self._copies)
+
+    @torch.no_grad()
+    def restore_where(self, flag: Tensor) -> None:
+        """Put back what was kept if `flag`, which stays on the device, is set."""
+        for buffer, copy in zip(self._buffers, self._copies, strict=True):
+            buffer.copy_(torch.where(flag.bool(), copy, buffer))
+
+
+def statistics_places(module: nn.Module) -> list[Place]:
+    """Return where running statistics are that one bad batch can spoil: normalisation layers and spectral norms."""
+    statistics = ("running_mean", "running_var", "num_batches_tracked")
+    norms = [
+        (part, name)
+        for part, name in buffer_places(module)
+        if isinstance(part, nn.modules.batchnorm._NormBase) and name in statistics
+    ]
+    return norms + spectral_places(module)
+
+
 def buffer_places(module: nn.Module) -> list[Place]:
     """Return where the buffers of `module` and its parts are."""
     return [

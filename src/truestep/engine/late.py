@@ -57,10 +57,12 @@ class LateFlags:
             learner.scaler.adapt()
         if learner.average is not None:
             learner.average.update(learner.updates + 1, 1 - flag)
-        report = torch.stack(
-            [flag, sums.loss.float(), torch.zeros_like(flag) if norm is None else norm.float()]
-        )
-        host = torch.empty(3, pin_memory=True).copy_(report, non_blocking=True)
+        if learner.scaler is not None or learner.context.nonfinite in ("skip", "rollback"):
+            learner.statistics.restore_where(flag)
+        nothing = torch.zeros_like(flag)
+        empty = (sums.weight == 0).float() if sums.may_be_empty else nothing
+        report = torch.stack([flag, empty, sums.loss.float(), nothing if norm is None else norm.float()])
+        host = torch.empty(4, pin_memory=True).copy_(report, non_blocking=True)
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         self._waiting = (event, host)
@@ -90,5 +92,5 @@ class LateFlags:
         event, host = self._waiting
         self._waiting = None
         event.synchronize()
-        flag, loss, norm = host.tolist()
-        self._learner.settle(applied=not flag, loss=loss, norm=norm)
+        flag, empty, loss, norm = host.tolist()
+        self._learner.settle(skipped=bool(flag), empty=bool(empty), loss=loss, norm=norm)

@@ -20,21 +20,27 @@ from truestep.engine.compiling import Compiler
 from truestep.engine.context import Context
 from truestep.engine.evaluation import Values, evaluate
 from truestep.engine.fused import FusedStep
-from truestep.engine.isolation import buffer_places, spectral_places
+from truestep.engine.isolation import Statistics, buffer_places, spectral_places, statistics_places
 from truestep.engine.late import LateFlags
 from truestep.engine.optimizers import (
     OptimizerFactory,
     Parameters,
     choose_fused,
+    has_sparse_gradients,
     make_optimizers,
     prepare_momentum,
 )
 from truestep.engine.precision import Precision, precision_named
 from truestep.engine.precision.loss_scale import LossScale, Scaler
-from truestep.engine.precision.weights import cast_floats, cast_weights, named_parameters_for_optimizer
+from truestep.engine.precision.weights import (
+    cast_floats,
+    cast_weights,
+    named_parameters_for_optimizer,
+    weights_back_after_error,
+)
 from truestep.engine.schedules import ScheduleFactory, Schedules
-from truestep.engine.step import Update, nonfinite_error
-from truestep.engine.update import Loss, MicroBatch, Splitting, check_micro_batch, update_together
+from truestep.engine.step import MOST_OVERFLOWS_IN_A_ROW, Update, nonfinite_error
+from truestep.engine.update import Loss, MicroBatch, Splitting, update_together
 from truestep.errors import OptionError
 
 Modules = nn.Module | Mapping[str, nn.Module] | Sequence[nn.Module]
@@ -70,17 +76,19 @@ class Learner:
         self.context = context
         self.options: LearnerOptions = options
         self.precision: Precision = precision_named(options.precision)
-        check_micro_batch(options.micro_batch)
-        self.clip = clip_of(options.clip)
-        self._place_module()
-        self._make_optimizers(optimizer)
+        self._alone = [self]
+        self._splitting = Splitting(options.micro_batch)
+        self.clip: Clip | None = clip_of(options.clip)
+        with weights_back_after_error(self.module):
+            self._place_module()
+            self._make_optimizers(optimizer)
         self.schedules = Schedules(options.schedule, self.optimizers, options.name)
         self.average = Average(self.module, options.ema) if options.ema else None
         self.compiler = Compiler() if options.compile else None
         self.starts_at = options.starts_at
         self.micro_batch_in_use: int | None = None
         self.attempts = self.updates = self.skipped = self.skipped_in_a_row = 0
-        self.overflows_in_a_row = 0
+        self.overflows_in_a_row = self.gradients_made = 0
         self.not_skipped = torch.zeros((), dtype=torch.bool, device=context.device)
         self.was_skipped = torch.ones((), dtype=torch.bool, device=context.device)
         self.late = LateFlags.of(self)
@@ -93,6 +101,7 @@ class Learner:
                 f"{type(self.module).__name__} has no parameters, so there is nothing to train. Layers in a plain list or dict "
                 "are not registered: use nn.ModuleList, nn.ModuleDict, or assign them as attributes."
             )
+        _refuse_lazy_parameters(self.module)
         _refuse_shared_parameters(self.module, self.context, self.name)
         self.module.to(device)
         cast_weights(self.module, mode)
@@ -105,7 +114,8 @@ class Learner:
         self.weights = list(self.module.parameters())
         named = list(named_parameters_for_optimizer(self.module, self.precision))
         self.targets = [parameter for _, parameter in named]
-        self.has_half_weights = any(p.dtype in (torch.float16, torch.bfloat16) for p in self.weights)
+        self.has_half_weights: bool = any(p.dtype in (torch.float16, torch.bfloat16) for p in self.weights)
+        self.has_sparse: bool = has_sparse_gradients(self.module)
         self.accumulated: dict[nn.Parameter, Tensor] = {}
         self.optimizers: list[torch.optim.Optimizer] = make_optimizers(
             factory, Parameters(named, self.module)
@@ -118,14 +128,16 @@ class Learner:
         scaling = self.precision.loss_scaling
         self.scaler = Scaler(LossScale.of(self.options.loss_scale), self.context.device) if scaling else None
         for index, optimizer in enumerate(self.optimizers):
-            if reason := choose_fused(optimizer, self.context.device):
+            if reason := choose_fused(optimizer, self.context.device, sparse=self.has_sparse):
                 fused = bool(optimizer.defaults.get("fused"))
                 label = f"fused of {self.name}" + (f"[{index}]" if len(self.optimizers) > 1 else "")
                 self.context.choose(label, fused, reason)
-            if scaling:
+            # Where the device decides, any first step may be left out: no weight in the batch, a loss that is not finite.
+            if scaling or self.context.device.type == "cuda":
                 prepare_momentum(optimizer)
         self.buffer_places = buffer_places(self.module)
         self.spectral_places = spectral_places(self.module)
+        self.statistics = Statistics(statistics_places(self.module))
         self.measures_norm = self.clip is not None or self.context.nonfinite in ("skip", "rollback")
 
     def _register(self) -> None:
@@ -198,8 +210,10 @@ class Learner:
             LossError: the loss has no gradient, the wrong shape, or (NonFiniteError) is NaN or infinite.
             BatchError: the batch is empty, or has to be split and can't be.
         """
+        if micro_batch is None and split is None and decomposable:
+            return update_together(self._alone, loss, batch, self._splitting)[0]
         chosen = micro_batch if micro_batch is not None or not decomposable else self.options.micro_batch
-        return update_together([self], loss, batch, Splitting(chosen, split, decomposable))[0]
+        return update_together(self._alone, loss, batch, Splitting(chosen, split, decomposable))[0]
 
     def accumulating(self, *, weight: float | None = None) -> Accumulating:
         """Make one update out of losses that are computed one after another in a `with` block.
@@ -235,30 +249,28 @@ class Learner:
     def note_applied(self) -> None:
         """Count an update that was applied: schedule and average move with it."""
         self.updates += 1
-        self.skipped_in_a_row = 0
+        self.skipped_in_a_row = self.overflows_in_a_row = 0
         self.schedules.step()
         if self.average is not None:
             self.average.update(self.updates)
 
-    def note_skipped(self) -> None:
+    def note_skipped(self, *, overflow: bool = False) -> None:
         """Count an update that was skipped: nothing else moves."""
         self.skipped += 1
         self.skipped_in_a_row += 1
+        self.overflows_in_a_row = self.overflows_in_a_row + 1 if overflow else 0
 
-    def settle(self, *, applied: bool, loss: float, norm: float) -> None:
-        """Learn late what became of an update that the device decided on; the average has moved already."""
-        if applied:
+    def settle(self, *, skipped: bool, empty: bool, loss: float, norm: float) -> None:
+        """Learn late what became of an update that the device decided on; average and statistics have followed already."""
+        if not skipped:
             self.updates += 1
-            self.skipped_in_a_row = 0
+            self.skipped_in_a_row = self.overflows_in_a_row = 0
             self.schedules.step()
             return
-        self.note_skipped()
         overflow = self.scaler is not None and math.isfinite(loss)
-        if (
-            self.context.nonfinite == "raise"
-            and not overflow
-            and not (math.isfinite(loss) and math.isfinite(norm))
-        ):
+        self.note_skipped(overflow=overflow)
+        searching = overflow and self.overflows_in_a_row < MOST_OVERFLOWS_IN_A_ROW
+        if self.context.nonfinite == "raise" and not empty and not searching:
             raise nonfinite_error(self, loss, norm)
 
     def accumulate_in_float32(self) -> None:
@@ -325,6 +337,18 @@ def _one_module(modules: Modules) -> nn.Module:
     raise OptionError(
         f"A learner trains an nn.Module, a dict of them or a list of them; got {type(modules).__name__}."
     )
+
+
+def _refuse_lazy_parameters(module: nn.Module) -> None:
+    lazy = [
+        name for name, p in module.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)
+    ]
+    if lazy:
+        raise OptionError(
+            f"{len(lazy)} parameters have no shape yet ({', '.join(lazy[:4])}): lazy layers learn it from their first input, and "
+            "an optimizer, an average or a checkpoint can't be made before. Call the module once on an example, under "
+            "torch.no_grad(), and give it to the learner then."
+        )
 
 
 def _refuse_shared_parameters(module: nn.Module, context: Context, name: str) -> None:

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from truestep.errors import LossError
 
+RESERVED = ("loss", "learning_rate", "gradient_norm", "updates_skipped")
+
 
 class Weighted(NamedTuple):
     """Loss values of any shape, their weights (None: all one), and named values of the same shape, or scalars."""
@@ -25,9 +27,9 @@ def weighted(values: Tensor, weights: Tensor | None = None, **metrics: Tensor) -
     """Return loss values with weights, and named values that are averaged with the same weights and logged.
 
     Args:
-        values: losses of any shape, for example (batch, tokens).
-        weights: of the same shape; zeros mask. The update is the gradient of Σ weights·values / Σ weights over the
-            whole batch, however it is split.
+        values: losses of any shape, for example (batch, tokens); or the weighted mean of them, a scalar.
+        weights: of the same shape (the sum of weights for a scalar); zeros mask. The update is the gradient of
+            Σ weights·values / Σ weights over the whole batch, however it is split.
         metrics: named tensors of the same shape, or scalars; they need no gradient.
     """
     if not isinstance(values, Tensor):
@@ -38,6 +40,10 @@ def weighted(values: Tensor, weights: Tensor | None = None, **metrics: Tensor) -
             "broadcast and count examples twice; give one weight for each value, of the same shape."
         )
     for name, metric in metrics.items():
+        if name in RESERVED:
+            raise LossError(
+                f"The name {name!r} is taken: the run logs its own value by it. Call this metric something else."
+            )
         if not isinstance(metric, Tensor) or (metric.ndim and metric.shape != values.shape):
             shape = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
             raise LossError(
@@ -78,7 +84,12 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
     _check_gradient(values)
     if not values.is_floating_point():
         raise LossError(f"The loss is of type {values.dtype}; an update needs real floating-point values.")
-    is_scalar = values.ndim == 0
+    if values.numel() == 0:
+        raise LossError(
+            f"The loss has shape {tuple(values.shape)}, so there is nothing to take a mean of. Is the batch empty, or did a mask "
+            "select nothing? Mask with zeros: ts.weighted(values, weights); an update whose weights are all zero is skipped."
+        )
+    is_scalar = values.ndim == 0 and weights is None
     if is_scalar and not whole:
         raise LossError(
             "The loss function returned a scalar, and this batch is split. A mean over a part is not a part of the mean, "

@@ -115,6 +115,11 @@ def _is_matrix(_: str, module: nn.Module, parameter: nn.Parameter) -> bool:
     return parameter.ndim == 2 and not isinstance(module, nn.Embedding | nn.EmbeddingBag)
 
 
+def has_sparse_gradients(module: nn.Module) -> bool:
+    """Whether an embedding of `module` makes sparse gradients."""
+    return any(isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse for part in module.modules())
+
+
 def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[Optimizer]:
     """Call the user's factory and check that what it returns trains these parameters and no others."""
     if isinstance(factory, Optimizer):
@@ -123,11 +128,12 @@ def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[O
             f"lambda p: torch.optim.{type(factory).__name__}(p, lr={factory.param_groups[0].get('lr')})."
         )
     made = factory(parameters)
-    optimizers = [made] if isinstance(made, Optimizer) else list(made)
+    optimizers = list(made) if isinstance(made, Sequence | Iterator) else [made]
     for optimizer in optimizers:
         if not isinstance(optimizer, Optimizer):
             raise OptionError(
-                f"The optimizer factory returned {type(optimizer).__name__}; it must return torch optimizers."
+                f"The optimizer factory returned {type(optimizer).__name__}, so nothing could be trained; it must return a torch "
+                "optimizer or a list of them: lambda p: torch.optim.AdamW(p, lr=1e-3)."
             )
     _check_membership(optimizers, parameters)
     return optimizers
@@ -156,7 +162,7 @@ def _check_membership(optimizers: Sequence[Optimizer], parameters: Parameters) -
         )
 
 
-def choose_fused(optimizer: Optimizer, device: torch.device) -> str | None:
+def choose_fused(optimizer: Optimizer, device: torch.device, *, sparse: bool = False) -> str | None:
     """Switch an optimizer to its fused kernel unless the user chose; return the reason, None where nothing was chosen."""
     name = type(optimizer).__name__
     if "fused" not in inspect.signature(type(optimizer).__init__).parameters:
@@ -165,6 +171,8 @@ def choose_fused(optimizer: Optimizer, device: torch.device) -> str | None:
         group.get("fused") is not None or group.get("foreach") is not None for group in optimizer.param_groups
     ):
         return None
+    if sparse:
+        return f"{name}'s fused kernel takes no sparse gradients, which an embedding of this learner has."
     if device.type not in FUSED_ON or any(
         not p.is_floating_point() or group.get("differentiable")
         for group in optimizer.param_groups

@@ -75,6 +75,8 @@ def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str
 @torch.no_grad()
 def load_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
     """Take over what `learner_state` returned; the caller has compared the structures before."""
+    if learner.late is not None:
+        learner.late.settle()
     learner.module.load_state_dict(state["modules"])
     for name, weight, target in zip(learner.weight_names, learner.weights, learner.targets, strict=True):
         if weight is not target:

@@ -2,7 +2,8 @@
 """From a learner's gradients to its new parameters: normalise, measure, clip, decide, step."""
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,7 +35,7 @@ class Update:
         self.skipped = learner.not_skipped
         self._learner = learner
         self._norm = norm
-        self._number = learner.attempts
+        self._number = learner.gradients_made
 
     @classmethod
     def not_started(cls, learner: "Learner") -> "Update":
@@ -42,6 +43,16 @@ class Update:
         update = cls(learner, Sums(), torch.zeros((), device=learner.context.device))
         update.skipped = learner.was_skipped
         return update
+
+    @property
+    def total_weight(self) -> Tensor | float:
+        """The sum of weights as it is at hand: a number on the host where every value counts one."""
+        return self._sums.total
+
+    @property
+    def num_examples(self) -> int:
+        """How many examples the batch had (one where its loss was a scalar)."""
+        return int(self._sums.expected)
 
     @property
     def weight(self) -> Tensor:
@@ -57,7 +68,7 @@ class Update:
     def gradient_norm(self) -> Tensor:
         """The norm of the normalised gradient before clipping; without a clip it is computed when first asked for."""
         if self._norm is None:
-            if self._number != self._learner.attempts:
+            if self._number != self._learner.gradients_made:
                 raise LossError(
                     "The gradient of this update is gone: without a clip its norm is only computed when asked for, and the "
                     "next update has replaced it. Read update.gradient_norm right after the update."
@@ -79,14 +90,18 @@ def gather(learner: "Learner") -> Gradients:
     accumulated in float32 stay there until they are written back.
     """
     if not learner.has_half_weights:
-        tensors = [parameter.grad for parameter in learner.weights]
+        tensors = (
+            [_dense(parameter) for parameter in learner.weights]
+            if learner.has_sparse
+            else [parameter.grad for parameter in learner.weights]
+        )
         if all(tensor is not None for tensor in tensors):
             return Gradients(learner.weight_names, learner.weights, tensors)  # type: ignore[arg-type]
     names, targets, found = [], [], []
     for name, parameter, target in zip(learner.weight_names, learner.weights, learner.targets, strict=True):
         gradient = learner.accumulated.pop(parameter, None)
         if gradient is None:
-            gradient = parameter.grad if parameter.grad is not None else None
+            gradient = _dense(parameter)
         if target is not parameter:
             gradient = target.grad if gradient is None else gradient.to(target.dtype)
             target.grad, parameter.grad = gradient, None
@@ -95,6 +110,14 @@ def gather(learner: "Learner") -> Gradients:
             targets.append(target)
             found.append(gradient)
     return Gradients(names, targets, found)
+
+
+def _dense(parameter: Tensor) -> Tensor | None:
+    """Return the gradient; of a sparse one the rows that are there, whose memory is the gradient's own."""
+    if parameter.grad is None or not parameter.grad.is_sparse:
+        return parameter.grad
+    parameter.grad = parameter.grad.coalesce()
+    return parameter.grad._values()
 
 
 def normalise(learner: "Learner", gradients: Gradients, sums: Sums) -> None:
@@ -120,45 +143,64 @@ def prepare(learner: "Learner", sums: Sums) -> Tensor | None:
     if learner.clip is not None:
         assert norm is not None
         learner.clip.apply(gradients, norm)
-    for target, gradient in zip(gradients.parameters, gradients.tensors, strict=True):
-        if target.grad is not gradient:
-            target.grad = gradient.to(target.dtype)
+    if learner.has_half_weights:
+        for target, gradient in zip(gradients.parameters, gradients.tensors, strict=True):
+            if target.grad is not gradient:
+                target.grad = gradient.to(target.dtype)
     return norm
 
 
-def finish(learner: "Learner", sums: Sums) -> Update:
-    """Make one learner's step out of its gradients, or skip it."""
+class Step(NamedTuple):
+    """What one learner is going to do with its gradients."""
+
+    learner: "Learner"
+    norm: Tensor | None
+    skipped: bool
+    overflow: bool
+
+
+def decide(learners: "Sequence[Learner]", sums: Sums) -> list[Step]:
+    """Prepare every learner's gradients and decide about its step; whatever is wrong is raised before one has moved."""
+    steps = []
+    for learner in learners:
+        norm = prepare(learner, sums)
+        overflow = learner.late is None and learner.scaler is not None and bool(learner.scaler.found_inf)
+        skipped = learner.late is None and _must_skip(learner, sums, norm, overflow=overflow)
+        steps.append(Step(learner, norm, skipped, overflow))
+    return steps
+
+
+def apply(step: Step, sums: Sums) -> Update:
+    """Make one learner's step, or skip it."""
+    learner = step.learner
     learner.attempts += 1
-    norm = prepare(learner, sums)
-    update = Update(learner, sums, norm)
+    update = Update(learner, sums, step.norm)
     if learner.late is not None:
-        update.skipped = learner.late.step(sums, norm)
-    elif _must_skip(learner, sums, norm):
-        update.skipped = learner.was_skipped
-        learner.note_skipped()
+        update.skipped = learner.late.step(sums, step.norm)
     else:
-        learner.step_optimizers()
-        learner.note_applied()
+        if learner.scaler is not None:
+            learner.scaler.adapt()
+        if step.skipped:
+            update.skipped = learner.was_skipped
+            learner.statistics.restore()
+            learner.note_skipped(overflow=step.overflow)
+        else:
+            learner.step_optimizers()
+            learner.note_applied()
     learner.context.observer.updated(learner, update)
     return update
 
 
-def _must_skip(learner: "Learner", sums: Sums, norm: Tensor | None) -> bool:
+def _must_skip(learner: "Learner", sums: Sums, norm: Tensor | None, *, overflow: bool) -> bool:
     """Decide on the host, where the flags are there already (a CPU) or have to be waited for."""
-    overflow = False
-    if learner.scaler is not None:
-        overflow = bool(learner.scaler.found_inf)
-        learner.scaler.adapt()
     if sums.may_be_empty and not sums.total:
         return True
     policy = learner.context.nonfinite
     if policy == "keep":
         return overflow
-    bad_loss = not math.isfinite(sums.loss)
-    if not bad_loss and (overflow or norm is None or math.isfinite(norm)):
-        learner.overflows_in_a_row = learner.overflows_in_a_row + 1 if overflow else 0
-        if learner.overflows_in_a_row < MOST_OVERFLOWS_IN_A_ROW:
-            return overflow
+    is_finite = math.isfinite(sums.loss) and (overflow or norm is None or math.isfinite(norm))
+    if is_finite and not (overflow and learner.overflows_in_a_row + 1 >= MOST_OVERFLOWS_IN_A_ROW):
+        return overflow
     if policy == "raise":
         raise nonfinite_error(learner, float(sums.loss), None if norm is None else float(norm))
     return True
@@ -171,8 +213,15 @@ def nonfinite_error(learner: "Learner", loss: float, norm: float | None) -> NonF
         if not math.isfinite(loss)
         else (f"The loss of {learner.name!r} is finite ({loss:.6g}) but its gradient is not (norm {norm})")
     )
+    spoilt = not all(bool(torch.isfinite(weight).all()) for weight in learner.weights)
+    before = (
+        "the parameters were not finite before it already: an earlier gradient was not, though its loss was (sqrt at 0, say); "
+        'measure gradients too, with a clip or nonfinite="skip"'
+        if spoilt
+        else "the parameters are as before"
+    )
     return NonFiniteError(
-        f"{what} at step {learner.context.step}; the update was not applied, the parameters are as before. Usual causes: "
+        f"{what} at step {learner.context.step}; the update was not applied, {before}. Usual causes: "
         "log or division of 0, sqrt at 0, an overflow of float16, a learning rate that is too high, NaN in the data. "
         'To leave such batches out and count them, use ts.Run(nonfinite="skip").'
     )

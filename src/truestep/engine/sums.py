@@ -76,14 +76,18 @@ class Sums:
     def _average(self, means: list[Tensor]) -> Tensor:
         if self._adds_up:
             return torch.stack(means).sum() / self.expected
+        if self._fixed_total is not None:
+            return self._total_of(means) / self._fixed_total
         if not means:
             return torch.tensor(float("nan"))
         if len(means) == 1 and not self.may_be_empty:
             return means[0]
+        return self._total_of(means) / self.total
+
+    def _total_of(self, means: list[Tensor]) -> Tensor:
         weights = [weight for _, weight in self._parts]
-        total = self.total
-        weighted: Tensor = sum(mean * weight for mean, weight in zip(means, weights, strict=True))  # type: ignore[assignment]
-        return weighted / total
+        total: Tensor = sum(mean * weight for mean, weight in zip(means, weights, strict=True))  # type: ignore[assignment]
+        return total
 
     @property
     def factor(self) -> Tensor | float | None:

@@ -11,16 +11,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import Tensor
 
-from truestep.engine.batches import Batch, Split, count_examples, cut, split_along, try_count
+from truestep.engine.backward import backward
+from truestep.engine.batches import (
+    Batch,
+    Split,
+    count_examples,
+    count_with,
+    cut,
+    split_along,
+    to_device,
+    try_count,
+)
+from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import refusal
 from truestep.engine.group import Group
 from truestep.engine.losses import Part, read_loss
 from truestep.engine.memory import is_out_of_memory, release
-from truestep.engine.step import Update, finish, prepare
+from truestep.engine.step import Update, apply, decide
 from truestep.engine.sums import Sums
-from truestep.errors import OptionError
+from truestep.errors import BatchError, LossError, OptionError
 
 if TYPE_CHECKING:
     from truestep.engine.learner import Learner
@@ -74,31 +84,51 @@ def update(
     """
     if not learners:
         raise OptionError("ts.update was given no learners; write ts.update([a, b], loss, batch).")
+    if micro_batch is None and decomposable:
+        micro_batch = _micro_batch_of(learners)
     return update_together(learners, loss, batch, Splitting(micro_batch, split, decomposable))
+
+
+def _micro_batch_of(learners: Sequence["Learner"]) -> MicroBatch:
+    """Return what suits all learners: "auto" where one leaves it to memory, else the smallest of their own."""
+    asked = [learner.options.micro_batch for learner in learners]
+    if "auto" in asked:
+        return "auto"
+    numbers = [size for size in asked if isinstance(size, int)]
+    return min(numbers) if numbers else next((sizes for sizes in asked if sizes is not None), None)
 
 
 def update_together(
     learners: Sequence["Learner"], loss: Loss, batch: Batch, splitting: Splitting
 ) -> list[Update]:
     """Freeze everybody else, compute the gradient, let each learner step, put everything back."""
+    if not callable(loss):
+        raise LossError(
+            f"update was given a {type(loss).__name__} instead of a loss function. The engine calls the loss itself, so that it "
+            "can split the batch or try it again: def loss(batch): ... and then net.update(loss, batch)."
+        )
     group = Group.of(learners)
     context = group.context
     context.observer.starting()
     if not group.learners:
         return [Update.not_started(learner) for learner in learners]
     context.ordinal += 1
+    if context.device.type != "cpu":
+        batch = to_device(batch, context.device, non_blocking=True)
     caller = context.random.save()
+    group.keep_statistics()
     try:
         with group.isolation:
             if group.closure_learner is not None:
-                return [_step_with_closure(group, loss, batch, splitting)]
+                return [step_with_closure(group, lambda: gradients(group, loss, batch, splitting))]
             sums = gradients(group, loss, batch, splitting)
+        steps = decide(group.learners, sums)
     except BaseException:
-        group.clear_gradients()
+        group.undo()
         raise
     finally:
         context.random.restore(caller)
-    done = {learner: finish(learner, sums) for learner in group.learners}
+    done = {step.learner: apply(step, sums) for step in steps}
     return [done.get(learner) or Update.not_started(learner) for learner in learners]
 
 
@@ -119,8 +149,7 @@ def gradients(group: Group, loss: Loss, batch: Batch, splitting: Splitting) -> S
                 raise
             reason = str(error).splitlines()[0]
         # Outside the except block: the traceback, and with it every activation, is gone now.
-        total = split.count(batch) if split else count_examples(batch)
-        group.shrink_micro_batch(min(sizes[0] if sizes else total, total), reason)
+        group.shrink_micro_batch(sizes[0] if sizes else _count_to_split(batch, split, reason), reason)
         before.restore()
         release(group.context.device)
 
@@ -132,10 +161,18 @@ def _sizes(group: Group, batch: Batch, split: Split | None, micro_batch: MicroBa
         return None
     if not isinstance(limit, int):
         return list(limit)
-    total = split.count(batch) if split else count_examples(batch)
+    total = count_with(split, batch) if split else count_examples(batch)
     if limit >= total:
         return None
     return [limit] * (total // limit) + ([total % limit] if total % limit else [])
+
+
+def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:
+    try:
+        return count_with(split, batch) if split else count_examples(batch)
+    except BatchError as error:
+        error.add_note(f"The batch had to be split because memory ran out: {reason}")
+        raise
 
 
 def accumulate(
@@ -145,9 +182,10 @@ def accumulate(
     group.clear_gradients()
     sums = Sums()
     if sizes is None:
-        num_examples = split.count(batch) if split else try_count(batch)
+        num_examples = count_with(split, batch) if split else try_count(batch)
         part = _evaluate(group, loss, batch, index=0, num_examples=num_examples, whole=True)
-        sums.expected = 1 if part.is_scalar else (num_examples or part.num_values)
+        # Without weights every value counts one, so that nothing remains to be multiplied afterwards.
+        sums.expected = part.num_values if part.weights is None else (num_examples or part.num_values)
         _backward(group, part, sums)
         return sums
     group.warn_of_batch_statistics(len(sizes))
@@ -179,29 +217,11 @@ def _backward(group: Group, part: Part, sums: Sums) -> None:
     if part.is_scalar:
         seed = torch.ones_like(values)
     elif part.weights is None:
-        seed = group.uniform_seed(values, sums.expected)
+        # Made anew each time: where a loss is a view of a parameter, autograd keeps the seed's own memory as its gradient.
+        seed = torch.full_like(values, 1 / sums.expected)
     else:
         seed = part.weights / sums.expected
     scale = group.shared_scale()
     if scale is not None:
         seed = seed * scale.to(seed.dtype)
-    torch.autograd.backward(values, seed)
-
-
-def _step_with_closure(group: Group, loss: Loss, batch: Batch, splitting: Splitting) -> Update:
-    """Let an optimizer that evaluates the loss itself (LBFGS) do so; every evaluation draws the same random numbers."""
-    learner = group.learners[0]
-    first: list[tuple[Sums, Tensor | None]] = []
-
-    def closure() -> Tensor:
-        sums = gradients(group, loss, batch, splitting)
-        norm = prepare(learner, sums)
-        first.append((sums, norm))
-        return sums.loss
-
-    learner.attempts += 1
-    learner.optimizers[0].step(closure)  # type: ignore[arg-type]
-    result = Update(learner, *first[0])
-    learner.note_applied()
-    learner.context.observer.updated(learner, result)
-    return result
+    backward(values, seed)

@@ -14,66 +14,9 @@ from truestep.engine.learner import Learner
 from truestep.engine.step import Update
 from truestep.run.metrics import MetricsFile
 from truestep.run.readback import Readback
+from truestep.run.window import Window
 
-
-class Window:
-    """The updates of one learner since the last line; kept one by one, so that a resumed run adds up the same bits."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, list[Tensor]] = {}
-        self.weights: list[Tensor] = []
-        self._last: Update | None = None
-        self._gradient_norm: Tensor | None = None
-
-    def add(self, update: Update) -> None:
-        """Note an update; nothing is read from the device."""
-        self._last = update
-        self.weights.append(update.weight)
-        self.values.setdefault("loss", []).append(update.loss)
-        for name, value in update.metrics.items():
-            self.values.setdefault(name, []).append(value)
-
-    @property
-    def gradient_norm(self) -> Tensor | None:
-        """The gradient norm of the newest update."""
-        return self._last.gradient_norm if self._last is not None else self._gradient_norm
-
-    def averages(self) -> dict[str, Tensor]:
-        """Return the mean of each value weighted by the updates' weights; NaN is not smoothed away."""
-        weights = torch.stack(
-            [
-                weight.detach().double().cpu() if not weight.is_cuda else weight.double()
-                for weight in self.weights
-            ]
-        )
-        averages = {}
-        for name, values in self.values.items():
-            stacked = torch.stack([value.double() for value in values]).to(weights.device)
-            share = weights[-len(values) :]
-            counted = torch.where(
-                share == 0, 0.0, stacked * share
-            )  # an update over nothing has no mean, and no weight
-            averages[name] = counted.sum() / share.sum()
-        return averages
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the window as tensors."""
-        if not self.weights:
-            return {}
-        return {
-            "gradient_norm": self.gradient_norm,
-            "weights": torch.stack([weight.double() for weight in self.weights]),
-            "values": {
-                name: torch.stack([value.double() for value in values])
-                for name, values in self.values.items()
-            },
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a window."""
-        self._gradient_norm = state.get("gradient_norm")
-        self.weights = list(state["weights"]) if state else []
-        self.values = {name: list(values) for name, values in state["values"].items()} if state else {}
+MEMORY_EVERY_SECONDS = 0.25
 
 
 class Logbook:
@@ -87,9 +30,8 @@ class Logbook:
         self._learners = learners
         self._windows: dict[str, Window] = {}
         self._readback = Readback()
-        self._examples = 0
+        self._memory_read, self._memory_bytes = 0.0, 0.0
         self._began = self._since = time.monotonic()
-        self._process = psutil.Process()
 
     @property
     def file(self) -> MetricsFile:
@@ -110,16 +52,12 @@ class Logbook:
             window = self._windows[learner.name] = Window()
         window.add(update)
 
-    def count(self, examples: int | None) -> None:
-        """Note that a batch of so many examples was given out."""
-        self._examples += examples or 0
-
     def write_window(self, step: int, epoch: int) -> None:
         """Write one line about the updates since the last one."""
         values: dict[str, Tensor | float] = {}
         for name, learner in self._learners.items():
             window = self._windows.get(name)
-            if window is not None and window.weights:
+            if window is not None:
                 prefix = f"{name}/" if len(self._learners) > 1 else ""
                 values |= {prefix + key: value for key, value in self._describe(learner, window).items()}
         if values:
@@ -134,11 +72,12 @@ class Logbook:
 
     def _machine(self) -> dict[str, float]:
         now = time.monotonic()
-        rate = self._examples / max(now - self._since, 1e-9)
-        self._examples, self._since = 0, now
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            return {"samples_per_second": rate, "memory_bytes": float(torch.cuda.max_memory_allocated())}
-        return {"samples_per_second": rate, "memory_bytes": float(self._process.memory_info().rss)}
+        examples = max(window.examples for window in self._windows.values())
+        rate = examples / max(now - self._since, 1e-9)
+        self._since = now
+        if now - self._memory_read > MEMORY_EVERY_SECONDS:
+            self._memory_read, self._memory_bytes = now, _memory_bytes()
+        return {"samples_per_second": rate, "memory_bytes": self._memory_bytes}
 
     def write(self, step: int, epoch: int, values: Mapping[str, float]) -> None:
         """Write one line of values that are on the host."""
@@ -183,3 +122,10 @@ class Logbook:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _memory_bytes() -> float:
+    """Return the most memory the GPU has held, or what this process holds now."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return float(torch.cuda.max_memory_allocated())
+    return float(psutil.Process().memory_info().rss)

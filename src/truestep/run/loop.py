@@ -4,7 +4,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from truestep.engine.batches import EmptyBatchError, try_count
 from truestep.run.cursor import Stream
 
 if TYPE_CHECKING:
@@ -40,7 +39,8 @@ class Loop:
         try:
             for batch in stream.source.batches(stream.number, stream.batch):
                 if leads:
-                    self._advance(batch)
+                    cursor.step += 1
+                    self._run.context.advance(cursor.step)
                 stream.in_body = True
                 yield batch
                 stream.in_body = False
@@ -55,16 +55,3 @@ class Loop:
         if leads:
             cursor.done = cursor.step
             session.pass_done(stream)
-
-    def _advance(self, batch: Any) -> None:
-        run = self._run
-        run.cursor.step += 1
-        run.context.advance(run.cursor.step)
-        run.logbook.count(_count(batch))
-
-
-def _count(batch: Any) -> int | None:
-    try:
-        return try_count(batch)
-    except EmptyBatchError:
-        return 0

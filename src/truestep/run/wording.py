@@ -8,14 +8,15 @@ def number(value: float) -> str:
     """Return the value with four significant digits; NaN and the infinities by name."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
-    if value == int(value) and abs(value) < 1e5:
-        return f"{int(value):,}".replace("-", "−")
-    if 1e-3 <= abs(value) < 1e5:
-        digits = max(0, 3 - math.floor(math.log10(abs(value))))
-        text = f"{value:,.{digits}f}"
+    size = abs(value)
+    if size < 1e7 and value == int(value):
+        text = f"{size:,.0f}"
+    elif 1e-3 <= size < 1e7:
+        text = f"{size:,.{max(0, 3 - math.floor(math.log10(size)))}f}"
     else:
-        text = f"{value:.2e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
-    return text.replace("-", "−", 1) if value < 0 else text
+        mantissa, _, power = f"{size:.2e}".partition("e")
+        text = f"{mantissa.rstrip('0').rstrip('.')}e{int(power)}"
+    return f"−{text}" if value < 0 else text
 
 
 def short_number(value: float) -> str:

@@ -2,6 +2,7 @@
 """Tensors in memory: any structure, any type of column, and batches that belong to the loop."""
 
 import dataclasses
+import json
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import Subset, TensorDataset
 
-from truestep.engine.data import DataOptions, memory, open_source
+from truestep.engine.data import ByLength, DataOptions, memory, open_source
 from truestep.errors import DataError, OptionError
 
 
@@ -133,6 +134,23 @@ def test_the_fingerprint_tells_other_data_apart():
     assert len({repr(fingerprint) for fingerprint in prints}) == 5
 
 
+def test_the_fingerprint_tells_other_orders_apart():
+    lengths = list(range(10))
+    options = [
+        {},
+        {"batch_size": 5},
+        {"shuffle": True},
+        {"drop_last": True},
+        {"weights": lengths},
+        {"weights": lengths[::-1]},
+        {"weights": lengths, "num_samples": 5},
+        {"by_length": lengths},
+        {"by_length": ByLength(lengths=lengths, max_tokens=20)},
+    ]
+    prints = {json.dumps(opened(torch.zeros(10), **chosen).fingerprint()) for chosen in options}
+    assert len(options) == len(prints)
+
+
 def test_the_choice_is_explained():
     assert "in memory" in {choice.value for choice in opened(x).choices}
     assert len(opened(x)) == 3
@@ -205,3 +223,13 @@ def test_the_layout_in_memory_does_not_matter_and_channels_last_stays(layout):
     assert torch.equal(images[order], batch)
     if layout == "channels_last":
         assert batch.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_columns_with_a_collate_function_become_samples():
+    def collate(samples):
+        assert isinstance(samples[0], tuple)
+        return [(int(a), float(b)) for a, b in samples]
+
+    assert next(opened((x, y), collate=collate).batches(0)) == [(0, 0.0), (1, 2.0), (2, 4.0), (3, 6.0)]
+    subset = Subset(TensorDataset(x, x), [7, 3])
+    assert next(opened(subset, collate=collate).batches(0)) == [(7, 7.0), (3, 3.0)]

@@ -100,6 +100,7 @@ class Frame:
         (NoLength, "Make an object of it: NoLength(...)"),
         (Frame(), "whose [] asks for columns"),
         ([], "the data set is empty"),
+        ([torch.zeros(50, 3), torch.zeros(50)], "Write (images, labels) instead of [images, labels]"),
     ],
 )
 def test_what_is_no_data_is_refused(data, words):

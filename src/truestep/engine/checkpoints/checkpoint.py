@@ -77,12 +77,15 @@ class Checkpoint:
         except DamagedError as error:
             raise DamagedError(f"The checkpoint {self.path} is damaged. {error}.") from error
 
-    def load(self) -> Any:
-        """Return the whole state, on the CPU; raises CheckpointError unless every byte is as written."""
+    def load(self, *under: str | int) -> Any:
+        """Return the state, on the CPU, or the part of it under the given keys.
+
+        Raises CheckpointError unless every byte of the files read is as it was written.
+        """
         from truestep.engine.checkpoints.load import load_state
 
         try:
-            return load_state(self.files, self.path, self.manifest)
+            return load_state(self.files, self.path, self.manifest, under)
         except DamagedError as error:
             raise DamagedError(f"The checkpoint {self.path} is damaged. {error}.") from error
 

@@ -16,18 +16,23 @@ def prune(files: Files, directory: Path, retention: Retention) -> list[str]:
 
     Each is renamed first, and the new name synced: one that is half deleted is never seen as a damaged one.
     """
+    names = removable(files, directory, retention)
+    for name in names:
+        files.rename(directory / name, directory / f"{DELETED}{name}")
+    if names:
+        sync_folder(files, directory)
+    for name in names:
+        remove_tree(files, directory / f"{DELETED}{name}")
+    return names
+
+
+def removable(files: Files, directory: Path, retention: Retention) -> list[str]:
+    """Return the names of the sound checkpoints that are not to be kept, newest first."""
     sound = [
         found for found in read_all(files, directory) if isinstance(found, Checkpoint) and _is_whole(found)
     ]
     kept = retention.kept([checkpoint.summary for checkpoint in sound])
-    removed = [checkpoint.path for checkpoint in sound if checkpoint.summary.sequence not in kept]
-    for path in removed:
-        files.rename(path, directory / f"{DELETED}{path.name}")
-    if removed:
-        sync_folder(files, directory)
-    for path in removed:
-        remove_tree(files, directory / f"{DELETED}{path.name}")
-    return [path.name for path in removed]
+    return [checkpoint.name for checkpoint in sound if checkpoint.summary.sequence not in kept]
 
 
 def _is_whole(checkpoint: Checkpoint) -> bool:

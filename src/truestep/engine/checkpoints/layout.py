@@ -17,27 +17,43 @@ from truestep.engine.checkpoints.tree import unused
 LEARNERS = "learners"
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileLayout:
-    """A file: its header, and its regions in the order and at the offsets in which they follow it."""
+@dataclass(frozen=True)
+class Placed:
+    """A region in a file: its name there, and where its bytes begin."""
 
-    name: str
-    header: bytes
-    regions: list[Region]
-    offsets: list[int]
-    keys: list[str]
-    data_bytes: int
+    region: Region
+    key: str
+    begin: int
+
+    @property
+    def end(self) -> int:
+        """Where its bytes end."""
+        return self.begin + self.region.byte_count
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The files of a checkpoint, and where each tensor lies in them."""
+class FileLayout:
+    """A file: its name, and what follows its header, in order."""
 
-    files: list[FileLayout]
-    tensors: dict[str, TensorEntry]
+    name: str
+    placed: list[Placed]
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes that follow the header."""
+        return self.placed[-1].end
+
+    def header(self) -> bytes:
+        """Return the file's header."""
+        entries = {item.key: _header_entry(item) for item in self.placed}
+        return header_bytes(entries, {"format": "pt"})
+
+    def manifest_entries(self) -> dict[str, TensorEntry]:
+        """Return the manifest's entries of the tensors in this file."""
+        return {item.region.name: _manifest_entry(self.name, item) for item in self.placed}
 
 
-def lay_out(regions: list[Region], rank: int = 0) -> Layout:
+def lay_out(regions: list[Region], rank: int = 0) -> list[FileLayout]:
     """Sort regions into files."""
     groups: dict[tuple[str, ...], list[Region]] = {}
     for region in regions:
@@ -47,12 +63,8 @@ def lay_out(regions: list[Region], rank: int = 0) -> Layout:
     for group, members in groups.items():
         stem = unused(re.sub(r"[^A-Za-z0-9_.-]", "_", ".".join(group)).lstrip(".") or "state", names)
         names.add(stem)
-        files.append(_file(f"{stem}-r{rank:04d}.safetensors", group, members))
-    tensors = {}
-    for file in files:
-        for region, key, begin in zip(file.regions, file.keys, file.offsets, strict=True):
-            tensors[region.name] = _entry(region, file, key, begin)
-    return Layout(files, tensors)
+        files.append(lay_out_file(f"{stem}-r{rank:04d}.safetensors", "/".join(group) + "/", members))
+    return files
 
 
 def _group(name: str) -> tuple[str, ...]:
@@ -61,30 +73,29 @@ def _group(name: str) -> tuple[str, ...]:
     return tuple(parts[: min(depth, len(parts) - 1)]) or ("state",)
 
 
-def _file(name: str, group: tuple[str, ...], members: list[Region]) -> FileLayout:
-    prefix = "/".join(group) + "/"
+def lay_out_file(name: str, prefix: str, members: list[Region]) -> FileLayout:
+    """Place regions in one file, under their names without the prefix."""
     # wide elements first: then each tensor begins at a multiple of its own element size
     regions = sorted(members, key=lambda region: -DTYPES[region.dtype].element_bytes)
-    keys: list[str] = []
-    offsets: list[int] = []
-    entries: dict[str, Entry] = {}
+    placed: dict[str, Placed] = {}
     at = 0
     for region in regions:
-        stored = DTYPES[region.dtype]
-        keys.append(unused(region.name.removeprefix(prefix), set(entries)))
-        offsets.append(at)
-        shape = stored.shape(tuple(region.tensor.shape))
-        entries[keys[-1]] = Entry(stored.code, shape, at, at + region.byte_count)
-        at += region.byte_count
-    header = header_bytes(entries, {"format": "pt"})
-    return FileLayout(name=name, header=header, regions=regions, offsets=offsets, keys=keys, data_bytes=at)
+        key = unused(region.name.removeprefix(prefix), placed)
+        placed[key] = Placed(region, key, at)
+        at = placed[key].end
+    return FileLayout(name, list(placed.values()))
 
 
-def _entry(region: Region, file: FileLayout, key: str, begin: int) -> TensorEntry:
-    shape = tuple(region.tensor.shape)
-    place = {"file": file.name, "key": key, "begin": begin, "end": begin + region.byte_count}
-    shard = Shard(**place, offset=(0,) * len(shape), shape=shape)  # type: ignore[arg-type]
-    return TensorEntry(dtype=region.dtype, shape=shape, stride=_stride(region), shards=(shard,))
+def _header_entry(item: Placed) -> Entry:
+    stored = DTYPES[item.region.dtype]
+    return Entry(stored.code, stored.shape(tuple(item.region.tensor.shape)), item.begin, item.end)
+
+
+def _manifest_entry(file: str, item: Placed) -> TensorEntry:
+    shape = tuple(item.region.tensor.shape)
+    origin = (0,) * len(shape)
+    shard = Shard(file=file, key=item.key, begin=item.begin, end=item.end, offset=origin, shape=shape)
+    return TensorEntry(dtype=item.region.dtype, shape=shape, stride=_stride(item.region), shards=(shard,))
 
 
 def _stride(region: Region) -> tuple[int, ...] | None:

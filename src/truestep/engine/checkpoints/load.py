@@ -14,21 +14,28 @@ from torch import Tensor
 from truestep.engine.checkpoints.files import Files
 from truestep.engine.checkpoints.manifest import DamagedError, Manifest, Shard, TensorEntry
 from truestep.engine.checkpoints.memory import bytes_of
-from truestep.engine.checkpoints.tree import decode
-from truestep.engine.checkpoints.verify import check_structure, scan
+from truestep.engine.checkpoints.tree import decode, nodes_of_tensors, subtree
+from truestep.engine.checkpoints.verify import check_structure, scan, scratch
 
 
-def load_state(files: Files, folder: Path, manifest: Manifest) -> Any:
-    """Return the state of a checkpoint, on the CPU; raises DamagedError unless every byte is as written."""
+def load_state(files: Files, folder: Path, manifest: Manifest, under: tuple[str | int, ...] = ()) -> Any:
+    """Return the state of a checkpoint, or what it has under a path, on the CPU.
+
+    Only the files that hold some of it are read, each from end to end. Raises DamagedError unless every
+    byte of them is as written, CheckpointError where the state has no such path.
+    """
     check_structure(folder, files, manifest)
-    tensors = {name: _empty(entry) for name, entry in manifest.tensors.items()}
-    for file in manifest.files:
+    tree = subtree(manifest.state, under)
+    names = {node["tensor"] for node in nodes_of_tensors(tree)} if under else set(manifest.tensors)
+    tensors = {name: _empty(manifest.tensors[name]) for name in names}
+    wanted = {shard.file for name in names for shard in manifest.tensors[name].shards}
+    for file in wanted if under else manifest.files:
         _read_file(files, folder / file, manifest, tensors)
-    return restore(manifest, tensors)
+    return _restore(tree, manifest, tensors)
 
 
-def restore(manifest: Manifest, tensors: dict[str, Tensor]) -> Any:
-    """Put tensors into the tree of a state, with the strides and the sharing they had."""
+def _restore(tree: Any, manifest: Manifest, tensors: dict[str, Tensor]) -> Any:
+    """Put tensors into a tree, with the strides and the sharing they had."""
     ready = {name: _restrided(tensor, manifest.tensors[name]) for name, tensor in tensors.items()}
 
     def tensor(node: dict[str, Any]) -> Tensor:
@@ -37,7 +44,7 @@ def restore(manifest: Manifest, tensors: dict[str, Tensor]) -> Any:
             return whole
         return whole.as_strided(node["shape"], node["stride"], node["offset"])
 
-    return decode(manifest.state, tensor)
+    return decode(tree, tensor)
 
 
 def _empty(entry: TensorEntry) -> Tensor:
@@ -45,9 +52,9 @@ def _empty(entry: TensorEntry) -> Tensor:
 
 
 def _read_file(files: Files, path: Path, manifest: Manifest, tensors: dict[str, Tensor]) -> None:
-    """Read a file into the tensors that it holds parts of."""
+    """Read a file into the tensors that it holds parts of; what is not among them is read past."""
     shards = [
-        (shard, tensors[name], name)
+        (shard, tensors.get(name), name)
         for name, entry in manifest.tensors.items()
         for shard in entry.shards
         if shard.file == path.name
@@ -67,8 +74,11 @@ def _read_file(files: Files, path: Path, manifest: Manifest, tensors: dict[str, 
     scan(files, path, manifest, buffers)
 
 
-def _memory(shard: Shard, tensor: Tensor) -> Iterator[memoryview]:
+def _memory(shard: Shard, tensor: Tensor | None) -> Iterator[memoryview]:
     """Yield memory for a shard: the tensor's own, or a detour where the shard is a box inside of it."""
+    if tensor is None:
+        yield from scratch(shard.end - shard.begin)
+        return
     if shard.shape == tuple(tensor.shape):
         yield bytes_of(tensor)
         return

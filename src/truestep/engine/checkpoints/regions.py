@@ -91,11 +91,13 @@ def _overlapping(extents: Iterable[_Extent]) -> Iterator[list[_Extent]]:
     ordered = sorted(extents, key=lambda extent: (*place(extent), extent.begin, extent.order))
     for _, same_storage in groupby(ordered, key=place):
         group: list[_Extent] = []
+        end = 0
         for extent in same_storage:
-            if group and extent.begin >= max(other.end for other in group):
+            if group and extent.begin >= end:
                 yield group
                 group = []
             group.append(extent)
+            end = max(end, extent.end)
         yield group
 
 

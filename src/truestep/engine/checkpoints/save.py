@@ -7,7 +7,7 @@ folder. One rename publishes it, and one sync of the parent makes that last. Onl
 
 import hashlib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,16 @@ from truestep.engine.checkpoints.manifest import (
     TensorEntry,
 )
 from truestep.engine.checkpoints.names import TEMPORARY, name_of
-from truestep.engine.checkpoints.snapshot import FileImage
+
+
+@dataclass(frozen=True)
+class FileImage:
+    """A file to be written: its name, its tensors, their bytes, and the pieces it consists of."""
+
+    name: str
+    tensors: Callable[[], dict[str, TensorEntry]]
+    data_bytes: int
+    pieces: Callable[[], Iterator[memoryview]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +48,12 @@ class Pending:
 
     summary: Summary
     images: list[FileImage]
-    tensors: dict[str, TensorEntry]
     state: Any
 
     @property
     def bytes(self) -> int:
-        """Bytes of its tensors' files."""
-        return sum(image.bytes for image in self.images)
+        """Bytes of its tensors."""
+        return sum(image.data_bytes for image in self.images)
 
 
 def commit(files: Files, directory: Path, pending: Pending) -> Path:
@@ -69,23 +77,25 @@ def commit(files: Files, directory: Path, pending: Pending) -> Path:
 
 def _fill(files: Files, folder: Path, pending: Pending) -> None:
     entries = {image.name: _write_image(files, folder / image.name, image) for image in pending.images}
-    manifest = Manifest(summary=pending.summary, files=entries, tensors=pending.tensors, state=pending.state)
+    tensors = {name: entry for image in pending.images for name, entry in image.tensors().items()}
+    manifest = Manifest(summary=pending.summary, files=entries, tensors=tensors, state=pending.state)
     write_file(files, folder / MANIFEST_NAME, [memoryview(manifest.to_bytes())])
     sync_folder(files, folder)
 
 
 def _write_image(files: Files, path: Path, image: FileImage) -> FileEntry:
     """Write a file; the checksum is that of the memory it comes from, not of what the disk says it got."""
-    digest = hashlib.sha256()
+    digest, size = hashlib.sha256(), 0
     descriptor = files.create(path)
     try:
         for chunk in _chunks(image.pieces()):
             digest.update(chunk)
             write_all(files, descriptor, chunk)
+            size += len(chunk)
         sync(files, descriptor)
     finally:
         files.close(descriptor)
-    return FileEntry(image.bytes, digest.hexdigest())
+    return FileEntry(size, digest.hexdigest())
 
 
 def _chunks(pieces: Iterable[memoryview]) -> Iterable[memoryview]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which checkpoint of a directory is used: the newest that is sound. Imports no torch."""
 
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,8 @@ from truestep.engine.checkpoints.manifest import DamagedError, NewerFormatError
 from truestep.engine.checkpoints.names import committed, sequence_of
 from truestep.engine.checkpoints.verify import read_manifest
 from truestep.errors import CheckpointError
+
+MID_STEP = "it was saved in the middle of a step"
 
 
 def read_all(files: Files, directory: Path) -> Iterator[Checkpoint | PassedOver]:
@@ -32,6 +35,11 @@ def read_all(files: Files, directory: Path) -> Iterator[Checkpoint | PassedOver]
             continue  # pruned by the process that owns the directory, since its name was read
         else:
             yield Checkpoint(path=directory / name, manifest=manifest, files=files)
+
+
+def mid_step(checkpoint: Checkpoint) -> str | None:
+    """Refuse what was saved in the middle of a step: it is no state to go on from."""
+    return None if checkpoint.summary.complete else MID_STEP
 
 
 class Choice(NamedTuple):
@@ -75,6 +83,14 @@ def choose(
     if damaged:
         raise CheckpointError(_nothing_left(directory, passed))
     return Choice(None, None, tuple(passed))
+
+
+def warn_of(directory: Path, passed_over: Iterable[PassedOver], *, stacklevel: int) -> None:
+    """Warn of each checkpoint that was not used, by name and with the reason."""
+    for item in passed_over:
+        warnings.warn(
+            f"The checkpoint {directory / item.name} was passed over: {item.reason}.", stacklevel=stacklevel
+        )
 
 
 def _nothing_left(directory: Path, passed: list[PassedOver]) -> str:

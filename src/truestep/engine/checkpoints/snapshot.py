@@ -1,26 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A private copy of a state, taken while its owner waits, from which a writer works at leisure."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from truestep.engine.checkpoints.layout import FileLayout
 from truestep.engine.checkpoints.memory import bytes_of
-from truestep.engine.checkpoints.regions import Region
-
-CUDA_CHUNK_BYTES = 64 << 20
-
-
-@dataclass(frozen=True)
-class FileImage:
-    """A file to be written: its name, its length, and the pieces it consists of."""
-
-    name: str
-    bytes: int
-    pieces: Callable[[], Iterator[memoryview]]
+from truestep.engine.checkpoints.save import FileImage
 
 
 class SnapshotBuffers:
@@ -42,22 +30,21 @@ class SnapshotBuffers:
         return images
 
     def _take(self, file: FileLayout) -> FileImage:
-        on_cuda = any(region.tensor.is_cuda for region in file.regions)
-        buffer = self._buffer(file.name, file.data_bytes, pinned=on_cuda)
-        targets = [_target(buffer, region, at) for region, at in zip(file.regions, file.offsets, strict=True)]
-        sources = [region.tensor for region in file.regions]
-        for target, source in zip(targets, sources, strict=True):
-            target.copy_(source, non_blocking=True)
+        sources = [item.region.tensor for item in file.placed]
         devices = {source.device for source in sources if source.is_cuda}
+        buffer = self._buffer(file.name, file.data_bytes, pinned=bool(devices))
+        for item, source in zip(file.placed, sources, strict=True):
+            place = buffer[item.begin : item.end].view(source.dtype).view(source.shape)
+            place.copy_(source, non_blocking=True)
         events = [torch.cuda.current_stream(device).record_event() for device in devices]
 
         def pieces() -> Iterator[memoryview]:
             for event in events:
                 event.synchronize()
-            yield memoryview(file.header)
+            yield memoryview(file.header())
             yield bytes_of(buffer[: file.data_bytes])
 
-        return FileImage(file.name, len(file.header) + file.data_bytes, pieces)
+        return FileImage(file.name, file.manifest_entries, file.data_bytes, pieces)
 
     def _buffer(self, name: str, size: int, *, pinned: bool) -> Tensor:
         buffer = self._buffers.get(name)
@@ -68,20 +55,12 @@ class SnapshotBuffers:
         return buffer
 
 
-def _target(buffer: Tensor, region: Region, at: int) -> Tensor:
-    place = buffer[at : at + region.byte_count]
-    return place.view(region.tensor.dtype).view(region.tensor.shape)
+def direct_image(file: FileLayout) -> FileImage:
+    """Return an image that reads the tensors themselves, for a writer during which their owner waits."""
 
+    def pieces() -> Iterator[memoryview]:
+        yield memoryview(file.header())
+        for item in file.placed:
+            yield bytes_of(item.region.tensor.cpu().contiguous())
 
-def direct_images(files: list[FileLayout]) -> list[FileImage]:
-    """Return images that read the tensors themselves, for a writer during which their owner waits."""
-
-    def image(file: FileLayout) -> FileImage:
-        def pieces() -> Iterator[memoryview]:
-            yield memoryview(file.header)
-            for region in file.regions:
-                yield bytes_of(region.tensor.cpu().contiguous())
-
-        return FileImage(file.name, len(file.header) + file.data_bytes, pieces)
-
-    return [image(file) for file in files]
+    return FileImage(file.name, file.manifest_entries, file.data_bytes, pieces)

@@ -2,30 +2,29 @@
 """The checkpoints of one run: saved beside the training, pruned, chosen, and brought back."""
 
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from truestep.engine.checkpoints.attempts import MAX_ATTEMPTS, clear_attempts, count_attempts, note_attempt
 from truestep.engine.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.engine.checkpoints.clean import prune, remove_leftovers
 from truestep.engine.checkpoints.files import Files
-from truestep.engine.checkpoints.layout import lay_out
 from truestep.engine.checkpoints.lock import RunLock
 from truestep.engine.checkpoints.manifest import Summary
 from truestep.engine.checkpoints.names import name_of, next_sequence
-from truestep.engine.checkpoints.regions import regions_of
 from truestep.engine.checkpoints.retention import Retention
 from truestep.engine.checkpoints.save import Pending, commit
-from truestep.engine.checkpoints.selection import Choice, choose, read_all
-from truestep.engine.checkpoints.snapshot import SnapshotBuffers, direct_images
+from truestep.engine.checkpoints.selection import MID_STEP, Choice, choose, mid_step, read_all, warn_of
 from truestep.engine.checkpoints.tree import encode
 from truestep.engine.checkpoints.writer import BackgroundWriter
 from truestep.errors import CheckpointError
 
-MID_STEP = "it was saved in the middle of a step"
+if TYPE_CHECKING:
+    from truestep.engine.checkpoints.snapshot import SnapshotBuffers
+
+UNHEALTHY = "it was not marked healthy when it was saved"
 
 
 class Stall(NamedTuple):
@@ -63,16 +62,23 @@ class CheckpointStore:
         self.background = background
         self.stall_seconds = Stall(0.0, 0.0)
         self._files = files or Files()
+        self._buffers: SnapshotBuffers | None = None
+        self._lock = self._take_directory()
         self._writer = BackgroundWriter()
-        self._buffers = SnapshotBuffers()
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._lock = RunLock(self.directory, self._files)
+
+    def _take_directory(self) -> RunLock:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            lock = RunLock(self.directory, self._files)
+        except OSError as error:
+            raise CheckpointError(f"The directory {self.directory} can't be used: {error}.") from error
         try:
             remove_leftovers(self._files, self.directory)
             self._sequence = next_sequence(self._files, self.directory)
         except OSError as error:
-            self._lock.release()
+            lock.release()
             raise CheckpointError(f"The directory {self.directory} can't be used: {error}.") from error
+        return lock
 
     def __enter__(self) -> Self:
         return self
@@ -107,7 +113,16 @@ class CheckpointStore:
         started = time.perf_counter()
         try:
             self._writer.wait()
-            pending = self._prepare(step, state, reason, metrics or {}, (healthy, complete))
+            summary = Summary(
+                sequence=self._sequence,
+                step=_checked_step(step),
+                reason=reason,
+                healthy=healthy,
+                complete=complete,
+                metrics=_encoded_metrics(metrics or {}),
+            )
+            pending = self._prepare(state, summary)
+            self._sequence += 1
             if self.background:
                 self._writer.start(lambda: self._write(pending))
             else:
@@ -116,29 +131,14 @@ class CheckpointStore:
             last = time.perf_counter() - started
             self.stall_seconds = Stall(last, self.stall_seconds.total + last)
 
-    def _prepare(
-        self, step: int, state: Any, reason: str, metrics: dict[str, float], flags: tuple[bool, bool]
-    ) -> Pending:
-        if type(step) is not int or step < 0:
-            raise CheckpointError(
-                f"A checkpoint's step is {step!r}; it is the number of steps done, 0 or more."
-            )
-        measured = encode(metrics)
-        if measured.leaves:
-            raise CheckpointError(f"The metric {measured.leaves[0].name!r} is a tensor; save float(value).")
-        encoded = encode(state)
-        layout = lay_out(regions_of(encoded.leaves))
-        images = self._buffers.take(layout.files) if self.background else direct_images(layout.files)
-        summary = Summary(
-            sequence=self._sequence,
-            step=step,
-            reason=reason,
-            healthy=flags[0],
-            complete=flags[1],
-            metrics=measured.tree["dict"],
-        )
-        self._sequence += 1
-        return Pending(summary=summary, images=images, tensors=layout.tensors, state=encoded.tree)
+    def _prepare(self, state: Any, summary: Summary) -> Pending:
+        # imported here so that looking at checkpoints needs no torch
+        from truestep.engine.checkpoints.prepare import prepare
+        from truestep.engine.checkpoints.snapshot import SnapshotBuffers
+
+        if self.background and self._buffers is None:
+            self._buffers = SnapshotBuffers()
+        return prepare(state, summary, self._buffers)
 
     def _write(self, pending: Pending) -> None:
         name = name_of(pending.summary)
@@ -168,9 +168,11 @@ class CheckpointStore:
         """Finish the save in flight and let go of the directory; raises what the writer failed with."""
         try:
             if self._lock.held:
-                self._writer.wait()
+                self._writer.close()
         finally:
-            self._lock.release()
+            if not self._writer.busy:  # interrupted while waiting: the lock stays as long as the process does
+                self._lock.release()
+                self._buffers = None  # their memory is as large as the state
 
     def checkpoints(self) -> list[Checkpoint | PassedOver]:
         """Return what is there, newest first: checkpoints, and the damaged ones with the reason."""
@@ -188,8 +190,8 @@ class CheckpointStore:
 
         def refuse(checkpoint: Checkpoint) -> str | None:
             if healthy and not checkpoint.summary.healthy:
-                return "it was not marked healthy when it was saved"
-            return None if incomplete else _incomplete(checkpoint)
+                return UNHEALTHY
+            return None if incomplete else mid_step(checkpoint)
 
         return self._choose(refuse, Checkpoint.verify).checkpoint
 
@@ -222,16 +224,12 @@ class CheckpointStore:
         )
         if made >= MAX_ATTEMPTS and others:
             return f"{made} runs went on from it, and none of them reached its next save"
-        return _incomplete(checkpoint)
+        return mid_step(checkpoint)
 
     def _choose(self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]) -> Choice:
         choice = choose(self._files, self.directory, refuse, use)
-        for item in choice.passed_over:
-            if item.reason == MID_STEP:  # not damaged: kept to be looked at, as it was asked to be
-                continue
-            warnings.warn(
-                f"The checkpoint {self.directory / item.name} was passed over: {item.reason}.", stacklevel=4
-            )
+        passed = [item for item in choice.passed_over if item.reason not in (UNHEALTHY, MID_STEP)]
+        warn_of(self.directory, passed, stacklevel=4)
         return choice
 
     def _check_open(self) -> None:
@@ -242,5 +240,15 @@ class CheckpointStore:
             )
 
 
-def _incomplete(checkpoint: Checkpoint) -> str | None:
-    return None if checkpoint.summary.complete else MID_STEP
+def _checked_step(step: Any) -> int:
+    if type(step) is not int or step < 0:
+        raise CheckpointError(f"A checkpoint's step is {step!r}; it is the number of steps done, 0 or more.")
+    return step
+
+
+def _encoded_metrics(metrics: dict[str, float]) -> dict[str, Any]:
+    encoded = encode(metrics)
+    if encoded.leaves:
+        raise CheckpointError(f"The metric {encoded.leaves[0].name!r} is a tensor; save float(value).")
+    tree: dict[str, Any] = encoded.tree["dict"]
+    return tree

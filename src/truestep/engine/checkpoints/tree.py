@@ -8,12 +8,12 @@ are never mistaken for markup, and what comes back has the types that went in.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from truestep.errors import CheckpointError
+from truestep.errors import CheckpointError, nearest
 
 MAX_DEPTH = 100
 MAX_INTEGER_BITS = 8192
@@ -138,7 +138,7 @@ def tensor_name(path: tuple[str | int, ...]) -> str:
     return "/".join(str(key).replace("~", "~0").replace("/", "~1") for key in path)
 
 
-def unused(name: str, taken: set[str]) -> str:
+def unused(name: str, taken: Collection[str]) -> str:
     """Return the name, with a number at its end if it is taken: {0: a, "0": b} has two tensors named 0."""
     if name not in taken and name != "__metadata__":
         return name
@@ -171,6 +171,31 @@ def decode(node: Any, tensor: Callable[[dict[str, Any]], Any]) -> Any:
         case "float", str() if content in _NONFINITE:
             return _NONFINITE[content]
     raise ValueError(f"a node of the state has the unknown tag {tag!r}")
+
+
+def subtree(node: Any, path: tuple[str | int, ...]) -> Any:
+    """Return the node at a path; raises CheckpointError with what there is instead."""
+    for depth, key in enumerate(path):
+        children = children_of(node) or {}
+        if key not in children:
+            there = nearest(str(key), map(str, children)) if children else "It has no parts."
+            raise CheckpointError(f"There is no {key!r} in {show_path(path[:depth])}. {there}")
+        node = children[key]
+    return node
+
+
+def children_of(node: Any) -> dict[str | int, Any] | None:
+    """Return the nodes right under one, by key or index; None for a leaf."""
+    if isinstance(node, list):
+        return dict(enumerate(node))
+    match node:
+        case {"dict": children}:
+            return dict(children)
+        case {"items": pairs}:
+            return dict(pairs)
+        case {"tuple": items}:
+            return dict(enumerate(items))
+    return None
 
 
 def nodes_of_tensors(node: Any) -> list[dict[str, Any]]:

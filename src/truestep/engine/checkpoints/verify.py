@@ -87,15 +87,16 @@ def _check_manifest(files: Files, descriptor: int, size: int) -> None:
 
 def verify(files: Files, folder: Path, manifest: Manifest) -> None:
     """Check every byte of a checkpoint's files against its manifest; raises DamagedError."""
-    buffer = memoryview(bytearray(CHUNK_BYTES))
-
-    def drain(data_bytes: int) -> Iterator[memoryview]:
-        for start in range(0, data_bytes, CHUNK_BYTES):
-            yield buffer[: min(CHUNK_BYTES, data_bytes - start)]
-
     check_structure(folder, files, manifest)
     for name in manifest.files:
-        scan(files, folder / name, manifest, drain)
+        scan(files, folder / name, manifest, scratch)
+
+
+def scratch(size: int) -> Iterator[memoryview]:
+    """Yield memory for bytes that nobody needs, one small buffer again and again."""
+    buffer = memoryview(bytearray(min(size, CHUNK_BYTES)))
+    for start in range(0, size, CHUNK_BYTES):
+        yield buffer[: size - start]
 
 
 def check_structure(folder: Path, files: Files, manifest: Manifest) -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thread that does one job at a time; its failure is raised where the next one is given, or waited for."""
 
+import atexit
+import sys
 import threading
 from collections.abc import Callable
 
@@ -14,6 +16,12 @@ class BackgroundWriter:
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        atexit.register(self._report)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job may still be running."""
+        return self._thread is not None
 
     def start(self, job: Callable[[], None]) -> None:
         """Begin a job; `wait` must have been called since the last one."""
@@ -36,10 +44,16 @@ class BackgroundWriter:
             except BaseException:
                 self._thread = thread  # an interrupt while waiting: it is still running
                 raise
-        self.raise_error()
-
-    def raise_error(self) -> None:
-        """Raise what a finished job failed with, once."""
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+    def close(self) -> None:
+        """Wait, and look no more after what may fail until the interpreter's end."""
+        self.wait()
+        atexit.unregister(self._report)
+
+    def _report(self) -> None:
+        """Say at the interpreter's end what nobody asked for: a failed save must not pass in silence."""
+        if self._error is not None:
+            sys.stderr.write(f"truestep: {self._error}\n")

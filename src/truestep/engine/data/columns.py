@@ -34,6 +34,13 @@ class Columns:
         self.is_flat_tuple = type(tree) is tuple and len(tree) == len(self.leaves)
         self.is_leaf = structure.children(tree) is None
 
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __getitem__(self, index: int) -> Any:
+        row = index if self.rows is None else int(self.rows[index])
+        return self.fill(tuple(leaf[row] for leaf in self.leaves))
+
     def to(self, device: torch.device) -> None:
         """Keep the tensors on `device` from now on."""
         self.leaves = [leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]

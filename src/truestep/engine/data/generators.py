@@ -6,6 +6,7 @@ import random
 import types
 from collections import deque
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ import torch
 
 from truestep.engine.data.keys import GOLDEN, MASK
 
-OBJECTS_SEEN = 100_000  # a data set may hold a million file names: the search has an end
+OBJECTS_SEEN = 20_000  # a data set may hold a million file names: the search has an end,
+LONG = 1000  # and looks into containers longer than this last
 _LEAVES = (
     str,
     bytes,
@@ -28,7 +30,7 @@ _LEAVES = (
     torch.Tensor,
     torch.Size,
 )
-_LOW = 0xFFFFFFFF
+_CONTAINERS = (list, tuple, deque, Mapping)
 
 
 class PythonStream:
@@ -110,15 +112,20 @@ def find_generators(root: Any, name: str = "data") -> dict[str, Found]:
     seen = {id(random._inst), id(np.random.mtrand._rand), id(torch.default_generator)}
     seen.add(id(np.random.mtrand._rand._bit_generator))
     keep = []  # what is made on the way must live on, or its id would be given to another
-    waiting = deque([(name, root)])
-    while waiting and len(seen) < OBJECTS_SEEN:
+    waiting, later = deque([(name, root)]), deque[tuple[str, Any]]()
+    while (waiting or later) and len(seen) < OBJECTS_SEEN:
+        if not waiting:
+            waiting.extend(islice(_parts(*later.popleft()), OBJECTS_SEEN))
+            continue
         name, value = waiting.popleft()
         if isinstance(value, _LEAVES) or id(value) in seen:
             continue
         seen.add(id(value))
         keep.append(value)
         stream = _stream(value)
-        if stream is None:
+        if stream is None and isinstance(value, _CONTAINERS) and len(value) > LONG:
+            later.append((name, value))
+        elif stream is None:
             waiting.extend(_parts(name, value))
         elif not (isinstance(stream, NumpyStream) and id(stream.bits) in seen):
             found[name] = stream
@@ -137,9 +144,12 @@ def _stream(value: Any) -> Found | None:
 
 def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        yield from ((f"{name}[{key!r}]", part) for key, part in value.items())
-    elif isinstance(value, (list, tuple, deque)):
-        yield from ((f"{name}[{number}]", part) for number, part in enumerate(value))
+        yield from (
+            (f"{name}[{key!r}]", part) for key, part in value.items() if not isinstance(part, _LEAVES)
+        )
+    elif isinstance(value, _CONTAINERS):
+        parts = ((number, part) for number, part in enumerate(value) if not isinstance(part, _LEAVES))
+        yield from ((f"{name}[{number}]", part) for number, part in parts)
     elif isinstance(value, functools.partial):
         yield from ((f"{name}.{part}", getattr(value, part)) for part in ("func", "args", "keywords"))
     elif isinstance(value, types.MethodType):

@@ -4,6 +4,8 @@
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
+import torch
 from torch.utils.data import Dataset, IterableDataset
 
 from truestep.errors import DataError
@@ -22,31 +24,55 @@ def _has_length(data: Any) -> bool:
     return True
 
 
+def _looks_like_columns(data: list[Any]) -> bool:
+    """Return whether a list is short and holds arrays that agree in length and differ in shape."""
+    if not 2 <= len(data) <= 8 or not all(isinstance(part, (torch.Tensor, np.ndarray)) for part in data):
+        return False
+    lengths, shapes = {part.shape[:1] for part in data}, {tuple(part.shape) for part in data}
+    return len(lengths) == 1 and len(shapes) > 1 and all(length and length[0] > 1 for length in lengths)
+
+
 def check_kind(data: Any) -> None:
     """Raise a `DataError` that says what to write when `data` is not data."""
+    reason = _mistaken(data) or _unloadable(data)
+    if reason:
+        raise DataError(reason)
+
+
+def _mistaken(data: Any) -> str | None:
+    """Return what is wrong with something that looks like data."""
     if isinstance(data, (str, bytes, PurePath)):
-        raise DataError(
+        return (
             f"data is {data!r}, a name and not data. Open it first, as in "
-            "torchvision.datasets.ImageFolder(path), numpy.load(path) or torch.load(path, "
-            "weights_only=True)."
+            "torchvision.datasets.ImageFolder(path), numpy.load(path) or torch.load(path, weights_only=True)."
         )
-    if hasattr(data, "iloc"):
-        raise DataError(
+    if hasattr(data, "iloc") or hasattr(data, "__dataframe__"):
+        return (
             f"data is a {type(data).__name__}, whose [] asks for columns and not for samples. Write "
             "{'x': torch.tensor(frame[['a', 'b']].values), 'y': torch.tensor(frame['label'].values)}."
         )
-    if isinstance(data, type):
-        raise DataError(f"data is the class {data.__name__}. Make an object of it: {data.__name__}(...).")
-    if callable(data) and not isinstance(data, Dataset):
-        return
-    if is_map_style(data) or hasattr(data, "__iter__"):
-        return
-    if isinstance(data, Dataset):
-        raise DataError(
-            f"{type(data).__name__} has __getitem__ but no __len__, so nobody knows how many samples make "
-            "an epoch. Add __len__, or make it an IterableDataset with __iter__."
+    if type(data) is list and _looks_like_columns(data):
+        shapes = ", ".join(str(tuple(part.shape)) for part in data)
+        return (
+            f"data is a list of arrays of shapes {shapes}. A list holds samples, so these would be "
+            f"{len(data)} samples of different shapes; columns stand in a tuple. Write (images, labels) "
+            "instead of [images, labels]."
         )
-    raise DataError(
+    if isinstance(data, type):
+        return f"data is the class {data.__name__}. Make an object of it: {data.__name__}(...)."
+    return None
+
+
+def _unloadable(data: Any) -> str | None:
+    """Return why samples of `data` can be had neither by number nor one after the other."""
+    if is_map_style(data) or hasattr(data, "__iter__") or (callable(data) and not isinstance(data, Dataset)):
+        return None
+    if isinstance(data, Dataset):
+        return (
+            f"{type(data).__name__} has __getitem__ but no __len__, so nobody knows how many samples make an "
+            "epoch. Add __len__, or make it an IterableDataset with __iter__."
+        )
+    return (
         f"data is a {type(data).__name__}, which is none of: tensors or arrays (one, or a tuple or dict of "
         "them), a data set with __len__ and __getitem__, an iterable or a function that makes one, a "
         "DataLoader."

@@ -9,6 +9,7 @@ import torch
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import Order
+from truestep.engine.data.ordering import describe
 from truestep.engine.data.probe import Probe, Probing
 from truestep.engine.data.samples import Samples
 from truestep.engine.data.source import BatchSource
@@ -22,6 +23,7 @@ class MappedSource(BatchSource):
     def __init__(self, samples: Samples, order: Order, options: DataOptions, device: torch.device) -> None:
         self._samples, self._order, self._device = samples, order, device
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
+        self._options = options
         self._probe = _probe(samples, order, options)
         workers = _workers(self._probe, order.num_samples, options, device)
         self.choices = [
@@ -49,6 +51,7 @@ class MappedSource(BatchSource):
             "num_samples": len(self._samples.dataset),
             "sample": probe.sample if probe else None,
             "content": probe.digest if probe and not probe.differences else None,
+            "order": describe(self._options),
         }
 
     def close(self) -> None:
@@ -62,7 +65,7 @@ def _probe(samples: Samples, order: Order, options: DataOptions) -> Probe | None
     if not options.check and options.num_workers != "auto":
         return None
     request = next(order.requests(0, 0))
-    if options.num_workers == 0 or type(samples.dataset) is list:
+    if options.num_workers == 0 or not samples.draws:
         return Probing(samples)[request]
     pool = WorkerPool(Probing(samples), 1, options)
     try:

@@ -11,6 +11,7 @@ from truestep.engine.choices import Choice
 from truestep.engine.data.columns import Column, Columns, take, take_from_array
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import Block, Order
+from truestep.engine.data.ordering import describe
 from truestep.engine.data.permutation import Indices
 from truestep.engine.data.source import BatchSource
 
@@ -23,6 +24,13 @@ class MemorySource(BatchSource):
     """Batches of rows of tensors, which may live on the device already."""
 
     def __init__(self, columns: Columns, order: Order, options: DataOptions, device: torch.device) -> None:
+        self._fingerprint = {  # now, before anything is moved or changed
+            "kind": "memory",
+            "num_samples": columns.num_samples,
+            "sample": columns.description(),
+            "content": columns.digest(),
+            "order": describe(options),
+        }
         self._columns, self._order, self._device = columns, order, device
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
         place = _settle(columns, options.on_device, device)
@@ -42,13 +50,7 @@ class MemorySource(BatchSource):
 
     def fingerprint(self) -> dict[str, Any]:
         """Return number, types, shapes and a hash of a few rows."""
-        columns = self._columns
-        return {
-            "kind": "memory",
-            "num_samples": columns.num_samples,
-            "sample": columns.description(),
-            "content": columns.digest(),
-        }
+        return self._fingerprint
 
     def _take(self, leaf: Column, piece: Block) -> Any:
         rows = piece.indices if self._columns.rows is None else self._columns.rows[piece.indices]

@@ -31,9 +31,11 @@ def open_source(
     device = device or torch.device("cpu")
     if isinstance(data, DataLoader):
         data, options = taken_apart(data, options)
-    columns = find_columns(data) if options.collate is None else None
+    columns = find_columns(data)
+    if columns is not None and options.collate is None:
+        return MemorySource(columns, choose_order(len(columns), options, seed), options, device)
     if columns is not None:
-        return MemorySource(columns, choose_order(columns.num_samples, options, seed), options, device)
+        data = columns  # a function of a list of samples wants samples
     check_kind(data)
     if is_map_style(data):
         order = choose_order(len(data), options, seed)

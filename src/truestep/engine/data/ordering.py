@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From options to an order, with every number in them checked."""
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,30 @@ def choose_order(num_samples: int, options: DataOptions, seed: int) -> Order:
     return FixedSize(draw, num_samples=drawn, batch_size=options.batch_size, drop_last=options.drop_last)
 
 
+def describe(options: DataOptions) -> dict[str, Any]:
+    """Return, as JSON, the options that decide which samples a batch holds."""
+    described: dict[str, Any] = {
+        "batch_size": options.batch_size,
+        "shuffle": options.shuffle,
+        "drop_last": options.drop_last,
+    }
+    if options.weights is not None:
+        described |= {"weights": _digest(options.weights), "num_samples": options.num_samples}
+    if options.by_length is not None:
+        wanted = _wanted(options.by_length)
+        described |= {"lengths": _digest(wanted.lengths), "max_tokens": wanted.max_tokens, "mix": wanted.mix}
+    return described
+
+
+def _digest(values: Any) -> str:
+    plain = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
+    return hashlib.blake2b(np.asarray(plain, dtype=np.float64).tobytes(), digest_size=16).hexdigest()
+
+
+def _wanted(by_length: Any) -> ByLength:
+    return by_length if isinstance(by_length, ByLength) else ByLength(lengths=by_length)
+
+
 def _draw(num_samples: int, options: DataOptions, seed: int) -> tuple[Draw, int]:
     if options.weights is None:
         return (Shuffled(num_samples, seed) if options.shuffle else Sequential()), num_samples
@@ -41,8 +66,7 @@ def _draw(num_samples: int, options: DataOptions, seed: int) -> tuple[Draw, int]
 
 
 def _by_length(num_samples: int, options: DataOptions, seed: int) -> Order:
-    wanted = options.by_length
-    wanted = wanted if isinstance(wanted, ByLength) else ByLength(lengths=wanted)  # type: ignore[arg-type]
+    wanted = _wanted(options.by_length)
     lengths = _numbers("lengths", wanted.lengths, num_samples)
     buckets = bucket_numbers(lengths, wanted.mix if options.shuffle else 0.0)
     if wanted.max_tokens is not None:

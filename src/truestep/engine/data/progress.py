@@ -54,8 +54,10 @@ class Start:
 
     def __call__(self, worker: int) -> None:
         """Prepare the process of `worker`."""
-        # Ctrl+C and a scheduler's warning reach every process of the group, but when to stop is the
-        # training process's decision: it still wants the batch in hand
+        # Ctrl+C and a scheduler's warning are meant for the training process, which finishes the batch
+        # in hand: its workers leave its process group, and do not mind when they are told one by one
+        if hasattr(os, "setpgrp"):
+            os.setpgrp()
         for name in ("SIGINT", "SIGUSR1"):
             if hasattr(signal, name):
                 signal.signal(getattr(signal, name), signal.SIG_IGN)

@@ -32,6 +32,7 @@ class SampleRandomness:
         self._seed = seed
         self.found = find_generators(dataset)
         self._streams: list[Stream] = [_Global(), *self.found.values()]
+        self._seeders = [stream.seed for stream in self._streams]
 
     def keys(self, use: str, epoch: int, position: int, count: int = 1) -> list[list[int]]:
         """Return the keys of `count` samples from `position` on: one per sample and generator.
@@ -45,8 +46,8 @@ class SampleRandomness:
 
     def set(self, keys: list[int]) -> None:
         """Set every generator for the sample whose keys these are."""
-        for stream, key in zip(self._streams, keys, strict=True):
-            stream.seed(key)
+        for seed, key in zip(self._seeders, keys, strict=True):
+            seed(key)
         _current.key, _current.generator = keys[0], None
 
     @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import Subset, default_collate, get_worker_info
 
+from truestep.engine.data.columns import Columns
 from truestep.engine.data.order import Request
 from truestep.engine.data.progress import note
 from truestep.engine.data.randomness import SampleRandomness
@@ -25,7 +26,7 @@ class Samples(torch.utils.data.Dataset[Any]):
         self._seed = seed
         self._collate = collate or stack
         self._loads_batches = _loads_batches(dataset)
-        self._draws = type(dataset) is not list  # a list runs no code of the user's: nothing can be drawn
+        self.draws = type(dataset) not in (list, Columns)  # others run code of the user's
         self._randomness: SampleRandomness | None = None
 
     def __getitem__(self, request: Request) -> Any:
@@ -52,7 +53,7 @@ class Samples(torch.utils.data.Dataset[Any]):
     def load(self, request: Request) -> list[Any]:
         """Return the samples of `request`, before they are collated."""
         indices = request.indices.tolist()
-        if not self._draws:
+        if not self.draws:
             return [self.dataset[index] for index in indices]
         if self._loads_batches:
             return self._load_together(request, indices)

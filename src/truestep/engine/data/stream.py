@@ -10,6 +10,7 @@ import torch
 
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
+from truestep.engine.data.ordering import describe
 from truestep.engine.data.samples import stack
 from truestep.engine.data.source import BatchSource
 from truestep.engine.data.streaming import Piece, Start, Stream, StreamBatches, Turn
@@ -94,7 +95,11 @@ class StreamSource(BatchSource):
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the class of the stream; its samples can't be looked at without using them up."""
-        return {"kind": "stream", "class": type(self._stream.data).__qualname__}
+        return {
+            "kind": "stream",
+            "class": type(self._stream.data).__qualname__,
+            "order": describe(self._options),
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Return where each worker's stream stands after the last batch, if the stream can say so."""

@@ -2,6 +2,7 @@
 """Casting a module's weights to a mode, and float32 master weights for the optimizer."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,6 +16,21 @@ NORMALISATION = (
     *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
     *(nn.LayerNorm, nn.GroupNorm, nn.RMSNorm),
 )
+
+
+@contextmanager
+def weights_back_after_error(module: nn.Module) -> Iterator[None]:
+    """Give the module its own weights back if what follows fails: what was rounded to half precision could not be undone."""
+    kept = [(tensor, tensor.data) for tensor in (*module.parameters(), *module.buffers())]
+    hooks = {part: (part._forward_pre_hooks.copy(), part._forward_hooks.copy()) for part in module.modules()}
+    try:
+        yield
+    except BaseException:
+        for tensor, data in kept:
+            tensor.data = data
+        for part, (before, after) in hooks.items():
+            part._forward_pre_hooks, part._forward_hooks = before, after
+        raise
 
 
 def cast_weights(module: nn.Module, mode: Precision) -> None:

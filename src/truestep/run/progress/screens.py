@@ -131,7 +131,8 @@ def as_html(reading: Reading) -> str:
     """Return the reading as a progress element with a line of text."""
     colours = {"bad": "color:#d02030;font-weight:bold", "warning": "color:#b06000"}
     facts = "  ".join(
-        f'<span style="{colours.get(tone, "")}">{html.escape(text)}</span>' for text, tone in reading.facts()
+        f'<span style="{colours[tone]}">{html.escape(text)}</span>' if tone in colours else html.escape(text)
+        for text, tone in reading.facts()
     )
     done = "" if reading.fraction is None else f' value="{reading.fraction:.4f}"'
     return (

@@ -17,7 +17,7 @@ from truestep.run.wording import number
 
 SIZE = 1000.0  # of the stretched drawing, in both directions
 MARKERS_UP_TO = 60  # a curve of so few values shows each of them
-MAX_EPOCH_LINES = 30
+MAX_EPOCH_LINES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +38,7 @@ class Chart:
     divisor: float = 1.0
     may_be_log: bool = True
     from_zero: bool = False
+    is_wide: bool = False
     note: str = ""
     wording: Callable[[float], str] = number
 
@@ -75,7 +76,8 @@ def draw(chart: Chart, steps: Steps) -> Html:
         "figcaption", tag("h3", heading, id=chart.slug), tag("span", scale, class_="scale") if scale else None
     )
     note = tag("p", chart.note, class_="note") if chart.note else None
-    return tag("figure", caption, plot, _table(chart), note, class_="card chart", aria_labelledby=chart.slug)
+    shape = "card wide" if chart.is_wide else "card"
+    return tag("figure", caption, plot, _table(chart), note, class_=shape, aria_labelledby=chart.slug)
 
 
 def _scaled(point: Point, divisor: float) -> Point:
@@ -157,7 +159,7 @@ def _step_ticks(steps: Steps) -> Iterator[Html]:
 
 def _epoch_lines(steps: Steps) -> Iterator[Html]:
     starts = steps.epoch_starts[1:]
-    if len(starts) < MAX_EPOCH_LINES:
+    if len(starts) < MAX_EPOCH_LINES:  # more would be a grey wall
         for start in starts:
             yield tag("path", d=f"M{steps.x(start)} 0V{SIZE:.0f}", class_="epoch")
 

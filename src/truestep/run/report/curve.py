@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A metric over the steps, in at most 512 bins however long the run was.
+"""A metric over the steps: each value while they are few, at most 512 bins of them however long the run was.
 
 A bin keeps its least and greatest value and counts NaN and infinities, so that no spike and no NaN is
 lost when three million values share the width of a screen.
@@ -46,10 +46,11 @@ class Curve:
     def __init__(self, first_step: int) -> None:
         self.first_step = first_step
         self.steps_per_bin = 1
-        self.num_values = 0
+        self.num_values = self.num_nan = self.num_infinite = 0
         self.last = math.nan
         self.lowest: Extreme | None = None
         self.highest: Extreme | None = None
+        self._few: list[tuple[int, float]] = []  # empty once there are too many and bins have them all
         self._steps = np.zeros(NUM_BINS)
         self._sums = np.zeros(NUM_BINS)
         self._low = np.full(NUM_BINS, np.inf)
@@ -58,6 +59,18 @@ class Curve:
 
     def add(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> None:
         """Take values in the order in which they were logged."""
+        self.last = float(values[-1])
+        self._note_extremes(steps, values)
+        if self.num_values + len(values) <= NUM_BINS:
+            self._few.extend(zip(steps.tolist(), values.tolist(), strict=True))
+        elif self._few:
+            few, self._few = self._few, []
+            self._put_into_bins(np.array([step for step, _ in few]), np.array([value for _, value in few]))
+        if not self._few:
+            self._put_into_bins(steps, values)
+        self.num_values += len(values)
+
+    def _put_into_bins(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> None:
         while (int(steps.max()) - self.first_step) // self.steps_per_bin >= NUM_BINS:
             self._double()
         bins = np.maximum(0, (steps - self.first_step) // self.steps_per_bin)
@@ -69,12 +82,14 @@ class Curve:
         np.maximum.at(self._high, bins[finite], values[finite])
         for row, chosen in enumerate((np.ones_like(nan), nan, ~finite & ~nan)):
             self._counts[row] += np.bincount(bins[chosen], minlength=NUM_BINS)
-        self.num_values += len(values)
-        self.last = float(values[-1])
-        if finite.any():
-            self._note_extremes(steps[finite], values[finite])
 
     def _note_extremes(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        finite = np.isfinite(values)
+        self.num_nan += int(np.isnan(values).sum())
+        self.num_infinite += int(np.isinf(values).sum())
+        steps, values = steps[finite], values[finite]
+        if not len(values):
+            return
         least, most = int(values.argmin()), int(values.argmax())
         if self.lowest is None or values[least] < self.lowest.value:
             self.lowest = Extreme(float(values[least]), int(steps[least]))
@@ -97,17 +112,14 @@ class Curve:
         self._counts = np.pad(self._counts.reshape(3, -1, 2).sum(axis=2), ((0, 0), (0, NUM_BINS // 2)))
 
     @property
-    def num_nan(self) -> int:
-        """How many values were NaN."""
-        return int(self._counts[1].sum())
-
-    @property
-    def num_infinite(self) -> int:
-        """How many values were infinite."""
-        return int(self._counts[2].sum())
+    def values_per_point(self) -> int:
+        """How many values share a point where the curve is densest."""
+        return 1 if self._few else int(self._counts[0].max())
 
     def points(self) -> list[Point]:
-        """Return the bins that hold anything, in the order of their steps."""
+        """Return the values, or the bins that hold any, in the order of their steps."""
+        if self._few:
+            return [_single(step, value) for step, value in sorted(self._few, key=lambda each: each[0])]
         return [self._point(int(index)) for index in np.flatnonzero(self._counts[0])]
 
     def _point(self, index: int) -> Point:
@@ -120,3 +132,8 @@ class Curve:
         return Point(
             self._steps[index] / count, float(mean), float(low), float(high), count, num_nan, num_infinite
         )
+
+
+def _single(step: int, value: float) -> Point:
+    drawn = value if math.isfinite(value) else math.nan
+    return Point(step, drawn, drawn, drawn, 1, int(math.isnan(value)), int(math.isinf(value)))

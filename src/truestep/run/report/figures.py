@@ -44,7 +44,7 @@ def grouped(record: Record) -> dict[str, list[Series]]:
 class Figures:
     """The charts of a report by section, and what was not logged."""
 
-    loss: Chart | None
+    loss: Sequence[Chart]
     metrics: Sequence[Chart]
     training: Sequence[Chart]
     absent: Sequence[str]
@@ -66,7 +66,8 @@ def figures_for(groups: dict[str, list[Series]]) -> Figures:
         make(groups[name]) for name, make in makers.items() if name in groups and _worth(name, groups)
     ]
     absent = [name.replace("_", " ") for name in ("loss", *KNOWN) if name not in groups]
-    loss = Chart(title="Loss", series=groups["loss"]) if "loss" in groups else None
+    is_wide = len(metrics) != 1  # a single metric stands beside the loss
+    loss = [Chart(title="Loss", series=groups["loss"], is_wide=is_wide)] if "loss" in groups else []
     return Figures(loss=loss, metrics=metrics, training=training, absent=absent)
 
 

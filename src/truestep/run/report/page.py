@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from importlib import resources
 
 from truestep.run.report.axes import span_axis
-from truestep.run.report.chart import Steps, draw
+from truestep.run.report.chart import MAX_EPOCH_LINES, Steps, draw
 from truestep.run.report.figures import KNOWN, Figures, figures_for, grouped
 from truestep.run.report.headline import headline
 from truestep.run.report.markup import Html, data, join, tag
@@ -49,13 +49,25 @@ def _asset(name: str) -> str:
 
 
 def _header(record: Record) -> Html:
-    chosen = [f"{choice.get('name')} {choice.get('value')}" for choice in record.choices[:6]]
     return tag(
         "header",
         tag("p", MARK, "Truestep report", class_="brand"),
         tag("h1", record.name),
-        tag("p", " · ".join(chosen), class_="summary") if chosen else None,
+        tag("p", _in_short(record), class_="summary"),
     )
+
+
+def _in_short(record: Record) -> str:
+    """Return what one asks first about a run, as far as its files tell."""
+    config = record.config if isinstance(record.config, dict) else {}
+    environment = record.environment if isinstance(record.environment, dict) else {}
+    words = {
+        "": config.get("precision"),
+        "on ": environment.get("device"),
+        "seed ": config.get("seed"),
+        "torch ": environment.get("torch"),
+    }
+    return " · ".join(f"{label}{value}" for label, value in words.items() if isinstance(value, str | int))
 
 
 def _nothing_logged() -> Html:
@@ -67,24 +79,22 @@ def _curves(record: Record, figures: Figures) -> Iterator[Html]:
         return
     axis = span_axis(record.first_step, record.last_step)
     steps = Steps(axis=axis, epoch_starts=sorted(record.epochs.values()))
-    if figures.loss:
-        yield _section("Loss", draw(figures.loss, steps), class_="wide")
-    if figures.metrics:
-        yield _section("Metrics", *(draw(chart, steps) for chart in figures.metrics))
-    if figures.training:
-        yield _section("Training", *(draw(chart, steps) for chart in figures.training))
+    sections = {"Loss and metrics": [*figures.loss, *figures.metrics], "Training": figures.training}
+    for title, charts in sections.items():
+        if charts:
+            yield _section(title, *(draw(chart, steps) for chart in charts))
     yield tag("p", _how_to_read(record, figures), class_="note")
 
 
 def _how_to_read(record: Record, figures: Figures) -> str:
-    widest = max((curve.steps_per_bin for curve in record.curves.values()), default=1)
-    words = ["Nothing is smoothed."]
-    if widest > 1:
+    densest = max((curve.values_per_point for curve in record.curves.values()), default=1)
+    words = ["Values are drawn as they were logged, without smoothing."]
+    if densest > 1:
         words.append(
-            f"Where curves are dense, {widest:,} steps share a point: the line is their mean, "
+            f"Where they are dense, up to {densest:,} share a point: the line is their mean, "
             "the band reaches from the least to the greatest."
         )
-    if len(record.epochs) > 1:
+    if 1 < len(record.epochs) <= MAX_EPOCH_LINES:
         words.append("Dotted lines mark where epochs begin.")
     if figures.absent:
         words.append(f"Not logged: {', '.join(figures.absent)}.")

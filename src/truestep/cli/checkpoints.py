@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep checkpoints`: what a run has saved, whether it is sound, and what can be done with it."""
+
+import json
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from truestep.engine.checkpoints.checkpoint import Checkpoint, PassedOver
+from truestep.engine.checkpoints.listing import contents, overview, plain, select
+from truestep.errors import CheckpointError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="List, verify, show, compare, export and prune the checkpoints of a run.",
+)
+
+Run = Annotated[Path, typer.Argument(help="The run's directory, its checkpoints, or one of them.")]
+Which = Annotated[
+    str | None, typer.Argument(help="A step or a name as `list` shows it; the newest sound one if left out.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+EXIT_FAILED = 1
+
+
+class Mode(Enum):
+    """Which of two values of a metric is better."""
+
+    MAX = "max"
+    MIN = "min"
+
+
+@app.command("list")
+def list_checkpoints(run: Run, as_json: Json = False) -> None:
+    """List the checkpoints, newest first, from their manifests alone."""
+    found = overview(run)
+    if as_json:
+        _print_json({"checkpoints": [_entry(item) for item in found]})
+    else:
+        _table(["name", "saved at", "why", "size", "state", "metrics"], [_row(item) for item in found])
+
+
+@app.command()
+def verify(run: Run, as_json: Json = False) -> None:
+    """Read every byte of every checkpoint and compare it with its checksum; exit 1 if any is damaged."""
+    results: list[dict[str, Any]] = []
+    for item in overview(run):
+        problem = item.reason if isinstance(item, PassedOver) else _problem(item)
+        results.append({"name": item.name, "sound": problem is None, "problem": problem})
+        if not as_json:
+            _print(f"{item.name}  {'sound' if problem is None else f'DAMAGED  {problem}'}")
+    if as_json:
+        _print_json({"checkpoints": results})
+    if not results or not all(result["sound"] for result in results):
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
+def show(run: Run, which: Which = None, as_json: Json = False) -> None:
+    """Show what a checkpoint holds: its tensors with dtype and shape, and every other value."""
+    checkpoint = select(run, which)
+    values = contents(checkpoint)
+    if as_json:
+        _print_json({**_entry(checkpoint), "contents": values})
+        return
+    created, reason, size, state, metrics = _row(checkpoint)[1:]
+    _print(f"{checkpoint.name}  {reason}, {state}, {size}, {created}  {metrics}".rstrip())
+    for name, value in values.items():
+        _print(f"  {name}  {value}")
+
+
+@app.command()
+def diff(run: Run, first: str, second: str, as_json: Json = False) -> None:
+    """Compare two checkpoints: what is new, gone, of another shape or value. Exit 1 if they differ."""
+    from truestep.engine.checkpoints.compare import changes
+
+    found = changes(select(run, first).load(), select(run, second).load())
+    if as_json:
+        _print_json({"changes": [change.to_dict() for change in found]})
+    else:
+        for change in found:
+            _print(str(change))
+        _print(f"{len(found)} differences" if found else "no differences")
+    if found:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
+def export(
+    run: Run,
+    target: Annotated[Path, typer.Argument(help="A file to write: .safetensors, .pt or .pth.")],
+    which: Annotated[
+        str | None, typer.Option(help="A step or a name; the newest sound one if left out.")
+    ] = None,
+    learner: Annotated[
+        str | None, typer.Option(help="Whose weights, where a run has several learners.")
+    ] = None,
+    part: Annotated[str, typer.Option(help="'modules', or 'averages' for the averaged weights.")] = "modules",
+) -> None:
+    """Write the weights alone into one plain file that other programs read."""
+    from truestep.engine.checkpoints.weights import export_weights
+
+    _print(str(export_weights(select(run, which).path, target, learner=learner, part=part)))
+
+
+@app.command()
+def prune(
+    run: Run,
+    *,
+    last: Annotated[int, typer.Option(help="Keep this many of the newest.")] = 2,
+    best: Annotated[int, typer.Option(help="Keep this many of the best.")] = 0,
+    best_metric: Annotated[str | None, typer.Option(help="The metric that says which are best.")] = None,
+    best_mode: Annotated[Mode, typer.Option(help="Whether the highest or the lowest is best.")] = Mode.MAX,
+    every: Annotated[int | None, typer.Option(help="Keep those whose step is a multiple.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+) -> None:
+    """Remove what is not to be kept, after the newest was found sound. Refused while the run goes on."""
+    from truestep.engine.checkpoints.listing import prune_run
+    from truestep.engine.checkpoints.retention import Retention
+
+    retention = Retention(
+        last=last,
+        best=best,
+        best_metric=best_metric,
+        best_mode="max" if best_mode is Mode.MAX else "min",
+        every=every,
+    )
+    for name in prune_run(run, retention, dry_run=dry_run):
+        _print(f"{'would remove' if dry_run else 'removed'} {name}")
+
+
+def _problem(checkpoint: Checkpoint) -> str | None:
+    try:
+        checkpoint.verify()
+    except CheckpointError as error:
+        return str(error.__cause__ or error)
+    return None
+
+
+def _entry(item: Checkpoint | PassedOver) -> dict[str, Any]:
+    if isinstance(item, PassedOver):
+        return {"name": item.name, "problem": item.reason}
+    summary = item.summary
+    return {
+        "name": item.name,
+        "step": summary.step,
+        "created": summary.created,
+        "reason": summary.reason,
+        "size_bytes": item.bytes,
+        "healthy": summary.healthy,
+        "complete": summary.complete,
+        "metrics": item.metrics,
+        "truestep": summary.truestep,
+    }
+
+
+def _row(item: Checkpoint | PassedOver) -> list[str]:
+    if isinstance(item, PassedOver):
+        return [item.name, "", "", "", f"damaged: {item.reason}", ""]
+    summary = item.summary
+    words = [] if summary.healthy else ["unhealthy"]
+    words += [] if summary.complete else ["mid-step"]
+    metrics = " ".join(f"{name}={_number(value)}" for name, value in item.metrics.items())
+    created = summary.created[:16].replace("T", " ")
+    return [item.name, created, summary.reason, _size(item.bytes), " ".join(words) or "whole", metrics]
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def _table(columns: list[str], rows: list[list[str]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    # in a pipe lines are as long as they are: whoever reads them there cuts them by himself
+    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 200)
+    console.print(table if rows else "no checkpoints")
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    _print(json.dumps({"schema_version": 1, **plain(document)}, indent=2, allow_nan=False))

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep gpus`: show the cards; pick, claim, free and set them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from truestep.errors import OptionError
+
+if TYPE_CHECKING:
+    from truestep.inspection.gpus.records import Gpu, GpuReport
+    from truestep.inspection.gpus.select import Choice, Conditions
+
+EXIT_FAILED = 1
+EXIT_MISSING = 3
+EXIT_UNMET = 4
+EXIT_NO_COMMAND = 127  # as shells do
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(add_completion=False, invoke_without_command=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this the command is only shown.")]
+Cards = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[CARD]...", help="Numbers or UUIDs; all cards if none is named."),
+]
+Count = Annotated[int, typer.Option("--count", help="How many cards.")]
+Free = Annotated[str, typer.Option("--free-memory", help="Free memory that each must have: 20GiB.")]
+By = Annotated[str, typer.Option("--by", help="Preference: freest, coolest, least-used or edge.")]
+Wait = Annotated[str, typer.Option("--wait", help="How long to wait for the cards: 90s, 30m, 2h.")]
+Steady = Annotated[
+    str,
+    typer.Option(
+        "--steady", help="How long a card must have met the conditions: a job between epochs is idle."
+    ),
+]
+MaxUtil = Annotated[float | None, typer.Option("--max-utilization", help="At most this busy, in percent.")]
+MaxTemp = Annotated[float | None, typer.Option("--max-temperature", help="At most this warm, in °C.")]
+Idle = Annotated[bool, typer.Option("--idle", help="Only cards without any process.")]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", help="Only this card: its number or UUID. Repeatable.")
+]
+
+
+@app.callback()
+def gpus(
+    context: typer.Context,
+    *,
+    as_json: Json = False,
+    form: Annotated[
+        str,
+        typer.Option("--format", help="uuid: lines as of nvidia-smi -L. index: bare numbers, for a loop."),
+    ] = "table",
+    legend: Annotated[bool, typer.Option("--legend", help="Explain each column.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show again and again, until Ctrl-C.")] = False,
+    sample: Annotated[
+        Path | None, typer.Option("--sample", help="Append readings to this JSONL file, until Ctrl-C.")
+    ] = None,
+    every: Annotated[str, typer.Option("--every", help="The time between readings.")] = "2s",
+    readings: Annotated[int | None, typer.Option("--readings", help="End after so many readings.")] = None,
+) -> None:
+    """Show every NVIDIA card: memory, load, heat, power, settings and processes.
+
+    The exit status is 3 where there is no card to show.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if form not in ("table", "index", "uuid"):
+        raise OptionError(f"There is no format {form!r}. There are: index, uuid.")
+    if legend:
+        _legend(as_json)
+    elif watch or sample is not None:
+        if as_json:
+            raise OptionError("--json prints one document. For readings over time write --sample FILE.jsonl.")
+        _repeat(sample, every, readings)
+    else:
+        _once(as_json, form)
+
+
+def _once(as_json: bool, form: str) -> None:
+    from truestep.cli.screen import print_document, show, warn
+    from truestep.inspection.gpus import gpus as read
+
+    report = read()
+    if as_json:
+        print_document(report.to_dict())
+    elif form == "table":
+        show(report)
+    else:
+        sys.stdout.writelines(f"{line}\n" for card in report.gpus for line in _lines(card, form))
+        if report.error:
+            warn(report.error)
+    raise typer.Exit(0 if report.gpus else EXIT_MISSING)
+
+
+def _lines(card: "Gpu", form: str) -> Iterable[str]:
+    if form == "index":
+        yield str(card.index)
+        return
+    yield f"GPU {card.index}: {card.name or 'unknown'} (UUID: {card.uuid or card.error or 'unknown'})"
+    for place, instance in enumerate(card.mig_instances):
+        name = (instance.name or "MIG").rpartition(" ")[2]
+        yield f"  MIG {name:<14} Device {place:>2}: (UUID: {instance.uuid or 'unknown'})"
+
+
+def _legend(as_json: bool) -> None:
+    from truestep.cli.screen import print_document, show
+    from truestep.inspection.gpus.legend import Legend, legend_document
+
+    print_document(legend_document()) if as_json else show(Legend())
+
+
+def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
+    from truestep.inspection.gpus.sample import append, watch
+    from truestep.inspection.quantities import parse_seconds
+
+    period = parse_seconds(every)
+    if period <= 0:
+        raise OptionError(f"Readings {every} apart make no sense. Write --every with a time above 0.")
+    report: GpuReport | None = None
+    try:
+        with _screen(sample is None) as draw:
+            for number, report in enumerate(watch(period), start=1):
+                append(report, sample) if sample else draw(report)
+                if number == readings or (report.error and not report.gpus):
+                    break
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    raise typer.Exit(0 if report and report.gpus else EXIT_MISSING)
+
+
+class _screen:  # noqa: N801  used like a function
+    """Draws readings in place on a terminal, one below the other elsewhere."""
+
+    def __init__(self, wanted: bool) -> None:
+        from rich.live import Live
+
+        from truestep.cli.screen import console
+
+        screen = console()
+        in_place = wanted and screen.is_terminal
+        self.live = Live(console=screen, auto_refresh=False, screen=True) if in_place else None
+
+    def __enter__(self) -> Callable[["GpuReport"], None]:
+        if self.live:
+            self.live.start()
+        return self.draw
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def draw(self, report: "GpuReport") -> None:
+        from truestep.cli.screen import show
+
+        if self.live:
+            self.live.update(report, refresh=True)
+        else:
+            show(report)
+
+
+def _conditions(**given: Any) -> "Conditions":
+    from truestep.inspection.gpus.select import Conditions
+    from truestep.inspection.quantities import parse_bytes
+
+    given["free_memory_bytes"] = parse_bytes(given.pop("free_memory"))
+    given["only"] = tuple(given["only"] or ())
+    return Conditions(**given)
+
+
+def _pick(wanted: "Conditions", wait: str, steady: str, hold: float | None) -> "Choice":
+    """Pick and claim: for `hold` seconds, or, without it, by descriptors that stay open through exec."""
+    from truestep.cli.screen import warn
+    from truestep.inspection.gpus.claims import Claims
+    from truestep.inspection.gpus.pick import Patience, Picker
+    from truestep.inspection.quantities import parse_seconds
+
+    claims = Claims()
+
+    def take(uuid: str) -> None:
+        if hold is None:
+            os.set_inheritable(claims.hold(uuid), True)
+        elif hold > 0:
+            claims.reserve(uuid, hold)
+
+    patience = Patience(wait_seconds=parse_seconds(wait), steady_seconds=parse_seconds(steady))
+    choice = Picker(wanted, claims).pick(take, patience)
+    for message in choice.warnings:
+        warn(message)
+    return choice
+
+
+def _unless_met(choice: "Choice") -> None:
+    from truestep.cli.screen import warn
+
+    if not choice.met:
+        warn(choice.explain())
+        raise typer.Exit(EXIT_MISSING if choice.error else EXIT_UNMET)
+
+
+@app.command()
+def pick(
+    *,
+    count: Count = 1,
+    free_memory: Free = "0",
+    by: By = "freest",
+    wait: Wait = "0",
+    steady: Steady = "0",
+    max_utilization: MaxUtil = None,
+    max_temperature: MaxTemp = None,
+    idle: Idle = False,
+    only: Only = None,
+    hold: Annotated[
+        str, typer.Option("--hold", help="How long the cards stay claimed for you to start.")
+    ] = "60s",
+    as_json: Json = False,
+) -> None:
+    """Print the UUIDs of the cards that fit best, in order of preference.
+
+    CUDA_VISIBLE_DEVICES=$(truestep gpus pick | paste -sd,) takes them as they are. The exit status is 4
+    where the conditions are not met, with the nearest miss, and 3 where there is no card at all.
+    """
+    from truestep.cli.screen import print_document
+    from truestep.inspection.quantities import parse_seconds
+
+    wanted = _conditions(
+        count=count,
+        free_memory=free_memory,
+        by=by,
+        only=only,
+        without_processes=idle,
+        max_utilization_percent=max_utilization,
+        max_temperature_celsius=max_temperature,
+    )
+    choice = _pick(wanted, wait, steady, parse_seconds(hold))
+    if as_json:
+        print_document(
+            {
+                **choice.to_dict(),
+                "uuids": list(choice.uuids),
+                "says": None if choice.met else choice.explain(),
+            }
+        )
+    else:
+        sys.stdout.writelines(f"{uuid}\n" for uuid in choice.uuids)
+    _unless_met(choice)
+
+
+@app.command()
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run on the cards.")],
+    *,
+    count: Count = 1,
+    free_memory: Free = "0",
+    by: By = "freest",
+    wait: Wait = "0",
+    steady: Steady = "0",
+    max_utilization: MaxUtil = None,
+    max_temperature: MaxTemp = None,
+    idle: Idle = False,
+    only: Only = None,
+) -> None:
+    """Run a command on picked cards, claimed until it ends; its exit status is passed on.
+
+    truestep gpus run --count 2 --free-memory 20GiB -- python train.py
+    """
+    from truestep.cli.screen import warn
+    from truestep.inspection.gpus.use import variables
+
+    wanted = _conditions(
+        count=count,
+        free_memory=free_memory,
+        by=by,
+        only=only,
+        without_processes=idle,
+        max_utilization_percent=max_utilization,
+        max_temperature_celsius=max_temperature,
+    )
+    choice = _pick(wanted, wait, steady, None)
+    _unless_met(choice)
+    sys.stdout.flush()
+    try:
+        # The command takes this process's place: signals, status and claims are then its own.
+        os.execvpe(command[0], command, {**os.environ, **variables(choice)})
+    except OSError as error:
+        warn(f"{command[0]} can't be started: {error.strerror}")
+        raise typer.Exit(EXIT_NO_COMMAND) from error
+
+
+@app.command()
+def free(
+    *,
+    end: Annotated[
+        list[int] | None, typer.Option("--end", help="End this process of yours. Repeatable.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Kill it: it can't clean up.")] = False,
+    timeout: Annotated[str, typer.Option("--timeout", help="How long it may take to end.")] = "10s",
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Show which processes hold the cards' memory; end those of yours that you name.
+
+    Memory inside a running Python process is freed there: truestep.free_memory().
+    """
+    from truestep.cli.screen import print_document, show, warn
+    from truestep.inspection.gpus import gpus as read
+    from truestep.inspection.memory.processes import end_process, holding_processes
+    from truestep.inspection.quantities import parse_seconds
+    from truestep.inspection.results import plain
+
+    report = read()
+    holding = holding_processes(report)
+    seconds = parse_seconds(timeout)
+    endings = [end_process(pid, holding, force=force, timeout_seconds=seconds) for pid in end or () if yes]
+    if as_json:
+        print_document(
+            {
+                "schema_version": 1,
+                "processes": plain(holding),
+                "endings": plain(endings),
+                "error": report.error,
+            }
+        )
+    else:
+        from truestep.inspection.memory.screen import processes_table
+
+        show(processes_table(holding) if holding else report.error or "No process holds a card.")
+        for ending in endings:
+            warn(f"process {ending.pid}: {ending.says}")
+        if end and not yes:
+            warn(f"would end {', '.join(map(str, end))}; add --yes to do it")
+    if not report.gpus:
+        raise typer.Exit(EXIT_MISSING)
+    raise typer.Exit(EXIT_FAILED if any(not ending.ended for ending in endings) else 0)
+
+
+@app.command()
+def persistence(
+    state: Annotated[str, typer.Argument(metavar="on|off")], cards: Cards = None, *, yes: Yes = False
+) -> None:
+    """Show, or run with --yes, the command that keeps the driver loaded while no process uses a card."""
+    from truestep.inspection.gpus.admin import persistence_command
+
+    if state not in ("on", "off"):
+        raise OptionError(f"Persistence is on or off, not {state!r}.")
+    _administer(cards or [], lambda card: persistence_command(card, state == "on"), yes)
+
+
+@app.command()
+def reset(cards: Cards = None, *, yes: Yes = False) -> None:
+    """Show, or run with --yes, the command that resets cards after an error that stays."""
+    from truestep.inspection.gpus.admin import reset_command
+
+    _administer(cards or [], reset_command, yes)
+
+
+def _administer(names: list[str], command_for: Callable[["Gpu"], list[str]], yes: bool) -> None:
+    """Show each card's command; run it only with --yes, as root, and on a card that nobody uses."""
+    from truestep.cli.screen import warn
+    from truestep.inspection.gpus import gpus as read
+    from truestep.inspection.gpus.admin import chosen, refusal
+
+    report = read()
+    if not report.gpus:
+        warn(report.error or "there is no card")
+        raise typer.Exit(EXIT_MISSING)
+    cards = chosen(report, names)
+    for card in cards:
+        sys.stdout.write(" ".join(command_for(card)) + "\n")
+    if not yes:
+        warn("nothing was done; add --yes to run this, as root, on cards that no process uses")
+        return
+    refused = {card.index: why for card in cards if (why := refusal(card))}
+    for index, why in refused.items():
+        warn(f"card {index}: not done, {why}")
+    if refused:
+        raise typer.Exit(EXIT_FAILED)
+    sys.stdout.flush()
+    statuses = [subprocess.run(command_for(card), check=False).returncode for card in cards]
+    raise typer.Exit(max(statuses))

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the commands of this room print: a screen that fits, or exactly one JSON document."""
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+PIPED_COLUMNS = 200  # off a terminal nothing needs to be folded
+
+
+def console() -> "Console":
+    """Return the console of stdout; off a terminal it is wide and has no control codes."""
+    from rich.console import Console
+
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")  # a terminal without UTF-8 shows ? and does not end the command
+    fixed = os.environ.get("COLUMNS", "").isdigit()
+    width = None if fixed or sys.stdout.isatty() else PIPED_COLUMNS
+    return Console(width=width, emoji=False, highlight=False)
+
+
+def show(result: "RenderableType") -> None:
+    """Print a result; off a terminal without the blanks that fill its lines."""
+    screen = console()
+    if screen.is_terminal:
+        screen.print(result)
+        return
+    with screen.capture() as captured:
+        screen.print(result)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def print_document(document: dict[str, Any]) -> None:
+    """Print one JSON document."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def warn(message: str) -> None:
+    """Print a message for the person, beside the results."""
+    sys.stderr.write(f"truestep: {message}\n")

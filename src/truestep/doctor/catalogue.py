@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds every check by scanning the folder of checks; nothing is registered, torch is not imported."""
+
+import inspect
+import pkgutil
+from functools import cache
+from importlib import import_module
+
+from truestep.doctor import checks as folder
+from truestep.doctor.check import Check, SourceCheck
+from truestep.errors import OptionError, nearest
+
+# Codes that were once given and mean nothing today, with where the fault went. Never used again.
+RETIRED: dict[str, str] = {}
+
+
+@cache
+def checks() -> dict[str, type[Check]]:
+    """Return every check by its code, sorted."""
+    found: dict[str, type[Check]] = {}
+    for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
+        if module.ispkg:
+            continue
+        for check in _checks_in(module.name):
+            if check.code in found or check.code in RETIRED:
+                raise AssertionError(f"the code {check.code} is used twice, or retired: {module.name}")
+            found[check.code] = check
+    return dict(sorted(found.items()))
+
+
+def _checks_in(module_name: str) -> list[type[Check]]:
+    members = vars(import_module(module_name)).values()
+    return [
+        each
+        for each in members
+        if inspect.isclass(each)
+        and issubclass(each, Check)
+        and each.__module__ == module_name
+        and not inspect.isabstract(each)
+    ]
+
+
+def topic_of(check: type[Check]) -> str:
+    """Return the folder that a check lives in."""
+    return check.__module__.split(".")[-2]
+
+
+def source_checks() -> list[SourceCheck]:
+    """Return one of each check that reads source."""
+    return [check() for check in checks().values() if issubclass(check, SourceCheck)]
+
+
+def find_check(code_or_name: str) -> type[Check]:
+    """Return the check of a code (GRAD001) or a name (backward-without-zero-grad)."""
+    for check in checks().values():
+        if code_or_name.upper() == check.code or code_or_name.lower() == check.name():
+            return check
+    if code_or_name.upper() in RETIRED:
+        raise OptionError(f"{code_or_name} is retired: {RETIRED[code_or_name.upper()]}")
+    raise OptionError(f"There is no check {code_or_name!r}. {nearest(code_or_name, checks())}")

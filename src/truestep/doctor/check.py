@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a check is: a source check reads a file, a watcher follows a run, a probe tries the model.
+
+One file under `checks/<topic>/` holds one check, named after the fault. Its docstring is its page.
+None of them imports torch at module level.
+"""
+
+import ast
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from truestep.doctor.finding import Finding, Place, Severity
+from truestep.doctor.page import Page, name_of, parse_page
+
+if TYPE_CHECKING:
+    from truestep.doctor.source.module import SourceModule
+
+BUG, RISK, ADVICE, QUESTION = Severity.BUG, Severity.RISK, Severity.ADVICE, Severity.QUESTION
+
+
+@dataclass(frozen=True)
+class At:
+    """A source check's finding: the node it stands at and what to say there."""
+
+    node: ast.AST
+    message: str
+    severity: Severity = BUG
+    evidence: dict[str, Any] = field(default_factory=dict)
+    replacement: str | None = None
+
+
+@dataclass(frozen=True)
+class Unsure:
+    """A source check's abstention: it met its subject at this node and can't tell."""
+
+    node: ast.AST
+    reason: str
+
+
+class Check(ABC):
+    """One fault: its code, its name and its page."""
+
+    code: ClassVar[str]
+
+    @classmethod
+    @cache
+    def page(cls) -> Page:
+        """Return the parts of the docstring."""
+        return parse_page(cls.__doc__ or "")
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the fault's name as findings show it."""
+        return name_of(cls.__name__)
+
+    @classmethod
+    def ways(cls) -> list[str]:
+        """Return how it finds the fault: by reading, by watching a run, or by probing the model."""
+        kinds = {"SourceCheck": "read", "Watcher": "watch", "Probe": "probe"}
+        return [way for name, way in kinds.items() if name in {base.__name__ for base in cls.__mro__}]
+
+    def finding(self, place: Place, message: str, severity: Severity = BUG, **more: Any) -> Finding:
+        """Make a finding of this check."""
+        page = self.page()
+        return Finding(
+            code=self.code,
+            name=self.name(),
+            severity=severity,
+            place=place,
+            message=message,
+            why=page.why,
+            fix=page.fix,
+            **more,
+        )
+
+
+class SourceCheck(Check):
+    """A check that decides from the text of one file."""
+
+    words: ClassVar[tuple[str, ...]] = ()  # a file with none of these can't have the fault: not read
+
+    @abstractmethod
+    def read(self, module: "SourceModule") -> Iterator[At | Unsure]:
+        """Yield the faults of one file, and the places where it can't be told."""

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C caught, saved, and forgotten."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class InterruptSwallowed(SourceCheck):
+    """KeyboardInterrupt is caught anywhere in training, and the state of that instant saved.
+
+    Why: between optimizer.step() and the counter the two disagree; a second Ctrl-C cuts the file off; and
+    SIGTERM, which schedulers send, is not caught at all.
+
+    Bad:
+        try:
+            train()
+        except KeyboardInterrupt:
+            torch.save(net.state_dict(), "last.pt")  # here
+
+    Good:
+        import signal
+
+        stop = []
+        signal.signal(signal.SIGINT, lambda *_: stop.append(True))
+
+    Fix: let the handler set a flag, save between steps to a temporary file, os.replace it, then exit with
+    130.
+    """
+
+    code = "SAVE006"
+    words = ("KeyboardInterrupt",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a torch.save in such a handler."""
+        for handler in module.all(ast.ExceptHandler):
+            named = ast.unparse(handler.type) if handler.type is not None else ""
+            if "KeyboardInterrupt" not in named:
+                continue
+            for call in module.calls("torch.save"):
+                if handler in module.ancestors(call):
+                    yield At(call, "The state is saved wherever Ctrl-C happened to strike.", RISK)

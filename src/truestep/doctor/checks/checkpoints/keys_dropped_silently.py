@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""strict=False whose result nobody reads."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, constant
+
+
+class KeysDroppedSilently(SourceCheck):
+    """load_state_dict(strict=False) is called and its result thrown away.
+
+    Why: with other names (a `module.` prefix) nothing at all is loaded, and nothing says so.
+
+    Bad:
+        net.load_state_dict(torch.load("w.pt", map_location="cpu"), strict=False)  # here
+
+    Good:
+        keys = net.load_state_dict(torch.load("w.pt", map_location="cpu"), strict=False)
+        assert set(keys.missing_keys) <= {"head.weight", "head.bias"}, keys
+
+    Fix: strict, or look at missing_keys and unexpected_keys.
+    """
+
+    code = "SAVE003"
+    words = ("strict",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report it where the result is not used, or where it is used as the model."""
+        for call in module.method_calls("load_state_dict"):
+            if constant(argument(call, 1, "strict")) is False and isinstance(module.parents[call], ast.Expr):
+                yield At(call, "Keys that don't fit are dropped without a word: perhaps all of them.", RISK)

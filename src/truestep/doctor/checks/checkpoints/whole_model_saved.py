@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.save of a module."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class WholeModelSaved(SourceCheck):
+    """A whole module is saved instead of its state_dict.
+
+    Why: the file names classes and paths of today's code, and torch.load refuses it (weights_only since 2.6).
+
+    Bad:
+        torch.save(net, "net.pt")  # here
+
+    Good:
+        torch.save(net.state_dict(), "net.pt")
+
+    Fix: save net.state_dict(); make the module, then load_state_dict.
+    """
+
+    code = "SAVE001"
+    words = ("torch.save", "save(")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report torch.save of a name that is a module."""
+        for call in module.calls("torch.save"):
+            given = call.args[0] if call.args else None
+            if isinstance(given, ast.Name | ast.Attribute) and module.kind(given) in ("module", "ddp"):
+                yield At(
+                    call, f"The whole of {ast.unparse(given)} is pickled, with its class and path.", RISK
+                )

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An evaluation loader that drops or shuffles."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+from truestep.doctor.source.values import argument, constant
+
+EVALUATION = re.compile(
+    r"(^|_)(test|val|valid|validation|eval)(_|$)|^(test|val)(_?data)?loader", re.IGNORECASE
+)
+
+
+class EvaluationDropsData(SourceCheck):
+    """The evaluation loader drops its last batch.
+
+    Why: the metric leaves out up to batch_size - 1 samples, other ones when it is shuffled too.
+
+    Bad:
+        test_loader = DataLoader(test_set, batch_size=32, drop_last=True)  # here
+
+    Good:
+        test_loader = DataLoader(test_set, batch_size=32)
+
+    Fix: drop_last=False for evaluation.
+    """
+
+    code = "DATA002"
+    words = ("drop_last",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report drop_last=True in a loader named for evaluation."""
+        for call in module.calls("torch.utils.data.DataLoader"):
+            target = module.statement(call)
+            names = (
+                [(dotted(each) or "").rsplit(".", 1)[-1] for each in target.targets]
+                if isinstance(target, ast.Assign)
+                else []
+            )
+            if (
+                any(EVALUATION.search(name) for name in names)
+                and constant(argument(call, 8, "drop_last")) is True
+            ):
+                yield At(call, "The last samples of the evaluation set are left out.", RISK)

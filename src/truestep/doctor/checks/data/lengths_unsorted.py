@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pack_padded_sequence with lengths in any order."""
+
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, forwards_all
+
+
+class LengthsUnsorted(SourceCheck):
+    """Sequences are packed without enforce_sorted=False by lengths that nothing sorts.
+
+    Why: torch raises RuntimeError unless the lengths fall; sorting by hand gets the labels out of step.
+
+    Bad:
+        from torch.nn.utils.rnn import pack_padded_sequence
+
+        packed = pack_padded_sequence(x, lengths.cpu())  # here
+
+    Good:
+        from torch.nn.utils.rnn import pack_padded_sequence
+
+        packed = pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False)
+
+    Fix: enforce_sorted=False, and lengths on the CPU.
+    """
+
+    code = "DATA011"
+    words = ("pack_padded_sequence",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a pack in a file that sorts nothing."""
+        sorts = module.method_calls("sort", "argsort", "topk") or module.calls(
+            "torch.sort", "torch.argsort", "sorted", "numpy.argsort"
+        )
+        for call in module.calls("torch.nn.utils.rnn.pack_padded_sequence"):
+            if argument(call, 3, "enforce_sorted") is None and not sorts and not forwards_all(call):
+                yield At(call, "The lengths must fall, and nothing in this file sorts them.", RISK)

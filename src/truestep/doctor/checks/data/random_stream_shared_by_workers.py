@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same random numbers in every worker."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.finding import Severity
+from truestep.doctor.source.module import SourceModule
+
+GENERATORS = (
+    "numpy.random.default_rng",
+    "numpy.random.RandomState",
+    "numpy.random.Generator",
+    "random.Random",
+)
+
+
+class RandomStreamSharedByWorkers(SourceCheck):
+    """A data set keeps a random generator of its own, which every worker copies.
+
+    Why: all workers draw the same numbers, and again the same in every epoch: augmentation repeats itself.
+    (Plain np.random differs between workers since torch 1.9.)
+
+    Bad:
+        class Noisy(Dataset):
+            def __init__(self):
+                self.rng = np.random.default_rng(0)  # here
+
+            def __getitem__(self, i):
+                return self.rng.normal(size=3)
+
+    Good:
+        class Noisy(Dataset):
+            def __getitem__(self, i):
+                return torch.randn(3)
+
+    Fix: draw from torch's generator, or make one in the worker from torch.initial_seed().
+    """
+
+    code = "DATA003"
+    words = ("default_rng", "RandomState", "Random(", "Generator(")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a generator made in __init__ of a data set and drawn from per sample."""
+        for owner in module.classes_of_kind("dataset", "iterable dataset"):
+            for name, bindings in module.attributes(owner).items():
+                value = bindings[0].value
+                made = isinstance(value, ast.Call) and module.qualify(value.func) in GENERATORS
+                home = getattr(module.scope(bindings[0].node), "name", "")
+                if made and home == "__init__" and self._drawn(owner, name):
+                    yield At(
+                        bindings[0].node,
+                        f"Every worker gets a copy of self.{name} and draws the same numbers.",
+                        self._severity(module),
+                    )
+
+    def _drawn(self, owner: ast.ClassDef, name: str) -> bool:
+        methods: list[ast.AST] = [
+            node
+            for node in owner.body
+            if isinstance(node, ast.FunctionDef) and node.name in ("__getitem__", "__iter__")
+        ]
+        everywhere = methods or [owner]
+        return any(
+            isinstance(n, ast.Attribute) and n.attr == name and isinstance(n.ctx, ast.Load)
+            for m in everywhere
+            for n in ast.walk(m)
+        )
+
+    def _severity(self, module: SourceModule) -> Severity:
+        """Workers seen to be used make it certain."""
+        loaders = module.calls("torch.utils.data.DataLoader")
+        workers = [word.value for call in loaders for word in call.keywords if word.arg == "num_workers"]
+        return (
+            RISK
+            if not any(isinstance(each, ast.Constant) and each.value for each in workers) and loaders
+            else BUG
+        )

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An IterableDataset that each worker yields whole."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck, Unsure
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, constant
+
+
+class StreamDuplicatedByWorkers(SourceCheck):
+    """An IterableDataset is read by several workers and does not split itself among them.
+
+    Why: every worker yields the whole stream: each sample comes num_workers times per epoch.
+
+    Bad:
+        class Numbers(IterableDataset):
+            def __iter__(self):
+                return iter(range(10))
+
+        loader = DataLoader(Numbers(), num_workers=2)  # here
+
+    Good:
+        class Numbers(IterableDataset):
+            def __iter__(self):
+                worker = torch.utils.data.get_worker_info()
+                return iter(range(worker.id, 10, worker.num_workers) if worker else range(10))
+
+        loader = DataLoader(Numbers(), num_workers=2)
+
+    Fix: split by torch.utils.data.get_worker_info() in __iter__.
+    """
+
+    code = "DATA005"
+    words = ("IterableDataset",)
+
+    def read(self, module: SourceModule) -> Iterator[At | Unsure]:
+        """Report a loader with workers over such a class that never asks which worker it is."""
+        asks = "worker_info" in module.text or any(
+            "worker" in ast.unparse(word.value)
+            for call in module.calls("torch.utils.data.DataLoader")
+            for word in call.keywords
+            if word.arg == "worker_init_fn"
+        )
+        for call in module.calls("torch.utils.data.DataLoader"):
+            data = argument(call, 0, "dataset")
+            if data is None or asks or module.kind(data) != "iterable dataset":
+                continue
+            workers = constant(argument(call, 5, "num_workers"))
+            if isinstance(workers, int) and workers > 1:
+                yield At(call, f"Each of the {workers} workers yields the whole stream.")
+            elif argument(call, 5, "num_workers") is not None and workers is None:
+                yield Unsure(call, "the number of workers can't be seen from here")

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training loader in the order of the file."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+from truestep.doctor.source.values import argument, constant, forwards_all
+
+TRAINING = re.compile(r"(^|_)train", re.IGNORECASE)
+
+
+class TrainingNotShuffled(SourceCheck):
+    """The training loader does not shuffle.
+
+    Why: batches come in the order of the data set, often sorted by class: worse models, sometimes no
+    learning at all.
+
+    Bad:
+        train_loader = DataLoader(train_set, batch_size=32)  # here
+
+    Good:
+        train_loader = DataLoader(train_set, batch_size=32, shuffle=True)
+
+    Fix: shuffle=True, or a sampler.
+    """
+
+    code = "DATA001"
+    words = ("DataLoader",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a loader named for training that has neither shuffle nor a sampler."""
+        for call in module.calls("torch.utils.data.DataLoader"):
+            if forwards_all(call) or any(
+                argument(call, i, word) is not None for i, word in ((3, "sampler"), (4, "batch_sampler"))
+            ):
+                continue
+            shuffle = argument(call, 2, "shuffle")
+            target = module.statement(call)
+            names = [dotted(each) or "" for each in target.targets] if isinstance(target, ast.Assign) else []
+            data = argument(call, 0, "dataset")
+            is_stream = data is not None and module.kind(data) == "iterable dataset"
+            trains = any(TRAINING.search(name.rsplit(".", 1)[-1]) for name in names)
+            if trains and not is_stream and (shuffle is None or constant(shuffle) is False):
+                yield At(call, "The training loader yields the data in its own order.", RISK)

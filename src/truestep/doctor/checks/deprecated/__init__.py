@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What no longer works, or soon will not, with the modern line."""

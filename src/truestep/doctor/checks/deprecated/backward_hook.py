@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""register_backward_hook."""
+
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class BackwardHook(SourceCheck):
+    """register_backward_hook is used.
+
+    Why: deprecated; for a module of several operations it sees the gradients of the last operation only.
+
+    Bad:
+        handle = net.register_backward_hook(print)  # here
+
+    Good:
+        handle = net.register_full_backward_hook(print)
+
+    Fix: register_full_backward_hook.
+    """
+
+    code = "OLD009"
+    words = ("register_backward_hook",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report the call."""
+        for call in module.method_calls("register_backward_hook"):
+            yield At(
+                call,
+                "register_backward_hook is deprecated: it may see other gradients than the module's.",
+                RISK,
+            )

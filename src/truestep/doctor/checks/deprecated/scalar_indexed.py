@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""loss.data[0]."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class ScalarIndexed(SourceCheck):
+    """A loss is read with .data[0].
+
+    Why: a scalar has no index: IndexError.
+
+    Bad:
+        loss = F.cross_entropy(net(x), y)
+        print(loss.data[0])  # here
+
+    Good:
+        loss = F.cross_entropy(net(x), y)
+        print(loss.item())
+
+    Fix: loss.item().
+    """
+
+    code = "OLD008"
+    words = (".data[0]",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report it on names that are losses."""
+        for node in module.all(ast.Subscript):
+            index = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            if index == 0 and isinstance(node.value, ast.Attribute) and node.value.attr == "data":
+                if "loss" in ast.unparse(node.value.value).lower():
+                    yield At(node, "A scalar can't be indexed: this raises IndexError.")

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""stft without return_complex."""
+
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, forwards_all
+
+
+class StftWithoutComplex(SourceCheck):
+    """torch.stft is called without return_complex.
+
+    Why: torch raises RuntimeError.
+
+    Bad:
+        S = torch.stft(wav, 16, 4).abs()  # here
+
+    Good:
+        S = torch.stft(wav, 16, 4, window=torch.hann_window(16), return_complex=True).abs()
+
+    Fix: return_complex=True, and a window.
+    """
+
+    code = "OLD010"
+    words = ("stft",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report the call without it."""
+        for call in [*module.calls("torch.stft"), *module.method_calls("stft")]:
+            named = (module.qualify(call.func) or "torch.stft") == "torch.stft"
+            if named and argument(call, None, "return_complex") is None and not forwards_all(call):
+                yield At(call, "return_complex is missing: this raises RuntimeError.")

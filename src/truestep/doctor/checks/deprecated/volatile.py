@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""volatile=True, which does nothing."""
+
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class Volatile(SourceCheck):
+    """A tensor is made with volatile=True.
+
+    Why: it has had no effect since torch 0.4 (a warning only): gradients are recorded.
+
+    Bad:
+        from torch.autograd import Variable
+
+        v = Variable(x, volatile=True)  # here
+
+    Good:
+        with torch.no_grad():
+            out = net(x)
+
+    Fix: with torch.no_grad(): or torch.inference_mode().
+    """
+
+    code = "OLD007"
+    words = ("volatile",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report the keyword of Variable."""
+        for call in module.calls("torch.autograd.Variable", "torch.Variable"):
+            if any(word.arg == "volatile" for word in call.keywords):
+                yield At(call, "volatile has no effect: gradients are recorded.")

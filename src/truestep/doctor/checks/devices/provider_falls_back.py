@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An onnxruntime session that may run on the CPU."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument
+
+
+class ProviderFallsBack(SourceCheck):
+    """An onnxruntime session asks for CUDA, and nothing looks at what it got.
+
+    Why: with the CPU package, or without a fitting CUDA, it warns once and runs on the CPU.
+
+    Bad:
+        import onnxruntime as ort
+
+        sess = ort.InferenceSession("m.onnx", providers=["CUDAExecutionProvider"])  # here
+
+    Good:
+        import onnxruntime as ort
+
+        sess = ort.InferenceSession("m.onnx", providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+        assert sess.get_providers()[0] == "CUDAExecutionProvider"
+
+    Fix: list both and assert on sess.get_providers().
+    """
+
+    code = "DEV003"
+    words = ("onnxruntime",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a session with an accelerator in its providers in a file without get_providers()."""
+        if module.method_calls("get_providers"):
+            return
+        for call in module.calls("onnxruntime.InferenceSession"):
+            providers = argument(call, 2, "providers")
+            if providers is not None and (
+                "CUDAExec" in ast.unparse(providers) or "TensorrtExec" in ast.unparse(providers)
+            ):
+                yield At(call, "The session falls back to the CPU with a warning only.", RISK)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA_VISIBLE_DEVICES after CUDA was asked."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+class VisibleDevicesTooLate(SourceCheck):
+    """CUDA_VISIBLE_DEVICES is set after torch has looked at the devices.
+
+    Why: CUDA reads it once; later changes have no effect, and the run uses the wrong GPU.
+
+    Bad:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        os.environ["CUDA_VISIBLE_DEVICES"] = "1"  # here
+
+    Good:
+        os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    Fix: set it in the shell, or before torch is imported.
+    """
+
+    code = "DEV001"
+    words = (VARIABLE,)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report it after a torch.cuda call that runs before it, in the body of the file."""
+        calls = [
+            call for _, call in module.calls_matching("torch.cuda.") if module.scope(call) is module.tree
+        ]
+        calls += [call for call in module.method_calls("cuda") if module.scope(call) is module.tree]
+        for node in module.all(ast.Assign):
+            key = next(
+                (
+                    each
+                    for target in node.targets
+                    for each in ast.walk(target)
+                    if isinstance(each, ast.Constant)
+                ),
+                None,
+            )
+            if key is None or key.value != VARIABLE or module.scope(node) is not module.tree:
+                continue
+            earlier = [call for call in calls if call.lineno < node.lineno]
+            if earlier:
+                yield At(
+                    node,
+                    f"No effect: line {min(call.lineno for call in earlier)} has asked for the devices.",
+                )

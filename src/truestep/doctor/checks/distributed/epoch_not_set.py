@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A DistributedSampler without set_epoch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.finding import Place
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, constant, forwards_all
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import Scene
+
+
+class EpochNotSet(SourceCheck, Watcher):
+    """A DistributedSampler shuffles, but set_epoch() is never called.
+
+    Why: the order is a function of seed and epoch; without set_epoch every epoch has the same order.
+
+    Bad:
+        sampler = DistributedSampler(data)  # here
+        loader = DataLoader(data, batch_size=8, sampler=sampler)
+        for epoch in range(10):
+            for x, y in loader:
+                train(x, y)
+
+    Good:
+        sampler = DistributedSampler(data)
+        loader = DataLoader(data, batch_size=8, sampler=sampler)
+        for epoch in range(10):
+            sampler.set_epoch(epoch)
+            for x, y in loader:
+                train(x, y)
+
+    Fix: sampler.set_epoch(epoch) at the start of each epoch.
+    """
+
+    code = "DIST001"
+    words = ("DistributedSampler",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a shuffling sampler in a file with loops and no set_epoch."""
+        if module.method_calls("set_epoch", "prepare") or not module.all(ast.For, ast.While):
+            return
+        for call in module.calls("torch.utils.data.DistributedSampler"):
+            evaluates = any(
+                word in ast.unparse(module.statement(call)).lower() for word in ("val", "test", "eval")
+            )
+            if (
+                constant(argument(call, 3, "shuffle")) is not False
+                and not forwards_all(call)
+                and not evaluates
+            ):
+                if module.calls("torch.utils.data.DataLoader"):
+                    yield At(call, "set_epoch() is never called: every epoch has the same order.")
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, int] = {}
+
+    def on_epoch(self, scene: Scene, source: Any, place: Place) -> Sights:
+        """Report a shuffling sampler that begins the same epoch a second time, with training between."""
+        if not all(hasattr(source, name) for name in ("set_epoch", "epoch", "num_replicas", "shuffle")):
+            return
+        seen = self.epochs.get(id(source))
+        self.epochs[id(source)] = scene.num_steps
+        if seen is not None and scene.num_steps > seen and source.shuffle and source.epoch == 0:
+            yield Saw(
+                place, "The sampler begins again with epoch 0: the order is the same.", evidence={"epoch": 0}
+            )

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A call that DDP does not see."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.evaluations import is_switch
+from truestep.doctor.source.module import SourceModule
+
+HARMLESS = {
+    "state_dict",
+    "load_state_dict",
+    "parameters",
+    "named_parameters",
+    "modules",
+    "train",
+    "eval",
+    "to",
+    "buffers",
+    "cuda",
+    "cpu",
+}
+
+
+class PastTheWrapper(SourceCheck):
+    """The module inside of DistributedDataParallel is called directly in training.
+
+    Why: only the wrapper's own forward prepares the sum over the ranks: each rank keeps its local
+    gradients, silently.
+
+    Bad:
+        net = DDP(net)
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net.module(x), y).backward()  # here
+            opt.step()
+
+    Good:
+        net = DDP(net)
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
+
+    Fix: call the wrapper; put other methods behind forward(mode=...).
+    """
+
+    code = "DIST005"
+    words = (".module",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report `ddp.module(...)` and its methods, outside of no_grad, in a training loop."""
+        for trace in module.traces:
+            for loop in trace.training_loops():
+                for call in ast.walk(loop.node):
+                    if (
+                        isinstance(call, ast.Call)
+                        and self._inside(module, call.func)
+                        and not self._off(module, call)
+                    ):
+                        yield At(
+                            call, "The wrapped module is called past DDP: gradients stay local to each rank."
+                        )
+
+    def _inside(self, module: SourceModule, function: ast.expr) -> bool:
+        node = function
+        if isinstance(node, ast.Attribute) and node.attr != "module":
+            if node.attr in HARMLESS or node.attr.startswith(("register_", "_")):
+                return False
+            node = node.value
+        return isinstance(node, ast.Attribute) and node.attr == "module" and module.kind(node.value) == "ddp"
+
+    def _off(self, module: SourceModule, call: ast.Call) -> bool:
+        blocks = [each for each in module.ancestors(call) if isinstance(each, ast.With)]
+        return any(
+            is_switch(module, item.context_expr, "no_grad", "inference_mode")
+            for each in blocks
+            for item in each.items
+        )

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""F.dropout that never stops."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.finding import Severity
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, constant, forwards_all
+
+FUNCTIONS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+
+
+class DropoutIgnoresMode(SourceCheck):
+    """F.dropout is called without `training`, so it drops in evaluation too.
+
+    Why: its default is training=True; net.eval() does not reach it. Predictions are random.
+
+    Bad:
+        class Net(nn.Module):
+            def forward(self, x):
+                return F.dropout(x, 0.5)  # here
+
+    Good:
+        class Net(nn.Module):
+            def forward(self, x):
+                return F.dropout(x, 0.5, training=self.training)
+
+    Fix: F.dropout(x, p, training=self.training), or an nn.Dropout layer.
+    """
+
+    code = "EVAL001"
+    words = ("dropout",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report the call without it, or with a literal True, inside of a module."""
+        for name in FUNCTIONS:
+            for call in module.calls(f"torch.nn.functional.{name}"):
+                training = argument(call, 2, "training")
+                if forwards_all(call) or (training is not None and constant(training) is not True):
+                    continue
+                how = "without `training`" if training is None else "with training=True"
+                yield At(
+                    call,
+                    f"F.{name} {how} drops in evaluation too.",
+                    RISK if training is not None else _severity(module, call),
+                )
+
+
+def _severity(module: SourceModule, call: ast.Call) -> Severity:
+    """Outside of a class nothing says that the function is part of a model that is evaluated."""
+    return BUG if module.enclosing(call, ast.ClassDef) is not None else RISK

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluating a model that was never put into eval mode."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import BUG, At, SourceCheck, Unsure
+from truestep.doctor.finding import Place
+from truestep.doctor.source.evaluations import evaluations_of, sensitive_layers
+from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from truestep.doctor.watching.scene import Scene
+
+
+class EvaluationInTrainingMode(SourceCheck, Watcher):
+    """A model is evaluated without eval().
+
+    Why: dropout goes on dropping, and batch norm normalises by the test batch and learns from it.
+
+    Bad:
+        net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
+        with torch.no_grad():
+            for x, y in test_loader:
+                correct = (net(x).argmax(1) == y).sum()  # here
+
+    Good:
+        net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
+        net.eval()
+        with torch.no_grad():
+            for x, y in test_loader:
+                correct = (net(x).argmax(1) == y).sum()
+
+    Fix: net.eval() before, net.train() after.
+    """
+
+    code = "EVAL002"
+    words = ("no_grad", "inference_mode", "eval", "test", "val")
+
+    def read(self, module: SourceModule) -> Iterator[At | Unsure]:
+        """Report the first application of a model in an evaluation that no eval() of it precedes."""
+        for trace in module.traces:
+            for forward in evaluations_of(module, trace):
+                if _mode_before(trace, forward) == "eval" or forward.receiver is None:
+                    continue
+                layers = sensitive_layers(module, forward.receiver)
+                if layers is None:
+                    yield Unsure(
+                        forward.node, "whether the model has dropout or batch norm can't be seen from here"
+                    )
+                elif layers:
+                    names = ", ".join(sorted(layers))
+                    yield At(forward.node, f"The model is evaluated in training mode; it has {names}.", BUG)
+                    break
+
+    def on_epoch(self, scene: Scene, source: object, place: Place) -> Sights:
+        """When another pass begins, forwards that nothing went backward through were evaluation."""
+        yield from self._evaluated(scene)
+
+    def on_mode(self, scene: Scene, module: nn.Module, training: bool, place: Place) -> Sights:
+        """So they were when the mode is set."""
+        yield from self._evaluated(scene)
+
+    def on_finish(self, scene: Scene) -> Sights:
+        """And so at the end."""
+        yield from self._evaluated(scene)
+
+    def _evaluated(self, scene: Scene) -> Sights:
+        pending, scene.forwards_since_backward = scene.forwards_since_backward, []
+        for model, place, layers in pending:
+            if layers and scene.num_steps and scene.is_trained(model):
+                text = f"The model is evaluated in training mode; {', '.join(layers)} is active."
+                yield Saw(place, text, BUG, {"layers": layers, "after_steps": scene.num_steps})
+
+
+def _mode_before(trace: Trace, forward: Event) -> str | None:
+    before = trace.events[: trace.events.index(forward)]
+    modes = [event for event in before if event.kind in ("eval", "train") and _same(event, forward)]
+    return modes[-1].kind if modes else None
+
+
+def _same(mode: Event, forward: Event) -> bool:
+    mine, other = forward.subject, mode.subject
+    return (
+        other in {mine, "?"}
+        or mine.startswith(other + ".")
+        or isinstance(mode.receiver, ast.Call)
+        or other.endswith(".self")
+    )

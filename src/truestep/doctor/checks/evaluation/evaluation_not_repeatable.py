@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model that gives two answers in eval mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import BUG
+from truestep.doctor.probe import Probe
+from truestep.doctor.watcher import Forward, Saw, Sights
+from truestep.doctor.watching.looking import first_tensor
+
+if TYPE_CHECKING:
+    pass
+
+
+class EvaluationNotRepeatable(Probe):
+    """In eval mode the model gives different outputs for the same input.
+
+    Why: something random ignores the mode (F.dropout without training=self.training, torch.rand in forward):
+    validation figures are noise.
+
+    Bad:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 3)
+
+            def forward(self, x):
+                return self.layer(x) + torch.randn(3)
+
+        F.cross_entropy(Net()(x), y).backward()  # here
+
+    Good:
+        F.cross_entropy(net(x), y).backward()
+
+    Fix: make what is random depend on self.training.
+    """
+
+    code = "EVAL012"
+
+    def try_out(self, forward: Forward) -> Sights:
+        """Apply a copy in eval mode twice."""
+        import torch
+
+        from truestep.doctor.watching.trial import Trial
+
+        with Trial(forward) as trial:
+            first, second = (first_tensor(trial.apply()) for _ in range(2))
+        if first is None or second is None or first.shape != second.shape:
+            return
+        if not torch.equal(first, second) and not torch.allclose(first, second, equal_nan=True):
+            difference = float((first.float() - second.float()).abs().max())
+            text = "In eval mode two passes over the same input differ."
+            yield Saw(
+                forward.place,
+                text,
+                BUG,
+                {"largest_difference": difference, "model": type(forward.module).__name__},
+            )

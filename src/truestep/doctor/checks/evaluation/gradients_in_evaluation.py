@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluating with the graph recorded."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import ADVICE, At, SourceCheck
+from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.module import SourceModule
+
+OFF = (
+    "torch.no_grad",
+    "torch.inference_mode",
+    "torch.set_grad_enabled",
+    "torch.autograd.no_grad",
+    "torch.autograd.grad_mode.no_grad",
+)
+
+
+class GradientsInEvaluation(SourceCheck):
+    """A model in eval mode is applied in a loop without no_grad().
+
+    Why: the graph of every batch is built for nothing: more memory, and slower.
+
+    Bad:
+        net.eval()
+        for x, y in test_loader:
+            correct = (net(x).argmax(1) == y).sum()  # here
+
+    Good:
+        net.eval()
+        with torch.inference_mode():
+            for x, y in test_loader:
+                correct = (net(x).argmax(1) == y).sum()
+
+    Fix: with torch.inference_mode(): (or torch.no_grad()).
+    """
+
+    code = "EVAL004"
+    words = ("eval()", "train(False)")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a forward after eval() in a loop that has gradients on and does not use them."""
+        off = {
+            id(each)
+            for each in module.calls("torch.set_grad_enabled")
+            if not isinstance(module.parents[each], ast.withitem)
+        }
+        for trace in module.traces:
+            seen: set[str] = set()
+            for forward in trace.of("forward"):
+                mode = _mode(trace, forward)
+                if mode is None or not forward.loops() or off or forward.subject in seen:
+                    continue
+                used = trace.within(forward.loop_path(), "backward", "grad", "step")
+                if (
+                    mode.kind == "eval"
+                    and not used
+                    and not gradients_off(module, forward)
+                    and not mode.branches(forward.path[:0])
+                ):
+                    seen.add(forward.subject)
+                    yield At(forward.node, "The model is evaluated with its graph recorded.", ADVICE)
+
+
+def _mode(trace: Trace, forward: Event) -> Event | None:
+    before = trace.events[: trace.events.index(forward)]
+    return next(
+        (
+            each
+            for each in reversed(before)
+            if each.kind in ("eval", "train") and each.subject == forward.subject
+        ),
+        None,
+    )
+
+
+def gradients_off(module: SourceModule, event: Event) -> bool:
+    """Tell whether a with block or a decorator switches gradients off around an event."""
+    for frame in event.path:
+        if isinstance(frame.node, ast.With) and any(
+            _is_off(module, item.context_expr) for item in frame.node.items
+        ):
+            return True
+        if isinstance(frame.node, ast.Call) and (target := module.target(frame.node)) is not None:
+            if any(_is_off(module, each) for each in getattr(target, "decorator_list", [])):
+                return True
+    function = module.enclosing(event.node, ast.FunctionDef, ast.AsyncFunctionDef)
+    return any(_is_off(module, each) for each in getattr(function, "decorator_list", []))
+
+
+def _is_off(module: SourceModule, node: ast.expr) -> bool:
+    return module.qualify(node.func if isinstance(node, ast.Call) else node) in OFF

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predicting with a loaded model in training mode."""
+
+from collections.abc import Iterator
+
+from truestep.doctor.check import BUG, At, SourceCheck, Unsure
+from truestep.doctor.source.evaluations import sensitive_layers
+from truestep.doctor.source.module import SourceModule
+
+
+class LoadedWithoutEval(SourceCheck):
+    """Weights are loaded and the model predicts, but eval() is never called.
+
+    Why: a new model is in training mode, and state_dict does not hold the mode: dropout and batch norm
+    are active.
+
+    Bad:
+        net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+        net.load_state_dict(torch.load("net.pt", map_location="cpu"))
+        prediction = net(x).argmax(1)  # here
+
+    Good:
+        net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+        net.load_state_dict(torch.load("net.pt", map_location="cpu"))
+        net.eval()
+        prediction = net(x).argmax(1)
+
+    Fix: net.eval() after loading.
+    """
+
+    code = "EVAL008"
+    words = ("load_state_dict",)
+
+    def read(self, module: SourceModule) -> Iterator[At | Unsure]:
+        """Report the first forward of a loaded model, in a file that trains nothing and calls no eval()."""
+        if module.method_calls("backward", "eval", "train", "fit") or module.calls("torch.autograd.grad"):
+            return
+        for trace in module.traces:
+            loads = {event.subject: event for event in trace.of("load_state")}
+            for forward in trace.of("forward"):
+                if forward.subject in loads and trace.events.index(forward) > trace.events.index(
+                    loads[forward.subject]
+                ):
+                    layers = (
+                        sensitive_layers(module, forward.receiver) if forward.receiver is not None else None
+                    )
+                    if layers:
+                        yield At(
+                            forward.node,
+                            f"It predicts in training mode; it has {', '.join(sorted(layers))}.",
+                            BUG,
+                        )
+                        break
+                    if layers is None:
+                        yield Unsure(forward.node, "the layers of the model can't be seen from here")

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training that goes on in eval mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
+from truestep.doctor.finding import Place
+from truestep.doctor.source.evaluations import sensitive_layers
+from truestep.doctor.source.events import Event, Trace, TrainingLoop
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watching.looking import sensitive_layers as layers_in_mode
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+
+
+class NeverBackToTrain(SourceCheck, Watcher):
+    """eval() is called within the training loop, and train() never after it.
+
+    Why: from the first evaluation on, the model trains without dropout and with frozen batch-norm statistics.
+
+    Bad:
+        net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        net.train()
+        for epoch in range(3):
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+            net.eval()  # here
+            with torch.no_grad():
+                score = evaluate(net(x), y)
+
+    Good:
+        net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for epoch in range(3):
+            net.train()
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+            net.eval()
+            with torch.no_grad():
+                score = evaluate(net(x), y)
+
+    Fix: net.train() at the start of every epoch.
+    """
+
+    code = "EVAL003"
+    words = ("eval()", "train(False)")
+
+    def read(self, module: SourceModule) -> Iterator[At | Unsure]:
+        """Report an eval() that shares a loop with training, in which nothing calls train()."""
+        for trace in module.traces:
+            for loop in trace.training_loops():
+                for path in (loop.path, *loop.outer_loops()):
+                    evals = [event for event in trace.within(path, "eval") if _trained(trace, loop, event)]
+                    if evals and not trace.within(path, "train"):
+                        yield from self._judge(module, evals[0])
+                        break
+                    if evals:
+                        break
+
+    def _judge(self, module: SourceModule, event: Event) -> Iterator[At | Unsure]:
+        layers = sensitive_layers(module, event.receiver) if event.receiver is not None else None
+        if layers is None:
+            yield At(event.node, "eval() is called in the training loop, and train() never after it.", RISK)
+        elif layers:
+            names = ", ".join(sorted(layers))
+            yield At(
+                event.node,
+                f"eval() is called in the training loop, and train() never after it; the model has {names}.",
+                BUG,
+            )
+
+    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Report a step of a model that was trained in training mode before, and is in eval mode now."""
+        for model in list(scene.models):
+            if not scene.is_trained(model):
+                continue
+            active, idle = layers_in_mode(model, training=True), layers_in_mode(model, training=False)
+            before = scene.trained_modes.setdefault(id(model), bool(active))
+            if before and idle and not active and record.num_backwards:
+                text = f"Step {record.num_steps + 1} trains in eval mode: {', '.join(idle)}."
+                yield Saw(
+                    self.switched.get(id(model), place),
+                    text,
+                    BUG,
+                    {"layers": idle, "step": record.num_steps + 1},
+                )
+
+    def __init__(self) -> None:
+        self.switched: dict[int, Place] = {}
+
+    def on_mode(self, scene: Scene, module: nn.Module, training: bool, place: Place) -> None:
+        """Remember where each model was last put into eval mode."""
+        if not training:
+            self.switched[id(module)] = place
+
+
+def _trained(trace: Trace, loop: TrainingLoop, event: Event) -> bool:
+    """A teacher or a frozen part may stay in eval mode: only what the loop applies counts."""
+    applied = {each.subject for each in loop.of("forward")}
+    first = loop.of("forward", "backward")
+    early = (
+        bool(first) and trace.events.index(event) < trace.events.index(first[0]) and event.inside(loop.path)
+    )
+    return event.subject in applied and not early

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A train() that does not take the mode."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class TrainOverridden(SourceCheck):
+    """A module overrides train() without its `mode`, or never passes it on.
+
+    Why: eval() calls train(False): with an own train(self) it raises TypeError, or leaves the children in
+    training mode.
+
+    Bad:
+        class Net(nn.Module):
+            def train(self):  # here
+                for layer in self.children():
+                    layer.train()
+
+    Good:
+        class Net(nn.Module):
+            def train(self, mode=True):
+                super().train(mode)
+                self.frozen.eval()
+                return self
+
+    Fix: def train(self, mode=True): super().train(mode); ...; return self. A loop is better called fit().
+    """
+
+    code = "EVAL009"
+    words = ("def train", "def eval")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a train() of a module that has no parameter for the mode."""
+        for owner in module.classes_of_kind("module"):
+            for node in owner.body:
+                if isinstance(node, ast.FunctionDef) and node.name == "train" and not self._takes_mode(node):
+                    yield At(node, f"{owner.name}.train() does not take `mode`: eval() calls train(False).")
+
+    def _takes_mode(self, node: ast.FunctionDef) -> bool:
+        return len(node.args.args) >= 2 or node.args.vararg is not None or bool(node.decorator_list)

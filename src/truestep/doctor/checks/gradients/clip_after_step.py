@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A clip that comes too late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.finding import Place
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    import torch
+
+    from truestep.doctor.watching.scene import Scene
+
+
+class ClipAfterStep(SourceCheck, Watcher):
+    """Gradients are clipped after the optimizer has used them.
+
+    Why: the step was taken with the unclipped gradients; the clip changes nothing.
+
+    Bad:
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)  # here
+
+    Good:
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            opt.step()
+
+    Fix: clip between backward() and step().
+    """
+
+    code = "GRAD008"
+    words = ("clip_grad",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a clip with a step, and no backward, straight before it and no step after it."""
+        for trace in module.traces:
+            events = trace.of("backward", "step", "clip", "zero_grad")
+            for index, event in enumerate(events):
+                before = events[index - 1] if index else None
+                if event.kind != "clip" or before is None or before.kind != "step":
+                    continue
+                path = event.loop_path()
+                later = [each for each in events[index + 1 :] if each.inside(path) and each.kind == "step"]
+                if (
+                    before.loop_path() == path
+                    and not later
+                    and not event.branches(path)
+                    and not before.branches(path)
+                ):
+                    yield At(
+                        event.node, "The gradients are clipped after step(): this update was not clipped."
+                    )
+
+    def on_clip(self, scene: Scene, parameters: list[torch.Tensor], place: Place) -> Sights:
+        """Report gradients that a step has used already, and no backward has touched since."""
+        used = [each for each in scene.holding(parameters) if each.num_steps and not each.num_backwards]
+        if used and any(each.unchanged_since_mark() for each in used):
+            yield Saw(place, "The gradients are clipped after step().", evidence={"step": scene.num_steps})

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The critic's step goes back into the generator."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import BUG, At, SourceCheck
+from truestep.doctor.source.events import Event
+from truestep.doctor.source.module import SourceModule
+
+
+class GeneratorTrainedByCritic(SourceCheck):
+    """The discriminator's loss is computed on generated data that are not detached, and the generator's
+    gradients are not cleared after it.
+
+    Why: the generator also gets the gradient that helps the discriminator, the opposite of what it should
+    learn.
+
+    Bad:
+        fake = generator(z)
+        opt_d.zero_grad()
+        d_loss = discriminator(fake).mean() - discriminator(real).mean()  # here
+        d_loss.backward(retain_graph=True)
+        opt_d.step()
+        g_loss = -discriminator(fake).mean()
+        g_loss.backward()
+        opt_g.step()
+        opt_g.zero_grad()
+
+    Good:
+        fake = generator(z)
+        opt_d.zero_grad()
+        d_loss = discriminator(fake.detach()).mean() - discriminator(real).mean()
+        d_loss.backward()
+        opt_d.step()
+        opt_g.zero_grad()
+        g_loss = -discriminator(fake).mean()
+        g_loss.backward()
+        opt_g.step()
+
+    Fix: discriminator(fake.detach()) in the discriminator's step; zero_grad() straight before each
+    backward().
+    """
+
+    code = "GRAD020"
+    words = ("backward",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report generated data in the loss whose backward precedes the discriminator's step."""
+        for trace in module.traces:
+            for step in trace.of("step"):
+                if _role(step.subject) != "discriminator":
+                    continue
+                index = trace.events.index(step)
+                backward = next((e for e in reversed(trace.events[:index]) if e.kind == "backward"), None)
+                if backward is None or backward.path != step.path:
+                    continue
+                after = [e for e in trace.events[index:] if e.kind in ("zero_grad", "backward")]
+                again = [
+                    e for e in trace.events[index:] if e.kind == "step" and _role(e.subject) == "generator"
+                ]
+                cleared = (
+                    bool(after)
+                    and after[0].kind == "zero_grad"
+                    and _role(after[0].subject) != "discriminator"
+                )
+                if again and not cleared and after:
+                    yield from self._leaks(module, backward)
+
+    def _leaks(self, module: SourceModule, backward: Event) -> Iterator[At]:
+        loss = backward.receiver
+        for value in module.definitions(loss) if loss is not None else ():
+            for call in ast.walk(value) if value is not None else ():
+                if (
+                    isinstance(call, ast.Call)
+                    and _role(ast.unparse(call.func)) == "discriminator"
+                    and call.args
+                ):
+                    made = module.definitions(call.args[0])
+                    if (
+                        isinstance(call.args[0], ast.Name)
+                        and made
+                        and all(self._generated(each) for each in made)
+                    ):
+                        yield At(
+                            call,
+                            f"{call.args[0].id} is not detached: the generator gets these gradients.",
+                            BUG,
+                        )
+
+    def _generated(self, value: ast.expr | None) -> bool:
+        return isinstance(value, ast.Call) and _role(ast.unparse(value.func)) == "generator"
+
+
+def _role(name: str) -> str | None:
+    short = name.split("@", maxsplit=1)[0].rsplit(".", 1)[-1].lower()
+    if short.endswith(("discriminator", "critic", "_d", "d")) and not short.endswith("decoded"):
+        return (
+            "discriminator"
+            if short in ("d", "netd", "discriminator", "critic")
+            or short.endswith(("_d", "discriminator", "critic"))
+            else None
+        )
+    if short in ("g", "netg", "generator") or short.endswith(("_g", "generator")):
+        return "generator"
+    return None

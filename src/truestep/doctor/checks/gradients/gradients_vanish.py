@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers whose gradients are next to nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import RISK
+from truestep.doctor.finding import Place
+from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watching.looking import is_on_host
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+
+SMALL = 1e-6  # times the largest gradient per weight
+
+
+class GradientsVanish(Watcher):
+    """The gradients of the first layers are a millionth of those of the last.
+
+    Why: those layers learn nothing in any reasonable time.
+
+    Bad:
+        layers = [layer for _ in range(12) for layer in (nn.Linear(4, 4), nn.Sigmoid())]
+        net = nn.Sequential(*layers, nn.Linear(4, 3))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(4):
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()  # here
+
+    Good:
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
+
+    Fix: ReLU-like activations, residual connections, normalisation, a fitting initialisation.
+    """
+
+    code = "GRAD025"
+
+    def __init__(self) -> None:
+        self.seen: dict[int, int] = {}
+
+    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Compare root mean squares of the gradients of matrices, at steps 4 to 8."""
+        matrices = [each for each in record.parameters() if each.grad is not None and each.dim() >= 2]
+        if len(matrices) < 3 or record.num_steps not in range(4, 9) or not all(map(is_on_host, matrices)):
+            return
+        sizes = [float(each.grad.square().mean().sqrt()) for each in matrices if each.grad is not None]
+        if 0 < max(sizes) < float("inf") and sizes[0] < SMALL * max(sizes):
+            self.seen[id(record)] = self.seen.get(id(record), 0) + 1
+            if self.seen[id(record)] == 3:
+                evidence = {"first_layer": sizes[0], "largest": max(sizes), "step": record.num_steps + 1}
+                yield Saw(place, "The gradients of the first layer have all but vanished.", RISK, evidence)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`.to(device)` after requires_grad."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, constant
+
+MOVES = ("to", "cuda", "double", "float", "half", "type", "reshape", "view")
+MAKERS = (
+    "rand",
+    "randn",
+    "zeros",
+    "ones",
+    "tensor",
+    "empty",
+    "full",
+    "arange",
+    "linspace",
+    "rand_like",
+    "randn_like",
+)
+
+
+class LeafLostByMove(SourceCheck):
+    """A tensor is made with requires_grad=True and then moved or converted.
+
+    Why: the moved tensor is the result of an operation and no leaf: its .grad stays None, and an
+    optimizer refuses it. On the same device nothing happens, so it works on the CPU and fails on a GPU.
+
+    Bad:
+        device = "cuda"
+        w = torch.randn(3, requires_grad=True).to(device)  # here
+
+    Good:
+        device = "cuda"
+        w = torch.randn(3, device=device, requires_grad=True)
+
+    Fix: make it there (device=..., dtype=...), or call .requires_grad_() after .to().
+    """
+
+    code = "GRAD013"
+    words = ("requires_grad",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a move straight after a maker or Parameter that asks for gradients."""
+        for call in module.method_calls(*MOVES):
+            inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+            if not isinstance(inner, ast.Call) or not isinstance(
+                module.parents.get(call), ast.Assign | ast.Attribute
+            ):
+                continue
+            made = (module.qualify(inner.func) or "").removeprefix("torch.")
+            asks = made in MAKERS and constant(argument(inner, None, "requires_grad")) is True
+            if asks or made == "nn.Parameter":
+                method = ast.unparse(call.func).rsplit(".", 1)[-1]
+                yield At(
+                    call,
+                    f".{method}() after requires_grad=True: the result is no leaf, its .grad stays None.",
+                )

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""backward() of a number made anew."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, constant
+
+
+class LossWithoutGraph(SourceCheck):
+    """backward() is called on a tensor that was made anew from the loss's number.
+
+    Why: torch.tensor(loss), loss.item() and loss.data have no graph: no weight gets a gradient.
+
+    Bad:
+        loss = torch.tensor(F.cross_entropy(net(x), y).item(), requires_grad=True)
+        loss.backward()  # here
+
+    Good:
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+
+    Fix: call backward() on the loss itself.
+    """
+
+    code = "GRAD022"
+    words = ("backward",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report it where everything the name can be is such a copy."""
+        for call in module.method_calls("backward"):
+            loss = call.func.value if isinstance(call.func, ast.Attribute) else None
+            values = module.definitions(loss) if isinstance(loss, ast.Name) else []
+            if values and all(self._is_copy(module, each) for each in values):
+                yield At(call, "The loss was made anew from a number: it has no graph behind it.")
+
+    def _is_copy(self, module: SourceModule, value: ast.expr | None) -> bool:
+        if not isinstance(value, ast.Call):
+            return False
+        name = module.qualify(value.func)
+        copies = name in ("torch.tensor", "torch.Tensor", "torch.FloatTensor", "torch.from_numpy")
+        detached = (
+            isinstance(value.func, ast.Attribute)
+            and value.func.attr in ("detach", "requires_grad_")
+            and "detach" in ast.unparse(value)
+        )
+        whole = "loss" in ast.unparse(value) or "cross_entropy" in ast.unparse(value)
+        return whole and (
+            (copies and constant(argument(value, None, "requires_grad")) is not False) or detached
+        )

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pass over a generator, used twice."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+
+GENERATORS = ("parameters", "named_parameters", "children", "modules", "buffers")
+
+
+class ParametersUsedUp(SourceCheck):
+    """The generator from `.parameters()` is stored and used a second time, when it is empty.
+
+    Why: a generator yields once; what comes second gets no parameters, and clips, decays or counts nothing.
+
+    Bad:
+        params = net.parameters()
+        opt = torch.optim.SGD(params, lr=0.1)
+        nn.utils.clip_grad_norm_(params, 1.0)  # here
+
+    Good:
+        params = list(net.parameters())
+        opt = torch.optim.SGD(params, lr=0.1)
+        nn.utils.clip_grad_norm_(params, 1.0)
+
+    Fix: store list(net.parameters()), or call net.parameters() at each place.
+    """
+
+    code = "GRAD010"
+    words = ("arameters()",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report the second use of a name that holds a generator."""
+        for assignment in module.all(ast.Assign):
+            value, target = assignment.value, assignment.targets[0]
+            if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and dotted(target)):
+                continue
+            if (
+                value.func.attr not in GENERATORS
+                or value.args
+                or module.kind(value.func.value) not in ("module", "ddp")
+            ):
+                continue
+            uses = [node for node in module.reads(dotted(target) or "") if value in module.definitions(node)]
+            looped = next((node for node in uses if self._in_later_loop(module, node, assignment)), None)
+            if len(uses) > 1 or looped is not None:
+                second = uses[1] if len(uses) > 1 else looped
+                assert second is not None
+                name = ast.unparse(target)
+                yield At(
+                    second, f"{name!r} is a generator that was used up before: nothing is left in it here."
+                )
+
+    def _in_later_loop(self, module: SourceModule, node: ast.AST, assignment: ast.Assign) -> bool:
+        loops = [each for each in module.ancestors(node) if isinstance(each, ast.For | ast.While)]
+        own = set(module.ancestors(assignment))
+        heads = [loop.iter for loop in loops if isinstance(loop, ast.For)]
+        inside = [loop for loop in loops if loop not in own]
+        return (
+            any(node not in ast.walk(head) for head in heads)
+            and bool(inside)
+            and not isinstance(module.parents[node], ast.For)
+        )

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A step on nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import BUG
+from truestep.doctor.finding import Place
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+
+
+class StepWithoutGradients(Watcher):
+    """An optimizer steps, but none of its parameters has a gradient.
+
+    Why: the loss does not depend on them (it was detached, or computed by another model): nothing is learned.
+
+    Bad:
+        other = nn.Linear(4, 3)
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(other(x), y).backward()
+            opt.step()  # here
+
+    Good:
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
+
+    Fix: give the optimizer the parameters of the model that computes the loss; don't detach before
+    backward().
+    """
+
+    code = "GRAD024"
+
+    def __init__(self) -> None:
+        self.empty: dict[int, int] = {}
+
+    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Report the second step in a row without any gradient, if something went backward."""
+        key = id(record)
+        has_gradients = any(each.grad is not None for each in record.parameters())
+        trains = any(each.requires_grad for each in record.parameters())
+        if has_gradients or not trains or record.has_closure or record.cleared_at is not None:
+            self.empty[key] = 0
+            return
+        self.empty[key] = self.empty.get(key, 0) + 1
+        if self.empty[key] == 2 and record.num_steps < 2 + record.num_stale_steps:
+            number = sum(1 for _ in record.parameters())
+            what = "backward() ran" if record.num_backwards else "no backward() ran"
+            yield Saw(
+                place,
+                f"{what}, but none of the optimizer's {number} parameters has a gradient.",
+                BUG,
+                {"parameters": number, "backwards_since_last_step": record.num_backwards},
+            )

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""zero_grad() of a tensor."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, constant
+
+
+class TensorZeroGrad(SourceCheck):
+    """zero_grad() is called on a tensor.
+
+    Why: only optimizers and modules have it: AttributeError, at the first time that the line is reached.
+
+    Bad:
+        x = torch.ones(2, requires_grad=True)
+        if x.grad is not None:
+            x.zero_grad()  # here
+
+    Good:
+        x = torch.ones(2, requires_grad=True)
+        x.grad = None
+
+    Fix: x.grad = None.
+    """
+
+    code = "GRAD019"
+    words = ("zero_grad",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report it on a name that was made as a tensor for certain."""
+        for call in module.method_calls("zero_grad"):
+            base = call.func.value if isinstance(call.func, ast.Attribute) else None
+            values = module.definitions(base) if base is not None else []
+            if values and all(self._is_tensor(module, each) for each in values):
+                yield At(call, "A tensor has no zero_grad(): AttributeError.")
+
+    def _is_tensor(self, module: SourceModule, value: ast.expr | None) -> bool:
+        if not isinstance(value, ast.Call):
+            return False
+        name = module.qualify(value.func) or ""
+        asks = constant(argument(value, None, "requires_grad")) is True
+        return asks and name.startswith("torch.") and not name.startswith("torch.nn.")

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients cleared before they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.finding import Place
+from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+
+
+class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):
+    """The gradients are cleared after backward() and before step().
+
+    Why: the optimizer steps on gradients that are gone: nothing is learned (or only weight decay acts).
+
+    Bad:
+        for x, y in loader:
+            loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            opt.zero_grad()  # here
+            opt.step()
+
+    Good:
+        for x, y in loader:
+            loss = F.cross_entropy(net(x), y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+
+    Fix: move zero_grad() before backward(), or after step().
+    """
+
+    code = "GRAD002"
+    words = ("zero_grad",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a clear whose last backward before and next step after it belong together."""
+        for trace in module.traces:
+            events = trace.of("backward", "step", "zero_grad")
+            for index, event in enumerate(events):
+                if event.kind == "zero_grad" and _wipes(trace, events, index):
+                    yield At(
+                        event.node,
+                        "The gradients are cleared between backward() and step(): the step has none.",
+                    )
+
+    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Report a clear after the last backward before this step, if it left nothing to step on."""
+        left = [each.grad for each in record.sample() if each.grad is not None and bool(each.grad.any())]
+        if record.cleared_at is not None and not left and not record.has_closure:
+            text = f"Cleared after backward(): step {record.num_steps + 1} has no gradients."
+            yield Saw(record.cleared_at, text, evidence={"step": record.num_steps + 1})
+
+
+def _wipes(trace: Trace, events: list[Event], index: int) -> bool:
+    clear = events[index]
+    if not 0 < index < len(events) - 1 or clear.receiver is None:
+        return False
+    before, after = events[index - 1], events[index + 1]
+    together = before.path == clear.path == after.path and bool(clear.path)
+    if not together or before.kind != "backward" or after.kind != "step":
+        return False
+    others = {event.subject for event in trace.of("step")} - {after.subject}
+    return clear.subject == after.subject or not others

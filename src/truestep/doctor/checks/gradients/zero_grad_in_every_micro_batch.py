@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients cleared before they could add up."""
+
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class ZeroGradInEveryMicroBatch(SourceCheck):
+    """The optimizer steps every few batches, but the gradients are cleared at every batch.
+
+    Why: only the last micro-batch of each window counts; the rest is computed and thrown away.
+
+    Bad:
+        for i, (x, y) in enumerate(loader):
+            opt.zero_grad()  # here
+            (F.cross_entropy(net(x), y) / 4).backward()
+            if (i + 1) % 4 == 0 or i + 1 == len(loader):
+                opt.step()
+
+    Good:
+        for i, (x, y) in enumerate(loader):
+            (F.cross_entropy(net(x), y) / 4).backward()
+            if (i + 1) % 4 == 0 or i + 1 == len(loader):
+                opt.step()
+                opt.zero_grad()
+
+    Fix: clear the gradients where the optimizer steps.
+    """
+
+    code = "GRAD004"
+    words = ("zero_grad",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a clear that always happens where the step happens every few iterations."""
+        for trace in module.traces:
+            for loop in trace.training_loops():
+                clears = [event for event in loop.of("zero_grad") if not event.branches(loop.path)]
+                if clears and loop.window() is not None and len(loop.steps) == 1:
+                    yield At(
+                        clears[0].node,
+                        "Cleared at every batch, while the step waits for several: only the last one counts.",
+                    )

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients cleared in the outer loop only."""
+
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class ZeroGradOncePerEpoch(SourceCheck):
+    """The gradients are cleared in the outer loop, but the optimizer steps in the inner one.
+
+    Why: within an epoch every step uses all earlier batches too.
+
+    Bad:
+        for epoch in range(3):
+            opt.zero_grad()  # here
+            for x, y in loader:
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+
+    Good:
+        for epoch in range(3):
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+
+    Fix: move zero_grad() into the loop that calls step().
+    """
+
+    code = "GRAD003"
+    words = ("zero_grad",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a clear that stands one loop too far out."""
+        for trace in module.traces:
+            for loop in trace.training_loops():
+                if loop.of("zero_grad") or loop.of("unknown"):
+                    continue
+                outer = [event for path in loop.outer_loops() for event in trace.within(path, "zero_grad")]
+                if outer:
+                    yield At(
+                        outer[0].node,
+                        "The gradients are cleared once per outer loop, but stepped in the inner one.",
+                    )

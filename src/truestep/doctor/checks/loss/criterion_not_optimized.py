@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loss with parameters that nobody trains."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+
+
+class CriterionNotOptimized(SourceCheck):
+    """A loss module has nn.Parameters of its own, and no optimizer holds them.
+
+    Why: they stay at their random start (prototypes, centres, log-variances are never learned).
+
+    Bad:
+        class ProtoLoss(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.prototypes = nn.Parameter(torch.randn(10, 64))
+
+        proto = ProtoLoss()  # here
+        opt = torch.optim.Adam(net.parameters())
+        proto(net(x)).backward()
+
+    Good:
+        class ProtoLoss(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.prototypes = nn.Parameter(torch.randn(10, 64))
+
+        proto = ProtoLoss()
+        opt = torch.optim.Adam([*net.parameters(), *proto.parameters()])
+        proto(net(x)).backward()
+
+    Fix: give the optimizer both: [*net.parameters(), *criterion.parameters()].
+    """
+
+    code = "LOSS015"
+    words = ("Parameter(",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report an instance of such a class named as a loss, whose parameters() nothing asks for."""
+        optimizers = [
+            call
+            for name, call in module.calls_matching("torch.optim.")
+            if not name.startswith("torch.optim.lr_")
+        ]
+        for assignment in module.all(ast.Assign):
+            owner = module.class_of(assignment.value) if isinstance(assignment.value, ast.Call) else None
+            name = dotted(assignment.targets[0])
+            if (
+                owner is None
+                or name is None
+                or "loss" not in owner.name.lower()
+                or module.class_kind(owner) != "module"
+            ):
+                continue
+            has = any(
+                isinstance(n, ast.Call) and module.qualify(n.func) == "torch.nn.Parameter"
+                for n in ast.walk(owner)
+            )
+            asked = any(
+                isinstance(c.func, ast.Attribute) and dotted(c.func.value) == name
+                for c in module.method_calls("parameters")
+            )
+            if has and optimizers and not asked:
+                yield At(assignment, f"{name!r} has parameters of its own, and no optimizer holds them.")

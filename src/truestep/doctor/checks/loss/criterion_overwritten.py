@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`loss = loss(...)`."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class CriterionOverwritten(SourceCheck):
+    """The name of a loss function is given to its result, inside a loop.
+
+    Why: in the next iteration it is a tensor, which can't be called: TypeError.
+
+    Bad:
+        loss = nn.CrossEntropyLoss()
+        for x, y in loader:
+            loss = loss(net(x), y)  # here
+
+    Good:
+        criterion = nn.CrossEntropyLoss()
+        for x, y in loader:
+            loss = criterion(net(x), y)
+
+    Fix: two names.
+    """
+
+    code = "LOSS014"
+    words = ("Loss",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report `x = x(...)` in a loop, where x is made by a loss outside of it."""
+        for assignment in module.all(ast.Assign):
+            target, value = assignment.targets[0], assignment.value
+            if not (
+                isinstance(target, ast.Name)
+                and isinstance(value, ast.Call)
+                and isinstance(value.func, ast.Name)
+            ):
+                continue
+            loops = [each for each in module.ancestors(assignment) if isinstance(each, ast.For | ast.While)]
+            if value.func.id == target.id and loops and self._made_outside(module, value.func, loops[0]):
+                yield At(
+                    assignment,
+                    f"{target.id!r} is the loss function in the first iteration and a tensor in the second.",
+                )
+
+    def _made_outside(self, module: SourceModule, name: ast.Name, loop: ast.AST) -> bool:
+        values = [each for each in module.bindings(name) if each.value is not None]
+        made = [each for each in values if each.value is not None and module.kind(each.value) == "loss"]
+        same_scope = made and module.scope(made[0].node) is module.scope(name)
+        return bool(same_scope) and all(loop not in module.ancestors(each.node) for each in made)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A start far worse than guessing."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import RISK
+from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
+from truestep.doctor.watching.looking import is_on_host
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import Scene
+
+TIMES = 4.0
+
+
+class FirstLossTooLarge(Watcher):
+    """The first loss is many times that of guessing, ln C.
+
+    Why: the logits start far too large: an initialisation without scale, or inputs that are not normalised.
+
+    Bad:
+        big = nn.Linear(4, 3)
+        nn.init.normal_(big.weight, std=100.0)
+        loss = F.cross_entropy(big(x), y)  # here
+        loss.backward()
+
+    Good:
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+
+    Fix: torch's default initialisation (or scaled by 1/sqrt(inputs)); inputs of mean 0 and deviation 1.
+    """
+
+    code = "LOSS021"
+
+    def __init__(self) -> None:
+        self.judged = False
+
+    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+        """Compare the very first cross entropy of the run with ln C."""
+        if loss.name != "cross_entropy" or self.judged or loss.value.dim() or loss.input.dim() < 2:
+            return
+        self.judged = True
+        classes = loss.input.shape[1]
+        if (
+            classes < 2
+            or scene.num_steps
+            or not is_on_host(loss.value)
+            or loss.options.get("reduction") == "sum"
+        ):
+            return
+        value, guess = float(loss.value), math.log(classes)
+        if TIMES * guess + 2 < value < math.inf:
+            evidence = {"first_loss": value, "of_guessing": guess, "classes": classes}
+            yield Saw(
+                loss.place, f"The first loss is {value:.3g}; guessing gives {guess:.3g}.", RISK, evidence
+            )

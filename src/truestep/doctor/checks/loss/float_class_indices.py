@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Class indices as floats."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument
+
+WRONG = ("float", "double", "half", "int", "short")
+
+
+class FloatClassIndices(SourceCheck):
+    """Targets of cross entropy are converted to a type that class indices can't have.
+
+    Why: floats of shape (batch,) and 32-bit integers raise RuntimeError; floats of shape (batch, classes)
+    mean probabilities.
+
+    Bad:
+        loss = F.cross_entropy(net(x), y.float())  # here
+
+    Good:
+        loss = F.cross_entropy(net(x), y.long())
+
+    Fix: class indices are int64 of shape (batch,): y.long().
+    """
+
+    code = "LOSS004"
+    words = ("cross_entropy", "CrossEntropyLoss", "nll_loss", "NLLLoss")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a conversion written straight in the call, unless one_hot stands under it."""
+        for call in losses_of(module, "cross_entropy", "nll_loss"):
+            target = argument(call, 1, "target")
+            if (
+                isinstance(target, ast.Call)
+                and isinstance(target.func, ast.Attribute)
+                and target.func.attr in WRONG
+            ):
+                source = ast.unparse(target.func.value)
+                if isinstance(target.func.value, ast.Name) and not any(
+                    word in source for word in ("one_hot", "prob", "soft")
+                ):
+                    yield At(
+                        call,
+                        f"Class indices are converted with .{target.func.attr}(): cross entropy takes int64.",
+                    )

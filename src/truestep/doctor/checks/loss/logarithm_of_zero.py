@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""log of something that can be 0."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import last_operations
+
+
+class LogarithmOfZero(SourceCheck):
+    """The logarithm of a softmax, a sigmoid or a magnitude is taken with nothing that keeps it from 0.
+
+    Why: log(0) is -inf, and one such value makes the loss and then every weight NaN.
+
+    Bad:
+        p = net(x).softmax(1)
+        loss = -p.log().mean()  # here
+
+    Good:
+        loss = -net(x).log_softmax(1).mean()
+
+    Fix: log_softmax, logsigmoid, or .clamp(min=1e-7).log().
+    """
+
+    code = "LOSS011"
+    words = ("log(",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report log(x) where x was made by one of them on every path."""
+        for call in [*module.method_calls("log"), *module.calls("torch.log")]:
+            inner = (
+                call.args[0]
+                if call.args
+                else call.func.value
+                if isinstance(call.func, ast.Attribute)
+                else None
+            )
+            if inner is None or module.qualify(inner) in ("torch", "math", "numpy", "np"):
+                continue
+            operations = last_operations(module, inner)
+            if (
+                operations
+                and operations <= {"softmax", "sigmoid", "abs"}
+                and self._is_tensor(module, inner, operations)
+            ):
+                made = " or ".join(sorted(str(each) for each in operations))
+                yield At(call, f"log of the result of {made}, which can be 0: -inf, then NaN.", RISK)
+
+    def _is_tensor(self, module: SourceModule, inner: ast.expr, operations: set[str | None]) -> bool:
+        """`abs` is a magnitude only on the result of a transform; elsewhere nothing is known of it."""
+        if "abs" not in operations:
+            return True
+        values = [inner] if isinstance(inner, ast.Call) else module.definitions(inner)
+        return all(
+            (each is not None and "stft" in ast.unparse(each))
+            or (each is not None and "fft" in ast.unparse(each))
+            for each in values
+        )

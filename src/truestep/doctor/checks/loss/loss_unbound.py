@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A term that exists only sometimes."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class LossUnbound(SourceCheck):
+    """A loss term is computed under a condition and used without it.
+
+    Why: UnboundLocalError where the condition is false; or, in a loop, the value of an earlier iteration.
+
+    Bad:
+        for step in range(100):
+            if step > 10:
+                adv = F.mse_loss(net(x), y)
+            total = F.l1_loss(net(x), y) + adv  # here
+
+    Good:
+        for step in range(100):
+            adv = torch.zeros(())
+            if step > 10:
+                adv = F.mse_loss(net(x), y)
+            total = F.l1_loss(net(x), y) + adv
+
+    Fix: give it a value (0) before the condition.
+    """
+
+    code = "LOSS016"
+    words = ("if ",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a name bound by a loss under one `if` without else, and read after it."""
+        for test in module.all(ast.If):
+            if test.orelse or any(
+                isinstance(each, ast.Continue | ast.Break | ast.Return | ast.Raise) for each in test.body
+            ):
+                continue
+            for assignment in (each for node in test.body for each in ast.walk(node)):
+                target = assignment.targets[0] if isinstance(assignment, ast.Assign) else None
+                if (
+                    isinstance(target, ast.Name)
+                    and isinstance(assignment, ast.Assign)
+                    and self._is_loss(module, assignment.value)
+                ):
+                    yield from self._reads(module, test, target)
+
+    def _is_loss(self, module: SourceModule, value: ast.expr) -> bool:
+        if not isinstance(value, ast.Call):
+            return False
+        name = module.qualify(value.func) or ""
+        return module.kind(value.func) == "loss" or (
+            name.startswith("torch.nn.functional.") and ("loss" in name or "entropy" in name)
+        )
+
+    def _reads(self, module: SourceModule, test: ast.If, target: ast.Name) -> Iterator[At]:
+        bindings = module.bindings(target)
+        if any(test not in module.ancestors(each.node) for each in bindings):
+            return
+        block = module.parents[test]
+        for node in module.all(ast.Name):
+            later = (
+                node.id == target.id
+                and isinstance(node.ctx, ast.Load)
+                and node.lineno > (test.end_lineno or 0)
+            )
+            if (
+                later
+                and module.parents[module.statement(node)] is block
+                and module.scope(node) is module.scope(target)
+            ):
+                yield At(node, f"{target.id!r} has a value only where line {test.lineno} was true.")
+                return

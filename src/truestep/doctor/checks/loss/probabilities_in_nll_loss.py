@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nll_loss without log_softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, last_operations
+from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
+from truestep.doctor.watching.looking import made_by
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import Scene
+
+NOT_LOGARITHMS = {"softmax", "sigmoid", "relu", "linear", "tanh", "softmax2d"}
+
+
+class ProbabilitiesInNllLoss(SourceCheck, Watcher):
+    """nll_loss gets probabilities or raw outputs where it takes log-probabilities.
+
+    Why: it only picks and negates: the loss is negative (or has no floor), and its gradient knows no
+    other class.
+
+    Bad:
+        loss = F.nll_loss(net(x).softmax(1), y)  # here
+
+    Good:
+        loss = F.nll_loss(net(x).log_softmax(1), y)
+
+    Fix: use log_softmax before nll_loss, or cross_entropy on the raw outputs.
+    """
+
+    code = "LOSS003"
+    words = ("nll_loss", "NLLLoss")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report one whose input was made by something that is no logarithm."""
+        for call in losses_of(module, "nll_loss"):
+            given = argument(call, 0, "input")
+            operations = last_operations(module, given) if given is not None else set()
+            if operations and operations <= NOT_LOGARITHMS:
+                made = " or ".join(sorted(str(each) for each in operations))
+                yield At(call, f"The input of nll_loss is the result of {made}: it takes log-probabilities.")
+
+    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+        """Look at the operation that made the input."""
+        made = made_by(loss.input) if loss.name == "nll_loss" else ""
+        if made in ("Softmax", "Sigmoid", "Addmm", "Relu"):
+            yield Saw(
+                loss.place,
+                f"The input of nll_loss is the result of {made.lower()}.",
+                evidence={"made_by": made},
+            )

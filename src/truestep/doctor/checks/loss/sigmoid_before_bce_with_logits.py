@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Binary cross entropy with logits, of probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, last_operations
+from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
+from truestep.doctor.watching.looking import made_by
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import Scene
+
+
+class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
+    """Probabilities go into binary_cross_entropy_with_logits, which applies the sigmoid itself.
+
+    Why: the sigmoid is applied twice: predictions stay between 0.5 and 0.73, and the loss can't come near 0.
+
+    Bad:
+        p = torch.sigmoid(net(x))
+        loss = F.binary_cross_entropy_with_logits(p, torch.ones_like(p))  # here
+
+    Good:
+        logits = net(x)
+        loss = F.binary_cross_entropy_with_logits(logits, torch.ones_like(logits))
+
+    Fix: give it the raw outputs (or use binary_cross_entropy on probabilities, which is less stable).
+    """
+
+    code = "LOSS002"
+    words = ("igmoid", "oftmax")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report one whose input was made by sigmoid or softmax on every path."""
+        for call in losses_of(module, "binary_cross_entropy_with_logits"):
+            given = argument(call, 0, "input")
+            operations = last_operations(module, given) if given is not None else set()
+            if operations and operations <= {"sigmoid", "softmax"}:
+                yield At(call, "The input is the result of a sigmoid already: this loss takes raw logits.")
+
+    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+        """Look at the operation that made the input."""
+        made = made_by(loss.input) if loss.name == "binary_cross_entropy_with_logits" else ""
+        if made in ("Sigmoid", "Softmax"):
+            yield Saw(
+                loss.place, f"The input is the result of {made.lower()} already.", evidence={"made_by": made}
+            )

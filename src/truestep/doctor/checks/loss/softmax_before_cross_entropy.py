@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cross entropy of probabilities."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, last_operations
+from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
+from truestep.doctor.watching.looking import made_by
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import Scene
+
+
+class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
+    """Probabilities go into cross entropy, which takes logits.
+
+    Why: softmax is applied twice; the loss can't come near 0 (1.46 is the least with 10 classes) and
+    gradients are small.
+
+    Bad:
+        probabilities = net(x).softmax(1)
+        loss = F.cross_entropy(probabilities, y)  # here
+
+    Good:
+        logits = net(x)
+        loss = F.cross_entropy(logits, y)
+
+    Fix: give cross entropy the raw outputs; use softmax only to show probabilities.
+    """
+
+    code = "LOSS001"
+    words = ("oftmax", "igmoid")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a cross entropy whose input was made by softmax or sigmoid, on every path."""
+        for call in losses_of(module, "cross_entropy"):
+            given = argument(call, 0, "input")
+            operations = last_operations(module, given) if given is not None else set()
+            if (
+                operations
+                and operations <= {"softmax", "sigmoid", "softmax2d"}
+                and isinstance(given, ast.expr)
+            ):
+                made = " or ".join(sorted(str(each) for each in operations))
+                yield At(call, f"The input of cross entropy is the result of {made}: it takes raw logits.")
+
+    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+        """Look at the operation that made the input."""
+        made = made_by(loss.input) if loss.name == "cross_entropy" else ""
+        if made in ("Softmax", "Sigmoid"):
+            yield Saw(
+                loss.place,
+                f"The input of cross entropy is the result of {made.lower()}.",
+                evidence={"made_by": made},
+            )

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A running total that keeps every graph."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+
+
+class LossSummedWithGraph(SourceCheck):
+    """The loss tensor itself is added to a running total.
+
+    Why: the total keeps the graph of every step alive; memory grows until it is full.
+
+    Bad:
+        total = 0
+        for x, y in loader:
+            loss = F.cross_entropy(net(x), y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            total += loss  # here
+
+    Good:
+        total = 0
+        for x, y in loader:
+            loss = F.cross_entropy(net(x), y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            total += loss.detach()
+
+    Fix: total += loss.detach() (or loss.item(), which waits for the GPU).
+    """
+
+    code = "MEM001"
+    words = ("backward",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report `total += loss` and `losses.append(loss)` in the loop of that name's backward()."""
+        for name, loop in self._trained(module):
+            for node in ast.walk(loop):
+                stored = self._stored(node)
+                if stored is not None and dotted(stored) == name and self._stays(module, node, loop):
+                    yield At(
+                        node,
+                        f"{name!r} is kept with its graph.",
+                        BUG if isinstance(node, ast.AugAssign) else RISK,
+                    )
+
+    def _trained(self, module: SourceModule) -> Iterator[tuple[str, ast.For | ast.While]]:
+        for call in module.method_calls("backward"):
+            name = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
+            loop = module.loop(call)
+            if name is not None and loop is not None and module.scope(loop) is module.scope(call):
+                yield name, loop
+
+    def _stored(self, node: ast.AST) -> ast.expr | None:
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+            return node.value
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "append"
+            and node.args
+        ):
+            return node.args[0]
+        return None
+
+    def _stays(self, module: SourceModule, node: ast.AST, loop: ast.AST) -> bool:
+        """What is itself gone backward through, or made anew in the loop, does not pile up."""
+        target = (
+            node.target
+            if isinstance(node, ast.AugAssign)
+            else node.func.value
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            else None
+        )
+        name = dotted(target) if target is not None else None
+        if name is None:
+            return isinstance(target, ast.Subscript)
+        backward = any(
+            isinstance(c.func, ast.Attribute) and dotted(c.func.value) == name
+            for c in module.method_calls("backward")
+        )
+        inside = [
+            each
+            for each in ast.walk(loop)
+            if isinstance(each, ast.Assign) and any(dotted(t) == name for t in each.targets)
+        ]
+        return not backward and not inside

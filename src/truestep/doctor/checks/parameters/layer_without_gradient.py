@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A layer that the loss does not reach."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import RISK
+from truestep.doctor.finding import Place
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+
+AFTER = 6
+
+
+class LayerWithoutGradient(Watcher):
+    """Some trainable parameters of an optimizer never get a gradient.
+
+    Why: forward does not use them, or the path to the loss is cut (detach, .data, torch.tensor of a
+    tensor); under DistributedDataParallel they stop the run.
+
+    Bad:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 3)
+
+            def forward(self, x):
+                return self.used(x)
+
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)  # here
+        for _ in range(3):
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+
+    Good:
+        for _ in range(3):
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+
+    Fix: use the layer in forward or delete it; look for detach(), .data and .item() on the way to the loss.
+    """
+
+    code = "PARAM016"
+
+    def __init__(self) -> None:
+        self.reached: dict[int, set[int]] = {}
+
+    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Report, some steps in, what had no gradient in any step while others had one."""
+        reached = self.reached.setdefault(id(record), set())
+        reached |= {id(each) for each in record.parameters() if each.grad is not None}
+        if record.num_steps != AFTER or not reached:
+            return
+        known = {id(each) for model in scene.models for each in model.parameters()}
+        silent = [each for each in record.parameters() if id(each) not in reached and each.requires_grad]
+        silent = [each for each in silent if id(each) in known]  # the others were replaced: PARAM005
+        if silent:
+            names = [scene.name_of(each) for each in silent[:6]]
+            total = sum(1 for _ in record.parameters())
+            text = f"{len(silent)} of {total} parameters never had a gradient: {', '.join(names)}."
+            yield Saw(record.place, text, RISK, {"without_gradient": names, "steps": AFTER + 1})

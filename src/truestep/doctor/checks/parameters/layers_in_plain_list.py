@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers in a Python list or dict."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class LayersInPlainList(SourceCheck):
+    """A module keeps layers in a Python list, tuple or dict.
+
+    Why: parameters(), state_dict() and .to() don't see them: they are never trained, saved or moved.
+
+    Bad:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = [nn.Linear(3, 3) for _ in range(4)]  # here
+
+    Good:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.ModuleList([nn.Linear(3, 3) for _ in range(4)])
+
+    Fix: nn.ModuleList, nn.ModuleDict, or nn.ParameterList for parameters.
+    """
+
+    code = "PARAM001"
+    words = ("Module",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report an attribute that is a display of modules, unless it is registered elsewhere."""
+        for owner in module.classes_of_kind("module"):
+            for name, bindings in module.attributes(owner).items():
+                for binding in bindings:
+                    if (
+                        binding.value is None
+                        or binding.how != "assign"
+                        or isinstance(module.parents[binding.node], ast.ClassDef)
+                    ):
+                        continue
+                    held = _modules_in(module, binding.value) or _appended(module, owner, name, binding.value)
+                    if held and not _registered(module, owner, name):
+                        yield At(
+                            binding.node,
+                            f"self.{name} is a plain {_type(binding.value)}: parameters() misses its layers.",
+                        )
+
+
+def _modules_in(module: SourceModule, value: ast.expr) -> bool:
+    match value:
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            inner = parts
+        case ast.Dict(values=parts):
+            inner = parts
+        case ast.ListComp(elt=part):
+            inner = [part]
+        case ast.DictComp(value=part):
+            inner = [part]
+        case _:
+            return False
+    return bool(inner) and all(isinstance(part, ast.Call) and _makes_module(module, part) for part in inner)
+
+
+def _makes_module(module: SourceModule, call: ast.Call) -> bool:
+    name = module.qualify(call.func) or ""
+    if isinstance(call.func, ast.Name) and call.func.id in module.classes:
+        return module.class_kind(module.classes[call.func.id]) == "module"
+    return (
+        name.startswith("torch.nn.")
+        and name.count(".") == 2
+        and name[9:10].isupper()
+        and not name.endswith("Loss")
+    )
+
+
+def _appended(module: SourceModule, owner: ast.ClassDef, name: str, value: ast.expr) -> bool:
+    if not (isinstance(value, ast.List) and not value.elts):
+        return False
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and ast.unparse(call.func.value) == f"self.{name}"
+        and module.enclosing(call, ast.ClassDef) is owner
+        and bool(call.args)
+        and isinstance(call.args[0], ast.Call)
+        and _makes_module(module, call.args[0])
+        for call in module.method_calls("append")
+    )
+
+
+def _registered(module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
+    """Layers that also go into a Sequential, a ModuleList or add_module are seen after all."""
+    for node in ast.walk(owner):
+        if isinstance(node, ast.Attribute) and node.attr == name and ast.unparse(node) == f"self.{name}":
+            calls = [each for each in module.ancestors(node) if isinstance(each, ast.Call)]
+            if any(
+                (module.qualify(each.func) or ast.unparse(each.func)).endswith(
+                    ("Sequential", "ModuleList", "ModuleDict")
+                )
+                for each in calls
+            ):
+                return True
+    return any(
+        ast.unparse(node.func) in ("self.add_module", "self.register_module", "setattr")
+        for node in ast.walk(owner)
+        if isinstance(node, ast.Call)
+    )
+
+
+def _type(value: ast.expr) -> str:
+    return (
+        "dict"
+        if isinstance(value, ast.Dict | ast.DictComp)
+        else "tuple"
+        if isinstance(value, ast.Tuple)
+        else "list"
+    )

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An optimizer with state, made before the model moves."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+
+MOVES = ("to", "cuda", "double", "half", "bfloat16")
+
+
+class OptimizerStateBeforeMove(SourceCheck):
+    """Adagrad is made before the model is moved or converted.
+
+    Why: Adagrad makes its state in its constructor, where the parameters are then. (For SGD, Adam and
+    most others the order does not matter: .to() keeps the Parameter objects.)
+
+    Bad:
+        opt = torch.optim.Adagrad(net.parameters(), lr=0.1)
+        net.to("cuda")  # here
+
+    Good:
+        net.to("cuda")
+        opt = torch.optim.Adagrad(net.parameters(), lr=0.1)
+
+    Fix: move the model first.
+    """
+
+    code = "PARAM007"
+    words = ("Adagrad",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a move, in the same block, of the module whose parameters an Adagrad holds."""
+        for made in module.calls("torch.optim.Adagrad"):
+            held = {dotted(each.func.value) for each in ast.walk(made) if _asks_parameters(each)}  # type: ignore[attr-defined]
+            block = module.parents[module.statement(made)]
+            for move in module.method_calls(*MOVES):
+                base = move.func.value if isinstance(move.func, ast.Attribute) else move
+                same_block = module.parents[module.statement(move)] is block
+                if same_block and move.lineno > made.lineno and dotted(base) in held - {None}:
+                    yield At(
+                        move, f"The model moves after Adagrad made its state on line {made.lineno}.", RISK
+                    )
+                    break
+
+
+def _asks_parameters(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "parameters"
+    )

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trained tensor that is no Parameter."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, constant
+
+
+class ParameterTensorNotRegistered(SourceCheck):
+    """A module makes a tensor with requires_grad=True that is no nn.Parameter.
+
+    Why: it gets gradients, but parameters() does not know it: no optimizer trains it, nothing saves it.
+
+    Bad:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.zeros(3, requires_grad=True)  # here
+
+    Good:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.zeros(3))
+
+    Fix: nn.Parameter(tensor).
+    """
+
+    code = "PARAM003"
+    words = ("requires_grad",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report an attribute of a module that asks for gradients."""
+        for owner in module.classes_of_kind("module"):
+            for name, bindings in module.attributes(owner).items():
+                value = bindings[0].value
+                asks = (
+                    isinstance(value, ast.Call) and constant(argument(value, None, "requires_grad")) is True
+                )
+                if (
+                    asks
+                    and isinstance(value, ast.Call)
+                    and (module.qualify(value.func) or "").startswith("torch.")
+                    and not (module.qualify(value.func) or "").startswith("torch.nn.")
+                ):
+                    yield At(bindings[0].node, f"self.{name} asks for gradients, but is no nn.Parameter.")

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients that no optimizer uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import QUESTION
+from truestep.doctor.finding import Place
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+
+AFTER = 4  # steps: until then, other optimizers have had their turn
+
+
+class ParametersNotOptimized(Watcher):
+    """Parameters of the trained model get gradients, but no optimizer holds them.
+
+    Why: they stay at their random start. If they are meant to be frozen, requires_grad_(False) says so
+    and saves their gradients.
+
+    Bad:
+        net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        opt = torch.optim.SGD(net[0].parameters(), lr=0.1)  # here
+        for _ in range(3):
+            for x, y in loader:
+                net.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+
+    Good:
+        net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        net[2].requires_grad_(False)
+        opt = torch.optim.SGD(net[0].parameters(), lr=0.1)
+        for _ in range(3):
+            for x, y in loader:
+                net.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+
+    Fix: give the optimizer model.parameters(), or freeze the rest with requires_grad_(False).
+    """
+
+    code = "PARAM015"
+
+    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Ask, some steps in, about parameters with gradients in models that are trained in part."""
+        if record.num_steps != AFTER:
+            return
+        held = {id(each) for every in scene.records.values() for each in every.parameters()}
+        for model in list(scene.models):
+            named = list(model.named_parameters())
+            mine = {id(each) for each in record.parameters()}
+            missed = [name for name, each in named if id(each) not in held and each.grad is not None]
+            if missed and any(id(each) in mine for _, each in named) and not self._lost(scene, record):
+                evidence = {"not_optimized": missed[:6], "number": len(missed)}
+                text = f"{len(missed)} of {len(named)} parameters get gradients, but no optimizer holds them."
+                yield Saw(record.place, text, QUESTION, evidence)
+
+    def _lost(self, scene: Scene, record: OptimizerRecord) -> bool:
+        """An optimizer with parameters of no model was made before a replacement: PARAM005."""
+        known = {id(each) for model in scene.models for each in model.parameters()}
+        return any(id(each) not in known and each.grad is None for each in record.parameters())

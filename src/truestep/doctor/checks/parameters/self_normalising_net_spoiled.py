@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SELU with the wrong dropout."""
+
+import ast
+from collections.abc import Iterator
+from itertools import pairwise
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class SelfNormalisingNetSpoiled(SourceCheck):
+    """SELU layers are followed by plain Dropout, or initialised with nonlinearity="selu".
+
+    Why: SELU keeps mean 0 and deviation 1 only with LeCun's initialisation and AlphaDropout: plain
+    Dropout makes the deviation grow layer by layer; kaiming with "selu" or "relu" lets it shrink.
+
+    Bad:
+        net = nn.Sequential(nn.Linear(8, 8), nn.SELU(), nn.Dropout(0.2), nn.Linear(8, 3))  # here
+
+    Good:
+        net = nn.Sequential(nn.Linear(8, 8), nn.SELU(), nn.AlphaDropout(0.2), nn.Linear(8, 3))
+
+    Fix: nn.AlphaDropout, and kaiming_normal_(w, nonlinearity="linear") with zero bias.
+    """
+
+    code = "PARAM012"
+    words = ("SELU",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a display of layers in which Dropout comes straight after SELU."""
+        displays = [(call, call.args) for call in module.calls("torch.nn.Sequential")]
+        displays += [(node, node.elts) for node in module.all(ast.List)]  # type: ignore[misc]
+        for node, parts in displays:
+            names = [module.qualify(part.func) if isinstance(part, ast.Call) else None for part in parts]
+            for first, second in pairwise(names):
+                if first == "torch.nn.SELU" and second == "torch.nn.Dropout":
+                    yield At(node, "Plain Dropout after SELU: the deviation grows layer by layer.", RISK)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tensor attribute that .to() misses."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, constant
+
+MAKERS = {
+    f"torch.{name}"
+    for name in ("ones", "zeros", "randn", "rand", "tensor", "arange", "eye", "linspace", "full", "randperm")
+}
+
+
+class TensorNotRegistered(SourceCheck):
+    """A module keeps a constant tensor as a plain attribute.
+
+    Why: .to(device) leaves it behind (an error in forward on a GPU), and state_dict() does not save it.
+
+    Bad:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = torch.ones(3)  # here
+
+            def forward(self, x):
+                return x * self.scale
+
+    Good:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("scale", torch.ones(3))
+
+            def forward(self, x):
+                return x * self.scale
+
+    Fix: self.register_buffer("name", tensor) for constants, nn.Parameter(tensor) for what is trained.
+    """
+
+    code = "PARAM002"
+    words = ("Module",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report an attribute made in __init__ and read in another method, unless it is moved by hand."""
+        for owner in module.classes_of_kind("module"):
+            for name, bindings in module.attributes(owner).items():
+                if (
+                    len(bindings) == 1
+                    and bindings[0].value is not None
+                    and self._is_tensor(module, bindings[0].value)
+                ):
+                    node, scope = bindings[0].node, module.scope(bindings[0].node)
+                    if getattr(scope, "name", "") == "__init__" and self._used(module, owner, name, scope):
+                        yield At(
+                            node, f"self.{name} is a plain tensor: .to() and state_dict() miss it.", RISK
+                        )
+
+    def _is_tensor(self, module: SourceModule, value: ast.expr) -> bool:
+        if not isinstance(value, ast.Call) or module.qualify(value.func) not in MAKERS:
+            return False
+        trained = constant(argument(value, None, "requires_grad"))
+        return trained is not True and argument(value, None, "device") is None
+
+    def _used(self, module: SourceModule, owner: ast.ClassDef, name: str, home: ast.AST) -> bool:
+        """Used in a method as it is: `self.scale.to(x)` says that its author knows."""
+        uses = [
+            node
+            for node in ast.walk(owner)
+            if isinstance(node, ast.Attribute) and ast.unparse(node) == f"self.{name}"
+        ]
+        reads = [node for node in uses if isinstance(node.ctx, ast.Load) and module.scope(node) is not home]
+        moved = any(
+            isinstance(up := module.parents[node], ast.Attribute)
+            and up.attr in ("to", "cuda", "type_as", "size", "shape")
+            for node in reads
+        )
+        return bool(reads) and not moved

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`torch.FloatTensor(n)`: n numbers, not the number n."""
+
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import constant
+
+TYPES = ("Float", "Double", "Half", "Long", "Int", "Byte", "Bool", "Short", "Char", "BFloat16")
+
+
+class UninitialisedTensor(SourceCheck):
+    """torch.FloatTensor(2) makes two uninitialised numbers, not the number 2.
+
+    Why: the memory holds whatever was there; the result differs from run to run.
+
+    Bad:
+        a = torch.FloatTensor(2)  # here
+
+    Good:
+        a = torch.tensor(2.0)
+
+    Fix: torch.tensor(2.0) for a value, torch.zeros(2) or torch.empty(2) for a shape.
+    """
+
+    code = "PARAM011"
+    words = ("Tensor(",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a legacy constructor with one literal number that is used as it comes."""
+        names = [
+            "torch.Tensor",
+            *(f"torch.{kind}Tensor" for kind in TYPES),
+            *(f"torch.cuda.{kind}Tensor" for kind in TYPES),
+        ]
+        for call in module.calls(*names):
+            value = constant(call.args[0]) if len(call.args) == 1 else None
+            parent = module.parents[call]
+            filled = hasattr(parent, "attr") and str(parent.attr).endswith("_")
+            if isinstance(value, int | float) and not isinstance(value, bool) and not filled:
+                yield At(
+                    call,
+                    f"This makes {value} uninitialised numbers, not the value {value}.",
+                    RISK,
+                )

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ReLUs that give 0 for every input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import RISK
+from truestep.doctor.finding import Place
+from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watching.looking import is_on_host
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from truestep.doctor.watching.scene import Scene
+
+STEPS = 8
+SHARE = 0.9
+
+
+class UnitsDead(Watcher):
+    """Nearly all units of a ReLU layer give 0 for every input of the first batches.
+
+    Why: a unit that is 0 everywhere gets no gradient: it never learns again.
+
+    Bad:
+        nn.init.constant_(net[0].bias, -10.0)  # truestep: ignore[PARAM013]
+        for _ in range(3):
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()  # here
+                opt.step()
+
+    Good:
+        for _ in range(3):
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+
+    Fix: zero bias, a lower learning rate, LeakyReLU; new initial weights (also of the bias) revive the layer.
+    """
+
+    code = "PARAM018"
+    looks_inside = True
+
+    def __init__(self) -> None:
+        self.alive: dict[int, torch.Tensor] = {}
+
+    def on_layer(self, scene: Scene, module: nn.Module, output: object) -> None:
+        """Remember which units of each ReLU ever gave more than 0 in training."""
+        import torch
+        from torch import nn
+
+        if (
+            isinstance(module, nn.ReLU)
+            and isinstance(output, torch.Tensor)
+            and module.training
+            and output.dim() >= 2
+        ):
+            if not is_on_host(output) or output.shape[0] < 2:
+                return
+            alive = (output > 0).transpose(0, 1).flatten(1).any(1)  # dimension 1 holds the units
+            known = self.alive.get(id(module))
+            self.alive[id(module)] = alive if known is None or known.shape != alive.shape else known | alive
+
+    def on_backward(self, scene: Scene, tensors: object, place: Place) -> Sights:
+        """Judge once, after some steps."""
+        if scene.num_steps != STEPS:
+            return
+        for alive in self.alive.values():
+            dead = int((~alive).sum())
+            if alive.numel() >= 4 and dead >= SHARE * alive.numel():
+                text = f"{dead} of {alive.numel()} units of a ReLU gave 0 for every input of {STEPS} steps."
+                yield Saw(place, text, RISK, {"dead_units": dead, "units": alive.numel()})
+        self.alive.clear()

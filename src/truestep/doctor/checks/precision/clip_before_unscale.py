@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clipping gradients that still carry the scale."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.module import SourceModule
+
+
+class ClipBeforeUnscale(SourceCheck):
+    """Gradients of a scaled loss are clipped before scaler.unscale_().
+
+    Why: they are still multiplied by the scale (65536 at first), so the clip cuts nearly all of every
+    update away.
+
+    Bad:
+        scaler = torch.amp.GradScaler("cuda")
+        for x, y in loader:
+            opt.zero_grad()
+            scaler.scale(F.cross_entropy(net(x), y)).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)  # here
+            scaler.step(opt)
+            scaler.update()
+
+    Good:
+        scaler = torch.amp.GradScaler("cuda")
+        for x, y in loader:
+            opt.zero_grad()
+            scaler.scale(F.cross_entropy(net(x), y)).backward()
+            scaler.unscale_(opt)
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            scaler.step(opt)
+            scaler.update()
+
+    Fix: call scaler.unscale_(optimizer) between backward() and the clip.
+    """
+
+    code = "AMP001"
+    words = ("clip_grad",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a clip between a scaled backward and scaler.step with no unscale_ before it."""
+        for trace in module.traces:
+            for clip in trace.of("clip"):
+                if _scaled_before(trace, clip) and any(
+                    step.path == clip.path or step.loop_path() == clip.loop_path()
+                    for step in _after(trace, clip)
+                ):
+                    yield At(
+                        clip.node,
+                        "The gradients are clipped while they still carry the loss scale.",
+                    )
+
+
+def _scaled_before(trace: Trace, clip: Event) -> bool:
+    before = trace.events[: trace.events.index(clip)]
+    for event in reversed(before):
+        if event.kind == "unscale":
+            return False
+        if event.kind == "backward":
+            return is_scaled(event)
+    return False
+
+
+def _after(trace: Trace, clip: Event) -> list[Event]:
+    return [event for event in trace.events[trace.events.index(clip) :] if event.kind == "scaler_step"]
+
+
+def is_scaled(backward: Event) -> bool:
+    """Tell whether the loss of a backward is `scaler.scale(loss)`."""
+    loss = backward.receiver
+    return isinstance(loss, ast.Call) and isinstance(loss.func, ast.Attribute) and loss.func.attr == "scale"

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""float16 gradients that may vanish."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.checks.precision.backward_inside_autocast import AUTOCAST
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument
+
+
+class HalfPrecisionWithoutScaler(SourceCheck):
+    """The forward pass runs in float16, but no GradScaler scales the loss.
+
+    Why: float16 can't hold gradients below 6e-8: they become zero, silently.
+
+    Bad:
+        for x, y in loader:
+            opt.zero_grad()
+            with torch.autocast("cuda", dtype=torch.float16):  # here
+                loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            opt.step()
+
+    Good:
+        for x, y in loader:
+            opt.zero_grad()
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            opt.step()
+
+    Fix: use bfloat16, or scale with torch.amp.GradScaler.
+    """
+
+    code = "AMP007"
+    words = ("autocast",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a float16 autocast in a file that trains and has nothing that scales."""
+        if module.method_calls("scale") or not any(trace.training_loops() for trace in module.traces):
+            return
+        for call in module.calls(*AUTOCAST):
+            if _is_half(module, call) and _holds_forward(module, call):
+                yield At(call, "float16 without a GradScaler: small gradients become zero.", RISK)
+
+
+def _is_half(module: SourceModule, call: ast.Call) -> bool:
+    """float16 is what CUDA autocast means by default."""
+    old = module.qualify(call.func) == "torch.cuda.amp.autocast"
+    dtype = argument(call, 1 if not old else None, "dtype")
+    device = argument(call, 0, "device_type")
+    on_cuda = old or (isinstance(device, ast.Constant) and device.value == "cuda")
+    return module.qualify(dtype) in ("torch.float16", "torch.half") if dtype is not None else on_cuda
+
+
+def _holds_forward(module: SourceModule, call: ast.Call) -> bool:
+    block = module.enclosing(call, ast.With)
+    return any(
+        event.kind == "backward" and block is not None and event.node.lineno > call.lineno
+        for trace in module.traces
+        for event in trace.events
+    )

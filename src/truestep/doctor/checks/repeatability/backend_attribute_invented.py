@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch that does not exist."""
+
+import ast
+import difflib
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+# what may be assigned, in torch 2.11 to 2.13 (a test compares it with the torch at hand)
+SWITCHES = {
+    "torch.backends.cudnn": {
+        "enabled", "deterministic", "benchmark", "benchmark_limit", "allow_tf32", "fp32_precision",
+    },
+    "torch.backends.cuda.matmul": {
+        "allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction",
+        "allow_fp16_accumulation", "fp32_precision",
+    },
+    "torch.backends.mkldnn": {"enabled", "deterministic", "allow_tf32", "fp32_precision"},
+    "torch.backends.opt_einsum": {"enabled", "strategy"},
+    "torch.backends.cudnn.conv": {"fp32_precision"},
+    "torch.backends.cudnn.rnn": {"fp32_precision"},
+    "torch.backends.nnpack": {"enabled"},
+}  # fmt: skip
+
+
+class BackendAttributeInvented(SourceCheck):
+    """Something is assigned to a torch.backends attribute that does not exist.
+
+    Why: Python makes a new attribute and torch never looks at it: the switch stays as it was.
+
+    Bad:
+        torch.backends.cudnn.enable = True  # here
+
+    Good:
+        torch.backends.cudnn.enabled = True
+
+    Fix: the switches of cudnn are enabled, deterministic, benchmark, benchmark_limit and allow_tf32.
+    """
+
+    code = "SEED002"
+    words = ("backends",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report an assignment to a name that is not among the switches of its backend."""
+        for node in module.all(ast.Attribute):
+            if not isinstance(node.ctx, ast.Store):
+                continue
+            home = module.qualify(node.value)
+            known = SWITCHES.get(home or "")
+            if known is not None and node.attr not in known:
+                close = difflib.get_close_matches(node.attr, known, n=1, cutoff=0.5)
+                hint = f" Is {close[0]} meant?" if close else ""
+                yield At(node, f"{home} has no switch {node.attr!r}: the assignment has no effect.{hint}")

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cudnn.benchmark beside deterministic."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class BenchmarkBesideDeterministic(SourceCheck):
+    """cudnn.benchmark is switched on beside cudnn.deterministic.
+
+    Why: the auto-tuner picks the fastest algorithm anew in each run: results differ although each one is
+    deterministic.
+
+    Bad:
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = True  # here
+
+    Good:
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
+
+    Fix: benchmark only for speed, with fixed shapes, where repeatability does not matter.
+    """
+
+    code = "SEED003"
+    words = ("benchmark",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report both set to True in one function."""
+        set_true: dict[str, ast.Assign] = {}
+        for node in module.all(ast.Assign):
+            name = module.qualify(node.targets[0]) or ""
+            if (
+                name.startswith("torch.backends.cudnn.")
+                and isinstance(node.value, ast.Constant)
+                and node.value.value is True
+            ):
+                set_true[name.rsplit(".", 1)[-1]] = node
+        first, second = set_true.get("deterministic"), set_true.get("benchmark")
+        if first is not None and second is not None and module.scope(first) is module.scope(second):
+            yield At(
+                second, "The auto-tuner chooses anew in each run, although deterministic is asked for.", RISK
+            )

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A seed undone by a constant."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+SEEDS = (
+    "torch.manual_seed",
+    "torch.cuda.manual_seed",
+    "torch.cuda.manual_seed_all",
+    "numpy.random.seed",
+    "random.seed",
+)
+
+
+class GeneratorsSeededDifferently(SourceCheck):
+    """A function that seeds from its argument seeds one generator with a constant.
+
+    Why: that generator is the same for every seed; with torch.cuda.manual_seed_all(0) all GPU randomness is.
+
+    Bad:
+        def fix_all(seed):
+            random.seed(seed)
+            np.random.seed(seed)
+            torch.manual_seed(seed)
+            torch.cuda.manual_seed_all(0)  # here
+
+    Good:
+        def fix_all(seed):
+            random.seed(seed)
+            np.random.seed(seed)
+            torch.manual_seed(seed)
+
+    Fix: torch.manual_seed(seed) covers every device; use one number for all.
+    """
+
+    code = "SEED001"
+    words = ("seed",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a constant seed beside a seed from a parameter, or two different constants in one block."""
+        by_scope: dict[ast.AST, list[ast.Call]] = {}
+        for call in module.calls(*SEEDS):
+            if len(call.args) == 1:
+                by_scope.setdefault(module.scope(call), []).append(call)
+        for calls in by_scope.values():
+            calls.sort(key=lambda call: call.lineno)
+            variable = {ast.unparse(call.args[0]) for call in calls if isinstance(call.args[0], ast.Name)}
+            for call in calls:
+                if isinstance(call.args[0], ast.Constant) and variable and call.lineno - calls[0].lineno < 12:
+                    name = ast.unparse(call.func)
+                    yield At(
+                        call,
+                        f"{name} is given a constant, not {', '.join(sorted(variable))}.",
+                    )

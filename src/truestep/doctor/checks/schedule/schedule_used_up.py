@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real schedule stepped for a plot."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class ScheduleUsedUp(SourceCheck):
+    """A schedule is stepped in a loop that trains nothing, to see its rates.
+
+    Why: it is used up: training then starts at its end, with the last rate.
+
+    Bad:
+        sched = torch.optim.lr_scheduler.StepLR(opt, 2)
+        rates = []
+        for _ in range(4):
+            sched.step()  # here
+            rates.append(sched.get_last_lr()[0])
+
+    Good:
+        dummy = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+        preview = torch.optim.lr_scheduler.StepLR(dummy, 2)
+        rates = []
+        for _ in range(4):
+            rates.append(preview.get_last_lr()[0])
+            dummy.step()
+            preview.step()
+
+    Fix: plot a throw-away copy with an optimizer of its own (truestep.plot_schedule does).
+    """
+
+    code = "SCHED005"
+    words = ("append", "plot")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a schedule's step in a loop that reads its rate and steps no optimizer."""
+        for trace in module.traces:
+            for event in trace.of("schedule"):
+                loops = event.loops()
+                path = event.loop_path()
+                if len(loops) != 1 or trace.within(path, "step", "unknown", "backward", "forward"):
+                    continue
+                if any(_reads_rate(module, each, loops[0]) for each in module.method_calls("append")):
+                    yield At(
+                        event.node,
+                        "The loop steps the schedule without any optimizer step: it is used up afterwards.",
+                    )
+
+
+def _reads_rate(module: SourceModule, call: ast.Call, loop: ast.AST) -> bool:
+    return loop in module.ancestors(call) and any(
+        word in ast.unparse(call) for word in ("get_last_lr", "param_groups", "get_lr")
+    )

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a check reports: one finding, at one line of the user's code, with its evidence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Severity(StrEnum):
+    """How much harm the evidence shows, gravest first."""
+
+    BUG = "bug"  # it computes something other than what was meant, or fails
+    RISK = "risk"  # it does so under conditions that can't be seen from here
+    ADVICE = "advice"  # it is right, but slow, dated or fragile
+    QUESTION = "question"  # only its author knows; one line of confirmation settles it
+
+    @property
+    def rank(self) -> int:
+        """Return 0 for the gravest, so that findings sort by it."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A line of the user's code; columns count from 1."""
+
+    path: str
+    line: int
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One fault at one place: what happened, what shows it, and what to write instead."""
+
+    code: str
+    name: str
+    severity: Severity
+    place: Place
+    message: str
+    why: str
+    fix: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    seen: str = "read"  # "read" in the source, or "ran": observed while the script ran
+    replacement: str | None = None  # the whole line as it should be, where that can be given
+
+    @property
+    def order(self) -> tuple[int, Place, str]:
+        """Sort key: the gravest first, then by place."""
+        return (self.severity.rank, self.place, self.code)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `--json` prints of it."""
+        return {
+            "code": self.code,
+            "name": self.name,
+            "severity": self.severity.value,
+            "path": self.place.path,
+            "line": self.place.line,
+            "column": self.place.column,
+            "message": self.message,
+            "why": self.why,
+            "fix": self.fix,
+            "replacement": self.replacement,
+            "seen": self.seen,
+            "evidence": dict(self.evidence),
+        }
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """A check that came upon its subject and could not tell; the reason is shown, never hidden."""
+
+    code: str
+    place: Place
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `--json` prints of it."""
+        return {"code": self.code, "path": self.place.path, "line": self.place.line, "reason": self.reason}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A check that broke on this code: reported as our mistake, the others go on."""
+
+    code: str
+    path: str
+    error: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `--json` prints of it."""
+        return {"code": self.code, "path": self.path, "error": self.error}

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads source files and reports what the source checks find; imports no torch."""
+
+import ast
+import re
+import time
+import tokenize
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from truestep.doctor.catalogue import source_checks
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.finding import Abstention, Failure, Finding, Place, Severity
+from truestep.doctor.selection import Baseline, Ignores, Selection
+from truestep.doctor.source.module import SourceModule
+from truestep.errors import OptionError
+
+# A file without any of these trains nothing: it is not even parsed.
+_RELEVANT = re.compile(rb"torch|onnxruntime|nvidia-smi|CUDA_VISIBLE_DEVICES|apex")
+_PASSED_OVER = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
+
+
+@dataclass
+class Reading:
+    """What reading some files gave."""
+
+    findings: list[Finding] = field(default_factory=list)
+    abstentions: list[Abstention] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    unreadable: list[tuple[str, str]] = field(default_factory=list)  # path, reason
+    num_files: int = 0
+    num_hidden: int = 0  # by comments and the baseline
+    seconds: float = 0.0
+    lines: dict[Place, str] = field(default_factory=dict)  # the text at each finding
+
+    def worst(self) -> Severity | None:
+        """Return the gravest severity found."""
+        return min((finding.severity for finding in self.findings), key=lambda each: each.rank, default=None)
+
+
+def read_paths(paths: Sequence[Path], selection: Selection | None = None) -> Reading:
+    """Read files and folders with every source check that is wanted.
+
+    Raises:
+        OptionError: a path that does not exist.
+    """
+    selection = selection or Selection()
+    started = time.perf_counter()
+    reading = Reading()
+    wanted = [check for check in source_checks() if selection.wants(check.code)]
+    baseline = Baseline(selection.baseline)
+    for path in _files(paths, selection):
+        _read_file(path, wanted, reading)
+        reading.num_files += 1
+    kept = [each for each in reading.findings if not baseline.hides(each, reading.lines.get(each.place, ""))]
+    reading.num_hidden += len(reading.findings) - len(kept)
+    reading.findings = sorted(kept, key=lambda finding: (finding.place, finding.code))
+    reading.seconds = time.perf_counter() - started
+    return reading
+
+
+def read_text(text: str, path: str = "<text>", checks: Iterable[SourceCheck] | None = None) -> Reading:
+    """Read one text with the given checks, or all."""
+    reading = Reading(num_files=1)
+    _read_source(text, path, source_checks() if checks is None else checks, reading)
+    reading.findings.sort(key=lambda finding: (finding.place, finding.code))
+    return reading
+
+
+def _files(paths: Sequence[Path], selection: Selection) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            yield from (
+                each
+                for each in sorted(path.rglob("*.py"))
+                if not _excluded(each.relative_to(path), selection)
+            )
+        elif path.exists():
+            yield path
+        else:
+            raise OptionError(f"There is no file or folder {str(path)!r} to read.")
+
+
+def _excluded(path: Path, selection: Selection) -> bool:
+    if any(part in _PASSED_OVER or part.startswith(".") for part in path.parts[:-1]):
+        return True
+    return any(path.match(pattern) or pattern.rstrip("/") in path.parts for pattern in selection.exclude)
+
+
+def _read_file(path: Path, checks: Iterable[SourceCheck], reading: Reading) -> None:
+    try:
+        raw = path.read_bytes()
+        if not _RELEVANT.search(raw):
+            return
+        with tokenize.open(path) as file:
+            text = file.read()
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        reading.unreadable.append((str(path), f"{type(error).__name__}: {error}"))
+        return
+    _read_source(text, str(path), checks, reading)
+
+
+def _read_source(text: str, path: str, checks: Iterable[SourceCheck], reading: Reading) -> None:
+    try:
+        with warnings.catch_warnings():  # a SyntaxWarning of the user's is not ours to show
+            warnings.simplefilter("ignore")
+            module = SourceModule(text, path)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        reading.unreadable.append((path, f"{type(error).__name__}: {error}"))
+        return
+    ignores = Ignores(text)
+    for check in checks:
+        if not check.words or any(word in text for word in check.words):
+            _apply(check, module, ignores, reading)
+
+
+def _apply(check: SourceCheck, module: SourceModule, ignores: Ignores, reading: Reading) -> None:
+    seen: set[tuple[int, str]] = set()
+    try:
+        for found in check.read(module):
+            place = _place(module, found.node)
+            if not isinstance(found, At):
+                reading.abstentions.append(Abstention(check.code, place, found.reason))
+                continue
+            finding = check.finding(
+                place, found.message, found.severity, evidence=found.evidence, replacement=found.replacement
+            )
+            if (place.line, check.code) in seen:
+                continue
+            seen.add((place.line, check.code))
+            if ignores.hide(finding):
+                reading.num_hidden += 1
+                continue
+            reading.findings.append(finding)
+            reading.lines[place] = module.lines[place.line - 1] if place.line <= len(module.lines) else ""
+    except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others find
+        reading.failures.append(Failure(check.code, module.path, f"{type(error).__name__}: {error}"))
+
+
+def _place(module: SourceModule, node: ast.AST) -> Place:
+    return Place(module.path, getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1)

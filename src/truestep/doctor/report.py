@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `truestep doctor` reports of a run: findings, what was watched and what not, the cost."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from truestep.doctor.finding import Failure, Finding, Place
+from truestep.doctor.read import Reading
+from truestep.doctor.reporting.documents import SCHEMA_VERSION
+from truestep.doctor.running import Outcome, merged
+from truestep.doctor.selection import Baseline, Ignores, Selection
+from truestep.doctor.watch import Watch
+from truestep.doctor.watching.scene import WINDOW
+
+
+@dataclass
+class RunReport:
+    """One run of a script, read and watched."""
+
+    reading: Reading
+    watch: Watch
+    outcome: Outcome
+    total_seconds: float
+    findings: list[Finding] = field(default_factory=list)
+    lines: dict[Place, str] = field(default_factory=dict)
+    num_hidden: int = 0
+
+    @property
+    def failures(self) -> list[Failure]:
+        """The checks that broke, in either way."""
+        return [*self.reading.failures, *self.watch.failures]
+
+    def watched(self) -> list[str]:
+        """Return, in a few lines, what was watched, what could not run and why, and the cost."""
+        scene, watch = self.watch.scene, self.watch
+        models = ", ".join(sorted(scene.model_names)) or "no model"
+        steps = f"{scene.num_steps} optimizer steps ({min(scene.num_steps, WINDOW)} of them in full)"
+        lines = [
+            f"watched: {models}; {len(scene.records)} optimizers; {steps}; {len(watch.watchers)} watchers"
+        ]
+        lines += [
+            f"not run: {', '.join(codes)}: {reason}" for reason, codes in _by_reason(watch.not_run()).items()
+        ]
+        if self.reading.abstentions:
+            told = Counter(each.code for each in self.reading.abstentions)
+            lines.append(f"could not tell: {', '.join(f'{code} ({count})' for code, count in told.items())}")
+        if self.num_hidden:
+            lines.append(f"hidden: {self.num_hidden} by comments or the baseline")
+        share = 100 * watch.seconds / self.total_seconds if self.total_seconds else 0.0
+        cost = f"{watch.seconds:.2f} s of {self.total_seconds:.2f} s ({share:.0f}%)"
+        lines.append(f"own cost: {cost}, and {self.reading.seconds:.2f} s for reading")
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `--output json` prints."""
+        place = self.outcome.error_place
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "findings": [each.to_dict() for each in self.findings],
+            "abstentions": [each.to_dict() for each in self.reading.abstentions],
+            "not_run": self.watch.not_run(),
+            "failures": [each.to_dict() for each in self.failures],
+            "torch_warnings": [
+                {"path": at.path, "line": at.line, "text": text} for at, text in self.outcome.warnings
+            ],
+            "script": {
+                "status": self.outcome.status,
+                "error": self.outcome.error,
+                "error_path": place.path if place else None,
+                "error_line": place.line if place else None,
+                "stopped_early": self.outcome.stopped_early,
+            },
+            "num_steps": self.watch.scene.num_steps,
+            "num_hidden": self.num_hidden,
+            "elapsed_seconds": round(self.total_seconds, 4),
+            "own_seconds": round(self.watch.seconds, 4),
+        }
+
+
+def _by_reason(not_run: dict[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for code, reason in not_run.items():
+        found.setdefault(reason, []).append(code)
+    return found
+
+
+def make_report(
+    reading: Reading, watch: Watch, outcome: Outcome, selection: Selection, seconds: float
+) -> RunReport:
+    """Join both ways, and hide what comments and the baseline hide."""
+    report = RunReport(reading, watch, outcome, seconds, num_hidden=reading.num_hidden)
+    baseline = Baseline(selection.baseline)
+    files: dict[str, tuple[Ignores, list[str]]] = {}
+    for finding in merged(watch, reading.findings):
+        path = finding.place.path
+        if path not in files:
+            text = _text(path)
+            files[path] = Ignores(text), text.splitlines()
+        ignores, lines = files[path]
+        line = lines[finding.place.line - 1] if 0 < finding.place.line <= len(lines) else ""
+        if ignores.hide(finding) or (finding.seen == "ran" and baseline.hides(finding, line)):
+            report.num_hidden += 1
+            continue
+        report.findings.append(finding)
+        report.lines[finding.place] = line
+    return report
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report as JSON, and as SARIF 2.1.0 for code hosts and editors."""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from truestep.doctor.catalogue import checks
+from truestep.doctor.finding import Finding, Severity
+from truestep.doctor.read import Reading
+
+SCHEMA_VERSION = 1
+_LEVELS = {
+    Severity.BUG: "error",
+    Severity.RISK: "warning",
+    Severity.ADVICE: "note",
+    Severity.QUESTION: "note",
+}
+
+
+def reading_document(reading: Reading) -> dict[str, Any]:
+    """Return what `truestep read --output json` prints."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "findings": [finding.to_dict() for finding in reading.findings],
+        "abstentions": [each.to_dict() for each in reading.abstentions],
+        "failures": [each.to_dict() for each in reading.failures],
+        "unreadable": [{"path": path, "reason": reason} for path, reason in reading.unreadable],
+        "num_files": reading.num_files,
+        "num_hidden": reading.num_hidden,
+        "elapsed_seconds": round(reading.seconds, 4),
+    }
+
+
+def sarif_document(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the findings as a SARIF log with one run; paths are relative to where it was started."""
+    codes = sorted({finding.code for finding in findings})
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "truestep",
+                        "version": version("truestep"),
+                        "rules": [_rule(code) for code in codes],
+                    }
+                },
+                "results": [_result(finding, codes) for finding in findings],
+            }
+        ],
+    }
+
+
+def _rule(code: str) -> dict[str, Any]:
+    check = checks()[code]
+    page = check.page()
+    return {
+        "id": code,
+        "name": check.name(),
+        "shortDescription": {"text": page.summary},
+        "fullDescription": {"text": page.why},
+        "help": {"text": page.fix},
+    }
+
+
+def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
+    place = finding.place
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": codes.index(finding.code),
+        "level": _LEVELS[finding.severity],
+        "message": {"text": f"{finding.message} {finding.fix}"},
+        "locations": [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": _uri(place.path)},
+                    "region": {"startLine": place.line, "startColumn": place.column},
+                }
+            }
+        ],
+        "properties": {"severity": finding.severity.value, "seen": finding.seen},
+    }
+
+
+def _uri(path: str) -> str:
+    given = Path(path)
+    if given.is_absolute() and given.is_relative_to(Path.cwd()):
+        given = given.relative_to(Path.cwd())
+    return given.as_uri() if given.is_absolute() else given.as_posix()

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report as a person reads it in a terminal."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from truestep.doctor.finding import Finding, Place, Severity
+from truestep.doctor.read import Reading
+
+if TYPE_CHECKING:
+    from truestep.doctor.report import RunReport
+    from truestep.doctor.watch import Watch
+
+STYLES = {
+    Severity.BUG: "bold red",
+    Severity.RISK: "yellow",
+    Severity.ADVICE: "cyan",
+    Severity.QUESTION: "magenta",
+}
+
+
+def show_finding(finding: Finding, line: str | None) -> RenderableType:
+    """Return one finding: where, what, the line, the evidence, why, and the fix."""
+    head = Text.assemble(
+        (str(finding.place), "bold"),
+        "  ",
+        (finding.severity.value, STYLES[finding.severity]),
+        " ",
+        (finding.code, STYLES[finding.severity]),
+        f"  {finding.name}",
+    )
+    parts: list[RenderableType] = [head, _indented(finding.message)]
+    if line and line.strip():
+        parts.append(Padding(Text(f"{finding.place.line} │ {line.strip()}", "bold"), (0, 0, 0, 4)))
+    if finding.evidence:
+        shown = ", ".join(
+            f"{key.replace('_', ' ')} {_value(value)}" for key, value in finding.evidence.items()
+        )
+        parts.append(_indented(f"seen  {shown}"))
+    parts += [_indented(f"why   {finding.why}"), _indented(f"fix   {finding.fix}")]
+    if finding.replacement is not None and line is not None:
+        parts.append(Padding(Text(f"- {line.strip()}", "red"), (0, 0, 0, 4)))
+        parts.append(Padding(Text(f"+ {finding.replacement.strip()}", "green"), (0, 0, 0, 4)))
+    return Group(*parts, Text())
+
+
+def _indented(text: str) -> Padding:
+    return Padding(Text(text), (0, 0, 0, 4))
+
+
+def _value(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def counted(findings: Sequence[Finding]) -> Text:
+    """Return "2 bugs, 1 risk" with the colours of the severities."""
+    parts = []
+    for severity in Severity:
+        count = sum(finding.severity is severity for finding in findings)
+        if count:
+            plural = severity.value if severity is Severity.ADVICE or count == 1 else f"{severity.value}s"
+            parts.append(Text(f"{count} {plural}", STYLES[severity]))
+    return Text(", ").join(parts) if parts else Text("nothing found", "green")
+
+
+def show_reading(reading: Reading, console: Console) -> None:
+    """Print what reading source files gave."""
+    show_findings(reading.findings, reading.lines, console)
+    for path, reason in reading.unreadable:
+        console.print(Text.assemble((path, "bold"), f"  not read: {reason}"), soft_wrap=True)
+    for failure in reading.failures:
+        text = f"  check {failure.code} failed on it: {failure.error} (our mistake; the other checks went on)"
+        console.print(Text.assemble((failure.path, "bold"), text), soft_wrap=True)
+    files = f"{reading.num_files} file{'s' if reading.num_files != 1 else ''} read in {reading.seconds:.2f} s"
+    extra = f"; {len(reading.abstentions)} times a check could not tell" if reading.abstentions else ""
+    hidden = f"; {reading.num_hidden} hidden by comments or the baseline" if reading.num_hidden else ""
+    console.print(Text.assemble(counted(reading.findings), f" · {files}{extra}{hidden}"))
+
+
+def show_findings(findings: Sequence[Finding], lines: Mapping[Place, str], console: Console) -> None:
+    """Print findings, the gravest first."""
+    for finding in sorted(findings, key=lambda each: each.order):
+        console.print(show_finding(finding, lines.get(finding.place)), soft_wrap=False)
+
+
+def show_run(report: "RunReport", console: Console) -> None:
+    """Print what reading and running a script gave."""
+    console.rule("truestep doctor", style="dim")
+    show_findings(report.findings, report.lines, console)
+    for place, text in report.outcome.warnings[:5]:
+        console.print(Text.assemble((str(place), "bold"), f"  torch warned: {text}"))
+    if report.outcome.error:
+        where = f"{report.outcome.error_place}  " if report.outcome.error_place else ""
+        console.print(
+            Text.assemble((where, "bold"), f"the script raised {report.outcome.error.splitlines()[0]}")
+        )
+    for failure in report.failures:
+        console.print(f"check {failure.code} failed: {failure.error} (our mistake; the run went on)")
+    console.print(Text.assemble(counted(report.findings)))
+    for line in report.watched():
+        console.print(Text(line, "dim"))
+
+
+def render_watch(watch: "Watch") -> list[RenderableType]:
+    """Return what a watch in a script or notebook has found so far."""
+    shown: list[RenderableType] = [
+        show_finding(each, None) for each in sorted(watch.findings, key=lambda f: f.order)
+    ]
+    steps = f" · {watch.scene.num_steps} optimizer steps watched, at a cost of {watch.seconds:.2f} s"
+    return [*shown, Text.assemble(counted(watch.findings), steps)]

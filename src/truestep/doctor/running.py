@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a script or module of the user's as Python would, under watch, and keeps its exit status."""
+
+import os
+import runpy
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from truestep.doctor.finding import Place
+from truestep.doctor.watch import StopWatching, Watch
+from truestep.doctor.watching.frames import is_library, user_place
+from truestep.errors import OptionError
+
+
+@dataclass
+class Outcome:
+    """How the script ended."""
+
+    status: int = 0
+    stopped_early: bool = False  # by --steps
+    error: str | None = None
+    error_place: Place | None = None
+    warnings: list[tuple[Place, str]] = field(default_factory=list)  # torch's own, with the user's line
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be run: a file, or a module as `python -m` would."""
+
+    name: str
+    is_module: bool
+    arguments: tuple[str, ...]
+
+    def sources(self) -> list[Path]:
+        """Return the source file, where there is one to read."""
+        if not self.is_module:
+            return [Path(self.name)] if Path(self.name).is_file() else []
+        import importlib.util
+
+        sys.path.insert(0, str(Path.cwd()))
+        try:
+            found = importlib.util.find_spec(self.name)
+            if found is not None and found.submodule_search_locations:
+                found = importlib.util.find_spec(f"{self.name}.__main__")
+        except (ImportError, ValueError):
+            found = None
+        finally:
+            sys.path.pop(0)
+        return [Path(found.origin)] if found is not None and found.origin else []
+
+
+def run_watched(target: Target, watch: Watch) -> Outcome:
+    """Run the target as `python TARGET ARGUMENTS` would, within the watch.
+
+    Raises:
+        OptionError: there is no such file.
+    """
+    if not target.is_module and not Path(target.name).is_file():
+        raise OptionError(f"There is no file {target.name!r} to run.")
+    outcome = Outcome()
+    before = sys.argv[:], sys.path[:], sys.modules["__main__"], warnings.showwarning
+    warnings.showwarning = _noting(outcome, before[3])
+    try:
+        with watch:
+            _guarded(lambda: _start(target), outcome)
+    finally:
+        sys.argv[:], sys.path[:], sys.modules["__main__"], warnings.showwarning = before
+    return outcome
+
+
+def _start(target: Target) -> None:
+    sys.argv[:] = [target.name, *target.arguments]
+    if target.is_module:
+        sys.path.insert(0, str(Path.cwd()))
+        runpy.run_module(target.name, run_name="__main__", alter_sys=True)
+    else:
+        _run_file(target.name)
+
+
+def _run_file(name: str) -> None:
+    """As `runpy.run_path`, but the module stays `__main__`: spawned workers look there."""
+    import io
+    from types import ModuleType
+
+    sys.path.insert(0, str(Path(name).resolve().parent))
+    module = ModuleType("__main__")
+    vars(module).update(__file__=name, __builtins__=__builtins__, __spec__=None, __cached__=None)
+    sys.modules["__main__"] = module
+    with io.open_code(str(Path(name).resolve())) as file:
+        code = compile(file.read(), name, "exec")
+    exec(code, vars(module))  # noqa: S102 - running the user's script is what was asked for
+
+
+def _guarded(start: Callable[[], None], outcome: Outcome) -> None:
+    """Turn the ways in which a script can end into a status, as the interpreter would."""
+    try:
+        start()
+    except StopWatching:
+        outcome.stopped_early = True
+    except SystemExit as exit_:
+        outcome.status = _status(exit_.code)
+    except KeyboardInterrupt as error:
+        outcome.status = 130
+        _note(error, outcome)
+    except BaseException as error:  # noqa: BLE001 - whatever the script raised is shown as Python shows it
+        outcome.status = 1
+        _note(error, outcome)
+        _show(error)
+
+
+def _status(code: Any) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    sys.stderr.write(f"{code}\n")
+    return 1
+
+
+def _note(error: BaseException, outcome: Outcome) -> None:
+    outcome.error = f"{type(error).__name__}: {error}"
+    trail = _own(error.__traceback__)
+    if trail is not None:
+        last = traceback.extract_tb(trail)
+        own = [each for each in last if not is_library(each.filename)]
+        if own:
+            outcome.error_place = Place(own[-1].filename, own[-1].lineno or 0)
+    if isinstance(error, SyntaxError) and error.filename:
+        outcome.error_place = Place(error.filename, error.lineno or 0)
+
+
+def _own(trail: TracebackType | None) -> TracebackType | None:
+    """Leave out the frames that are ours, at the top of the trail."""
+    here = str(Path(__file__).parent)
+    while trail is not None and (
+        trail.tb_frame.f_code.co_filename.startswith((here, "<frozen runpy>"))
+        or "runpy" in trail.tb_frame.f_code.co_filename
+    ):
+        trail = trail.tb_next
+    return trail
+
+
+def _show(error: BaseException) -> None:
+    """Print the traceback as Python would have done without us."""
+    sys.excepthook(type(error), error, _own(error.__traceback__))
+
+
+def _noting(outcome: Outcome, show: Callable[..., None]) -> Callable[..., None]:
+    """Show warnings as ever, and keep torch's own with the line of the user's that they are about."""
+
+    def showwarning(message: Any, category: Any, filename: str, *rest: Any, **more: Any) -> None:
+        show(message, category, filename, *rest, **more)
+        place = user_place()
+        if f"{os.sep}torch{os.sep}" in filename or place.path == filename:
+            text = f"{category.__name__}: {str(message).splitlines()[0]}"
+            if (place, text) not in outcome.warnings:
+                outcome.warnings.append((place, text))
+
+    return showwarning
+
+
+def merged(watch: Watch, read: Sequence[Any]) -> list[Any]:
+    """Return the findings of both ways; what reading found and the run bore out is one finding."""
+    from dataclasses import replace
+
+    ran = list(watch.findings)
+    found = []
+    for finding in read:
+        same = [each for each in ran if each.code == finding.code and _near(each.place, finding.place)]
+        if same:
+            ran = [each for each in ran if each not in same]
+            finding = replace(finding, evidence={**finding.evidence, **same[0].evidence}, seen="read and ran")
+        found.append(finding)
+    return sorted([*found, *ran], key=lambda each: each.order)
+
+
+def _near(first: Place, second: Place) -> bool:
+    same_file = Path(first.path).resolve() == Path(second.path).resolve()
+    return same_file and abs(first.line - second.line) <= 3

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which checks are wanted: options, `[tool.truestep]`, comments in the code, and a baseline."""
+
+import io
+import json
+import re
+import tokenize
+import tomllib
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from truestep.doctor.catalogue import checks
+from truestep.doctor.finding import Finding
+from truestep.errors import OptionError, nearest
+
+_COMMENT = re.compile(r"#\s*truestep:\s*ignore(?:\[(?P<codes>[\w\s,-]*)\])?", re.IGNORECASE)
+_WHOLE_FILE = re.compile(r"#\s*truestep:\s*ignore-file", re.IGNORECASE)
+BASELINE_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Codes, or beginnings of codes (`GRAD`), to report and to leave out."""
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()  # files and folders that `read` passes over
+    baseline: Path | None = None
+
+    def wants(self, code: str) -> bool:
+        """Tell whether findings of this code are reported; the longer, the stronger."""
+        chosen = max((len(each) for each in self.select if code.startswith(each)), default=-1)
+        left_out = max((len(each) for each in self.ignore if code.startswith(each)), default=-1)
+        if self.select and chosen < 0:
+            return False
+        return left_out < 0 or chosen > left_out
+
+
+def configured(start: Path, select: list[str], ignore: list[str], baseline: Path | None) -> Selection:
+    """Return the selection of the command line, over that of the nearest `pyproject.toml`.
+
+    Raises:
+        OptionError: a code that no check begins with, or a key that does not exist.
+    """
+    found = _from_pyproject(start)
+    selection = replace(
+        found,
+        select=_codes(select) or found.select,
+        ignore=_codes(ignore) + found.ignore,
+        baseline=baseline or found.baseline,
+    )
+    for code in (*selection.select, *selection.ignore):
+        if not any(each.startswith(code) for each in checks()):
+            raise OptionError(f"No check's code begins with {code!r}. {nearest(code, checks())}")
+    return selection
+
+
+def _codes(given: list[str]) -> tuple[str, ...]:
+    names = (
+        {check.name(): code for code, check in checks().items()} if any("-" in each for each in given) else {}
+    )
+    parts = [part.strip() for each in given for part in each.split(",") if part.strip()]
+    return tuple(names.get(part.lower(), part.upper()) for part in parts)
+
+
+def _from_pyproject(start: Path) -> Selection:
+    start = start.resolve()
+    for folder in [start, *start.parents]:
+        file = folder / "pyproject.toml"
+        if file.is_file():
+            try:
+                table = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("truestep")
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                raise OptionError(f"{file} can't be read: {error}") from error
+            if table is not None:
+                return _from_table(table, file)
+    return Selection()
+
+
+def _from_table(table: dict[str, object], file: Path) -> Selection:
+    known = ("baseline", "exclude", "ignore", "select")
+    for key, value in table.items():
+        if key not in known:
+            raise OptionError(f"{file}: [tool.truestep] has no key {key!r}. {nearest(key, known)}")
+        if key != "baseline" and not (
+            isinstance(value, list) and all(isinstance(each, str) for each in value)
+        ):
+            raise OptionError(f"{file}: [tool.truestep] {key} must be a list of strings, not {value!r}")
+    listed = {key: [str(each) for each in value] for key, value in table.items() if isinstance(value, list)}
+    return Selection(
+        select=_codes(listed.get("select", [])),
+        ignore=_codes(listed.get("ignore", [])),
+        exclude=tuple(listed.get("exclude", [])),
+        baseline=file.parent / str(table["baseline"]) if "baseline" in table else None,
+    )
+
+
+class Ignores:
+    """The `# truestep: ignore[CODE]` comments of one file; on a line of its own it holds for the next."""
+
+    def __init__(self, text: str) -> None:
+        self.lines: dict[int, set[str] | None] = {}
+        self.whole_file = False
+        if "truestep:" not in text:
+            return
+        try:
+            tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+        except (tokenize.TokenError, SyntaxError):
+            return
+        for token in tokens:
+            if token.type == tokenize.COMMENT:
+                self._read(token)
+
+    def _read(self, token: tokenize.TokenInfo) -> None:
+        if _WHOLE_FILE.search(token.string):
+            self.whole_file = True
+        elif match := _COMMENT.search(token.string):
+            codes = match["codes"]
+            named = (
+                None if codes is None else {part.strip().upper() for part in codes.split(",") if part.strip()}
+            )
+            alone = token.line[: token.start[1]].strip() == ""
+            self.lines[token.start[0] + alone] = named
+
+    def hide(self, finding: Finding) -> bool:
+        """Tell whether a comment hides this finding."""
+        if self.whole_file:
+            return True
+        if finding.place.line not in self.lines:
+            return False
+        codes = self.lines[finding.place.line]
+        return codes is None or finding.code in codes or finding.name.upper() in codes
+
+
+def _fingerprint(finding: Finding, line_text: str) -> str:
+    """Return what stays the same when lines are added above."""
+    return f"{finding.code}|{Path(finding.place.path).as_posix()}|{' '.join(line_text.split())}"
+
+
+def write_baseline(path: Path, findings: list[tuple[Finding, str]]) -> None:
+    """Write the findings of today, so that only new ones are reported from now on."""
+    known = Counter(_fingerprint(finding, text) for finding, text in findings)
+    document = {"schema_version": BASELINE_VERSION, "findings": dict(sorted(known.items()))}
+    path.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+
+
+class Baseline:
+    """Findings that were there before; each is hidden as often as it was counted."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.left: Counter[str] = Counter()
+        if path is None:
+            return
+        try:
+            document = json.loads(path.read_text("utf-8"))
+            self.left.update(document["findings"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise OptionError(
+                f"{path} is no baseline ({error}). Write one with: truestep read --write-baseline {path}"
+            ) from error
+
+    def hides(self, finding: Finding, line_text: str) -> bool:
+        """Tell whether this finding was there before, and count it off."""
+        key = _fingerprint(finding, line_text)
+        if self.left[key] > 0:
+            self.left[key] -= 1
+            return True
+        return False

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a model is evaluated, and whether its mode matters."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.module import SourceModule
+
+_SWITCHES = ("torch.", "torch.autograd.", "torch.autograd.grad_mode.")
+_EVALUATES = re.compile(
+    r"(^|_)(eval|evaluate|validate|validation|val|test|predict|inference)(_|$)", re.IGNORECASE
+)
+_SENSITIVE = re.compile(r"(Dropout|BatchNorm|AlphaDropout|SyncBatchNorm)")
+
+
+def is_switch(module: SourceModule, node: ast.expr, *names: str) -> bool:
+    """Tell whether an expression is torch.no_grad() or another of these switches, called or bare."""
+    qualified = module.qualify(node.func if isinstance(node, ast.Call) else node)
+    return qualified in {f"{home}{name}" for home in _SWITCHES for name in names}
+
+
+def _switched_off(module: SourceModule, event: Event) -> bool:
+    blocks = [frame.node for frame in event.path if isinstance(frame.node, ast.With)]
+    if any(
+        is_switch(module, item.context_expr, "no_grad", "inference_mode")
+        for block in blocks
+        for item in block.items
+    ):
+        return True
+    functions = [module.target(frame.node) for frame in event.path if isinstance(frame.node, ast.Call)]
+    functions.append(module.enclosing(event.node, ast.FunctionDef))
+    decorators = [each for function in functions for each in getattr(function, "decorator_list", [])]
+    return any(is_switch(module, each, "no_grad", "inference_mode") for each in decorators)
+
+
+def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[Event]:
+    """Yield the forwards that evaluate: without gradients, over held-out data, in a trace that trains."""
+    trained = {event.subject for loop in trace.training_loops() for event in loop.of("forward")}
+    for forward in trace.of("forward"):
+        if forward.subject in trained and _switched_off(module, forward) and _held_out(module, forward):
+            yield forward
+
+
+def _held_out(module: SourceModule, forward: Event) -> bool:
+    """Tell by the names of the loop's source and of the functions around it."""
+    texts = [ast.unparse(frame.node.iter) for frame in forward.path if isinstance(frame.node, ast.For)]
+    targets = [module.target(frame.node) for frame in forward.path if isinstance(frame.node, ast.Call)]
+    texts += [getattr(target, "name", "") for target in targets if target is not None]
+    words = [word for text in texts for word in re.findall(r"\w+", text)]
+    return any(_EVALUATES.search(word) for word in words)
+
+
+def sensitive_layers(module: SourceModule, model: ast.expr) -> set[str] | None:
+    """Return the kinds of layers in a model that act differently in training; None if it can't be seen."""
+    owner = module.class_of(model)
+    if owner is not None:
+        if any(
+            module.qualify(base) not in ("torch.nn.Module",) and not _is_local(module, base)
+            for base in owner.bases
+        ):
+            return None
+        return _layers_in(module, owner, set())
+    found: set[str] = set()
+    for value in module.definitions(model):
+        if not isinstance(value, ast.Call) or not (module.qualify(value.func) or "").startswith("torch.nn."):
+            return None
+        found |= _layers_in(module, value, set())
+    return found if module.definitions(model) else None
+
+
+def _is_local(module: SourceModule, base: ast.expr) -> bool:
+    return isinstance(base, ast.Name) and base.id in module.classes
+
+
+def _layers_in(module: SourceModule, node: ast.AST, seen: set[str]) -> set[str]:
+    found: set[str] = set()
+    for call in ast.walk(node):
+        if not isinstance(call, ast.Call):
+            continue
+        name = module.qualify(call.func) or ""
+        if name.startswith("torch.nn.") and _SENSITIVE.search(name):
+            found.add(name.rsplit(".", 1)[-1])
+        if isinstance(call.func, ast.Name) and call.func.id in module.classes and call.func.id not in seen:
+            found |= _layers_in(module, module.classes[call.func.id], seen | {call.func.id})
+    return found

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What sort of thing a constructor makes, and what a name suggests where nothing else is known."""
+
+import re
+
+MODES = {"train": True, "eval": False}
+
+_BY_CONSTRUCTOR = [
+    (re.compile(r"^torch\.optim\.lr_scheduler\.\w+$"), "scheduler"),
+    (re.compile(r"^torch\.optim\.[A-Z]\w+$"), "optimizer"),
+    (
+        re.compile(r"^(apex\.optimizers|bitsandbytes\.optim|transformers\.optimization)\.[A-Z]\w+$"),
+        "optimizer",
+    ),
+    (re.compile(r"^transformers\.(AdamW|Adafactor)$"), "optimizer"),
+    (re.compile(r"^transformers\.get_\w*schedule\w*$"), "scheduler"),
+    (re.compile(r"^torch\.(amp|cuda\.amp)\.GradScaler$"), "scaler"),
+    (re.compile(r"^torch\.nn\.\w+Loss$"), "loss"),
+    (re.compile(r"^torch\.utils\.data\.DataLoader$"), "loader"),
+    (re.compile(r"^torch\.utils\.data\.DistributedSampler$"), "distributed sampler"),
+    (re.compile(r"^torch\.utils\.data\.\w*Sampler$"), "sampler"),
+    (re.compile(r"^torch\.utils\.data\.\w*(Dataset|Subset)$|^torchvision\.datasets\.\w+$"), "dataset"),
+    (re.compile(r"^torch\.nn\.parallel\.DistributedDataParallel$"), "ddp"),
+    (re.compile(r"^torch\.nn\.parallel\.DataParallel$"), "module"),
+    (re.compile(r"^torch\.nn\.[A-Z]\w+$|^torchvision\.models\.\w+$"), "module"),
+    (re.compile(r"^torch\.nn\.SyncBatchNorm\.convert_sync_batchnorm$|^torch\.compile$"), "module"),
+    (re.compile(r"^transformers\.\w+\.from_pretrained$"), "pretrained"),
+]
+
+_BY_BASE = [
+    (re.compile(r"^torch\.nn\.(\w*Loss|modules\.loss\.\w+)$"), "loss"),
+    (re.compile(r"^torch\.nn\.[A-Z]\w+$"), "module"),
+    (re.compile(r"^torch\.utils\.data\.IterableDataset$"), "iterable dataset"),
+    (re.compile(r"^torch\.utils\.data\.Dataset$"), "dataset"),
+    (re.compile(r"^torch\.optim\.(Optimizer|[A-Z]\w+)$"), "optimizer"),
+    (re.compile(r"^(pytorch_lightning|lightning(\.pytorch)?)\.LightningModule$"), "lightning module"),
+]
+
+# Only where a value's origin is out of sight (a parameter, an import): the field's own habits.
+_BY_NAME = [
+    (re.compile(r"^(lr_?)?sched(uler)?s?(_\w+)?$|_sched(uler)?$", re.I), "scheduler"),
+    (re.compile(r"^(grad_?)?scaler$", re.I), "scaler"),
+    (re.compile(r"^(opt|optim|optimi[sz]er)(_?\w+)?$|_opt(im(i[sz]er)?)?$", re.I), "optimizer"),
+    (re.compile(r"^(crit|criterion|loss_fn|loss_func|loss_function)(_\w+)?$|_criterion$", re.I), "loss"),
+    (re.compile(r"^\w*(data_?)?loader$", re.I), "loader"),
+    (re.compile(r"^(ddp|ddp_model|ddp_net)$", re.I), "ddp"),
+    (
+        re.compile(
+            r"^(net|network|model|generator|discriminator|critic|classifier|encoder|decoder)(_?\w+)?$|_(net|model)$"
+        ),
+        "module",
+    ),
+]
+
+
+def of_constructor(qualified: str) -> str | None:
+    """Return what calling this qualified name makes."""
+    return next((kind for pattern, kind in _BY_CONSTRUCTOR if pattern.match(qualified)), None)
+
+
+def of_base(qualified: str) -> str | None:
+    """Return what an instance of a subclass of this class is."""
+    return next((kind for pattern, kind in _BY_BASE if pattern.match(qualified)), None)
+
+
+def of_name(name: str) -> str | None:
+    """Return what a bare name suggests."""
+    return next((kind for pattern, kind in _BY_NAME if pattern.search(name)), None)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where losses are computed: the functions, the layers, and names that hold a layer."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, constant, name_of_layer, origins
+
+_FUNCTIONS = (
+    "cross_entropy",
+    "nll_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "kl_div",
+)
+# the layer's name is not always its function's
+_OF_LAYER = {
+    "cross_entropy_loss": "cross_entropy",
+    "bce_loss": "binary_cross_entropy",
+    "bce_with_logits_loss": "binary_cross_entropy_with_logits",
+    "kl_div_loss": "kl_div",
+}
+
+
+def losses_of(module: SourceModule, *wanted: str) -> Iterator[ast.Call]:
+    """Yield the calls that compute one of these losses (any, if none is named)."""
+    for function in wanted or _FUNCTIONS:
+        yield from module.calls(f"torch.nn.functional.{function}")
+    for call in module.all(ast.Call):
+        layer = constructor_of(module, call)
+        if layer is not None and (not wanted or function_of(module, layer) in wanted):
+            yield call
+
+
+def constructor_of(module: SourceModule, call: ast.Call) -> ast.Call | None:
+    """Return `nn.SomeLoss(...)` for a call `criterion(...)`, if all that criterion can be is one such."""
+    if not call.args or (isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda")):
+        return None
+    found = (
+        list(origins(module, call.func)) if isinstance(call.func, ast.Name | ast.Attribute) else [call.func]
+    )
+    calls = [each for each in found if isinstance(each, ast.Call)]
+    if not calls or len(calls) != len(found) or any(function_of(module, each) is None for each in calls):
+        return None
+    same = {function_of(module, each) for each in calls}
+    return calls[0] if len(same) == 1 else None
+
+
+def function_of(module: SourceModule, constructor: ast.Call) -> str | None:
+    """Return cross_entropy for nn.CrossEntropyLoss(...)."""
+    name = module.qualify(constructor.func) or ""
+    if not (name.startswith("torch.nn.") and name.endswith("Loss")):
+        return None
+    short = name_of_layer(name)
+    return _OF_LAYER.get(short, short)
+
+
+def reduction_of(module: SourceModule, call: ast.Call) -> str | None:
+    """Return the reduction that is written for a loss, in the call or in its layer's constructor."""
+    source = constructor_of(module, call) or call
+    value = constant(argument(source, None, "reduction"))
+    return value if isinstance(value, str) else None
+
+
+def loss_calls_with_weight(module: SourceModule) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """Yield (call, weight) for the losses over classes that are given weights."""
+    for name, position in (("cross_entropy", 2), ("nll_loss", 2)):
+        for call in module.calls(f"torch.nn.functional.{name}"):
+            if (weight := argument(call, position, "weight")) is not None:
+                yield call, weight
+    for name in ("CrossEntropyLoss", "NLLLoss"):
+        for call in module.calls(f"torch.nn.{name}"):
+            if (weight := argument(call, 0, "weight")) is not None:
+                yield call, weight
+
+
+def classifier_outputs(module: SourceModule) -> Iterator[tuple[ast.Call, ast.Call]]:
+    """Yield (loss call, the call that made its input) for the losses over classes."""
+    for call in losses_of(module, "cross_entropy", "nll_loss"):
+        given = argument(call, 0, "input")
+        for origin in origins(module, given) if given is not None else ():
+            if isinstance(origin, ast.Call):
+                yield call, origin

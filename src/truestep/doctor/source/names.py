@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scopes and names: where a name is bound, and what it is called where it comes from."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Scope = ast.Module | Function
+
+# The same thing under its private and its public address.
+_PUBLIC = [
+    (re.compile(r"^torch\.nn\.modules\.\w+\."), "torch.nn."),
+    (re.compile(r"^torch\.nn\.utils\.clip_grad\."), "torch.nn.utils."),
+    (re.compile(r"^torch\.nn\.parallel\.(?:distributed|data_parallel)\.(?=[A-Z])"), "torch.nn.parallel."),
+    (re.compile(r"^torch\.nn\.(DataParallel|DistributedDataParallel)$"), r"torch.nn.parallel.\1"),
+    (re.compile(r"^torch\.optim\.(?!lr_scheduler|swa_utils)[a-z]\w*\.(?=[A-Z])"), "torch.optim."),
+    (re.compile(r"^torch\.utils\.data\.(?:dataloader|dataset|sampler|distributed)\."), "torch.utils.data."),
+    (re.compile(r"^torch\.(?:amp|cuda\.amp)\.(?:autocast_mode|grad_scaler)\."), "torch.amp."),
+]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One place that gives a name its value; `value` is None where the value has no expression."""
+
+    node: ast.AST
+    value: ast.expr | None
+    how: str  # assign, unpack, for, with, parameter, import, def, class, augmented
+    parameter_of: Function | None = None
+
+    @property
+    def line(self) -> int:
+        """Return the line on which the value is there."""
+        return int(getattr(self.node, "lineno", 0))
+
+
+@dataclass
+class ScopeNames:
+    """The names bound directly in one module or function."""
+
+    scope: Scope
+    bindings: dict[str, list[Binding]] = field(default_factory=dict)
+    declared_outside: set[str] = field(default_factory=set)
+
+    def add(self, name: str, binding: Binding) -> None:
+        """Note one more place that binds the name."""
+        self.bindings.setdefault(name, []).append(binding)
+
+
+def dotted(node: ast.AST) -> str | None:
+    """Return `a.b.c` for a chain of attributes on a name, else None."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None
+    return ".".join([node.id, *reversed(parts)])
+
+
+def public(name: str) -> str:
+    """Return the public address of a qualified name."""
+    for pattern, replacement in _PUBLIC:
+        name = pattern.sub(replacement, name)
+    return name
+
+
+def _targets(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr | None, bool]]:
+    """Yield (simple target, its value, was it unpacked)."""
+    if isinstance(target, ast.Starred):
+        yield target.value, None, True
+    elif not isinstance(target, ast.Tuple | ast.List):
+        yield target, value, False
+    elif isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts):
+        for part, part_value in zip(target.elts, value.elts, strict=True):
+            yield from _targets(part, part_value)
+    else:
+        for part in target.elts:
+            for inner, _, _ in _targets(part, None):
+                yield inner, None, True
+
+
+class Binder(ast.NodeVisitor):
+    """Walks a file once and notes every binding, every parent and every enclosing scope."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.names: dict[Scope, ScopeNames] = {tree: ScopeNames(tree)}
+        self.attributes: dict[ast.ClassDef, dict[str, list[Binding]]] = {}
+        self.parents: dict[ast.AST, ast.AST] = {}
+        self.scope_of: dict[ast.AST, Scope] = {}
+        self.nodes: dict[type[ast.AST], list[ast.AST]] = {}
+        self._visit(tree, tree, None)
+
+    def _visit(self, node: ast.AST, scope: Scope, owner: ast.ClassDef | None) -> None:
+        stack: list[tuple[ast.AST, Scope, ast.ClassDef | None]] = [(node, scope, owner)]
+        while stack:
+            node, scope, owner = stack.pop()
+            self.scope_of[node] = scope
+            self.nodes.setdefault(type(node), []).append(node)
+            self._bind(node, scope, owner)
+            if isinstance(node, Function):
+                inner, inner_owner = self._enter(node), owner
+            elif isinstance(node, ast.ClassDef):
+                self.attributes.setdefault(node, {})
+                inner, inner_owner = scope, node
+            else:
+                inner, inner_owner = scope, owner
+            for child in reversed(list(ast.iter_child_nodes(node))):
+                self.parents[child] = node
+                stack.append((child, inner, inner_owner))
+
+    def _enter(self, node: Function) -> Scope:
+        names = self.names[node] = ScopeNames(node)
+        every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        every += [argument for argument in (node.args.vararg, node.args.kwarg) if argument]
+        for argument in every:
+            names.add(argument.arg, Binding(argument, None, "parameter", node))
+        return node
+
+    def _bind(self, node: ast.AST, scope: Scope, owner: ast.ClassDef | None) -> None:
+        match node:
+            case ast.Assign():
+                for target in node.targets:
+                    self._assign(target, node.value, node, scope, owner)
+            case ast.AnnAssign() | ast.NamedExpr() if node.value is not None:
+                self._assign(node.target, node.value, node, scope, owner)
+            case ast.AugAssign():
+                self._store(node.target, Binding(node, node.value, "augmented"), scope, owner)
+            case ast.For() | ast.AsyncFor() | ast.comprehension():
+                for target, _, _ in _targets(node.target, None):
+                    self._store(target, Binding(target, node.iter, "for"), scope, owner)
+            case ast.withitem() if node.optional_vars is not None:
+                binding = Binding(node.optional_vars, node.context_expr, "with")
+                self._store(node.optional_vars, binding, scope, owner)
+            case _:
+                self._declare(node, scope, owner)
+
+    def _declare(self, node: ast.AST, scope: Scope, owner: ast.ClassDef | None) -> None:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                self._define(node, scope, owner)
+            case ast.Import() | ast.ImportFrom():
+                for alias in node.names:
+                    name = alias.asname or alias.name.split(".")[0]
+                    self.names[scope].add(name, Binding(node, None, "import"))
+            case ast.Global() | ast.Nonlocal():
+                self.names[scope].declared_outside |= set(node.names)
+            case ast.ExceptHandler() if node.name:
+                self.names[scope].add(node.name, Binding(node, None, "with"))
+
+    def _define(
+        self,
+        node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef,
+        scope: Scope,
+        owner: ast.ClassDef | None,
+    ) -> None:
+        if owner is not None and self.parents.get(node) is owner:
+            self.attributes.setdefault(owner, {}).setdefault(node.name, []).append(Binding(node, None, "def"))
+        else:
+            self.names[scope].add(node.name, Binding(node, None, "def"))
+
+    def _assign(
+        self, target: ast.expr, value: ast.expr, node: ast.AST, scope: Scope, owner: ast.ClassDef | None
+    ) -> None:
+        for simple, simple_value, unpacked in _targets(target, value):
+            how = "unpack" if unpacked else "assign"
+            self._store(simple, Binding(node, value if unpacked else simple_value, how), scope, owner)
+
+    def _store(self, target: ast.expr, binding: Binding, scope: Scope, owner: ast.ClassDef | None) -> None:
+        if isinstance(target, ast.Name):
+            if owner is not None and scope is self.scope_of.get(owner):
+                self.attributes.setdefault(owner, {}).setdefault(target.id, []).append(binding)
+            else:
+                self.names[scope].add(target.id, binding)
+        elif (
+            isinstance(target, ast.Attribute)
+            and owner is not None
+            and dotted(target) == f"self.{target.attr}"
+        ):
+            self.attributes.setdefault(owner, {}).setdefault(target.attr, []).append(binding)

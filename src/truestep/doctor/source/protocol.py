@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which calls make up a training loop, by the function called and by what it is called on."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function
+
+Found = tuple[str, ast.expr, ast.expr | None]  # kind, node, subject
+
+_BY_NAME = {
+    "torch.autograd.backward": "backward",
+    "torch.autograd.grad": "grad",
+    "torch.distributed.autograd.backward": "backward",
+    "torch.nn.utils.clip_grad_norm_": "clip",
+    "torch.nn.utils.clip_grad_value_": "clip",
+    "torch.nn.utils.clip_grad_norm": "clip",
+    "torch.set_grad_enabled": "grad_mode",
+    "torch.load": "load",
+    "torch.cuda.empty_cache": "empty_cache",
+}
+
+ANY = "any kind of object"
+
+# method: {kind of the object it is called on: event}
+_BY_METHOD: dict[str, dict[str | None, str]] = {
+    "step": {"optimizer": "step", "scheduler": "schedule", "scaler": "scaler_step"},
+    "zero_grad": {"optimizer": "zero_grad", "module": "zero_grad", "ddp": "zero_grad", None: "zero_grad"},
+    "unscale_": {"scaler": "unscale", None: "unscale"},
+    "update": {"scaler": "scaler_update"},
+    "train": {"module": "train", "ddp": "train", "lightning module": "train", None: "train"},
+    "eval": {"module": "eval", "ddp": "eval", "lightning module": "eval", None: "eval"},
+    "clip_grad_norm_": {ANY: "clip"},
+    "set_epoch": {ANY: "set_epoch"},
+    "load_state_dict": {"module": "load_state", "ddp": "load_state"},
+}
+_ZEROING = ("zero_", "fill_", "detach_")
+_BACKWARD = ("backward", "manual_backward")
+
+
+class Protocol:
+    """Recognises the calls of the protocol in one file."""
+
+    def __init__(self, module: SourceModule) -> None:
+        self.module = module
+
+    def is_protocol(self, call: ast.Call) -> bool:
+        """Tell whether the call itself is an event, whatever the file defines under that name."""
+        return any(kind not in ("unknown", "forward") for kind, _, _ in self.call(call))
+
+    def is_forward(self, call: ast.Call) -> bool:
+        """Tell whether a module of the user's is applied."""
+        return self.module.kind(call.func) in ("module", "ddp") if not self._is_class(call.func) else False
+
+    def _is_class(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Name) and node.id in self.module.classes:
+            return True
+        qualified = self.module.qualify(node)
+        return bool(qualified and "." in qualified)
+
+    def closure(self, call: ast.Call) -> Function | None:
+        """Return the function that an optimizer's step calls first."""
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "step":
+            given = [*call.args, *(word.value for word in call.keywords if word.arg == "closure")]
+            if len(given) == 1:
+                return self.module.function_named(given[0])
+        return None
+
+    def assignment(self, node: ast.Assign) -> Iterator[Found]:
+        """Recognise `p.grad = None`, and a module's mode set by hand."""
+        for target in node.targets:
+            if isinstance(target, ast.Attribute) and target.attr == "grad":
+                yield "zero_grad", target, None
+
+    def call(self, call: ast.Call) -> Iterator[Found]:
+        """Yield what a call does to the protocol; "unknown" where an optimizer or a net is handed on."""
+        name = self.module.qualify(call.func)
+        if name in _BY_NAME:
+            yield _BY_NAME[name], call, call.args[0] if call.args else None
+        elif isinstance(call.func, ast.Attribute) and (found := list(self._method(call, call.func))):
+            yield from found
+        elif self.is_forward(call):
+            yield "forward", call, call.func
+        elif name is None or "." not in name:
+            yield from self._handed_on(call)
+
+    def _method(self, call: ast.Call, function: ast.Attribute) -> Iterator[Found]:
+        method, receiver = function.attr, function.value
+        if method in _BACKWARD:
+            handed = self.module.kind(receiver) in ("module", None) and call.args and method != "backward"
+            yield "backward", call, call.args[0] if handed or self._delegates(call, receiver) else receiver
+        elif method in _BY_METHOD:
+            yield from self._known(call, method, receiver)
+        elif method in _ZEROING and self._is_gradient(receiver):
+            yield "zero_grad", call, receiver
+
+    def _delegates(self, call: ast.Call, receiver: ast.expr) -> bool:
+        """Tell `accelerator.backward(loss)` from `loss.backward(gradient)`."""
+        return (
+            bool(call.args)
+            and isinstance(receiver, ast.Name)
+            and receiver.id in ("accelerator", "fabric", "engine")
+        )
+
+    def _known(self, call: ast.Call, method: str, receiver: ast.expr) -> Iterator[Found]:
+        kind = self.module.kind(receiver)
+        event = _BY_METHOD[method].get(kind, _BY_METHOD[method].get(ANY))
+        if event == "scaler_step":
+            yield "scaler_step", call, receiver
+            if call.args:
+                yield "step", call, call.args[0]
+        elif event == "unscale":
+            yield event, call, call.args[0] if call.args else receiver
+        elif event == "train" and (mode := _mode(call)) is not None:
+            yield "train" if mode else "eval", call, receiver
+        elif event is not None and event != "train":
+            yield event, call, receiver
+
+    def _is_gradient(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Attribute) and node.attr == "data":
+            node = node.value
+        return isinstance(node, ast.Attribute) and node.attr == "grad"
+
+    def _handed_on(self, call: ast.Call) -> Iterator[Found]:
+        if self.module.target(call) is not None:
+            return
+        for argument in [*call.args, *(word.value for word in call.keywords)]:
+            if isinstance(argument, ast.Name | ast.Attribute) and self.module.kind(argument) in (
+                "optimizer",
+                "module",
+                "ddp",
+            ):
+                yield "unknown", call, argument
+
+
+def _mode(call: ast.Call) -> bool | None:
+    """Return the mode that `net.train(...)` sets; None where the call can't be torch's."""
+    if len(call.args) > 1 or any(word.arg != "mode" for word in call.keywords):
+        return None
+    given = call.args[0] if call.args else next((word.value for word in call.keywords), None)
+    if given is None:
+        return True
+    return bool(given.value) if isinstance(given, ast.Constant) and isinstance(given.value, bool) else None

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small questions about tensors and modules; torch is imported when one is asked, not before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+# what passes a tensor's numbers on as they are
+_PASSES = (
+    "View",
+    "ReshapeAlias",
+    "UnsafeView",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "T",
+    "Clone",
+    "Permute",
+    "ToCopy",
+)
+
+
+def is_on_host(tensor: Tensor) -> bool:
+    """Tell whether a tensor's values can be read without waiting for a device."""
+    return tensor.device.type == "cpu"
+
+
+def first_tensor(value: Any) -> Tensor | None:
+    """Return the first tensor in nested lists, tuples and dicts."""
+    from torch import Tensor
+
+    if isinstance(value, Tensor):
+        return value
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return next((found for each in parts if (found := first_tensor(each)) is not None), None)
+
+
+def sensitive_layers(module: nn.Module, training: bool) -> list[str]:
+    """Return the kinds of layers within a module that act differently in training, and are in that mode.
+
+    Frozen norms in eval mode don't count: so they are meant to be.
+    """
+    from torch import nn
+
+    kinds = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
+    found = {
+        type(each).__name__
+        for each in module.modules()
+        if isinstance(each, kinds) and each.training is training and getattr(each, "p", 1) != 0
+        if (weight := getattr(each, "weight", None)) is None or weight.requires_grad or training
+    }
+    return sorted(found)
+
+
+def made_by(tensor: Tensor) -> str:
+    """Return the name of the operation that made a tensor last ("Softmax"), past mere changes of shape."""
+    node = tensor.grad_fn
+    for _ in range(6):
+        if node is None:
+            return ""
+        name = node.name().rstrip("0123456789").removesuffix("Backward")
+        if name not in _PASSES:
+            return name
+        node = node.next_functions[0][0] if node.next_functions else None
+    return ""

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the run so far: its optimizers, its models, its steps."""
+
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from truestep.doctor.finding import Place
+
+WINDOW = 20  # the first steps are watched in full
+PERIOD = 64  # of the later ones, two in so many
+SAMPLE = 4  # of an optimizer's parameters, so many are followed one by one
+
+
+@dataclass
+class OptimizerRecord:
+    """One optimizer, and what has happened to its gradients since its last step."""
+
+    optimizer: Optimizer
+    place: Place  # where it was made
+    num_steps: int = 0
+    num_backwards: int = 0  # since its last step
+    cleared_at: Place | None = None  # the last zero_grad(), if no backward came after it
+    has_closure: bool = False
+    stale: bool = False  # the last backward added to gradients from before the last step
+    num_stale_steps: int = 0
+    unscaled: bool = False
+    marks: list[tuple[Tensor, int, int]] = field(
+        default_factory=list
+    )  # parameter, address and version of its gradient
+
+    def parameters(self) -> Iterator[Tensor]:
+        """Yield every parameter it holds."""
+        for group in self.optimizer.param_groups:
+            yield from group["params"]
+
+    def sample(self) -> list[Tensor]:
+        """Return a few parameters with a gradient, from the first to the last."""
+        held = [each for each in self.parameters() if each.grad is not None]
+        if len(held) <= SAMPLE:
+            return held
+        return [held[index * (len(held) - 1) // (SAMPLE - 1)] for index in range(SAMPLE)]
+
+    def mark(self) -> None:
+        """Remember which gradients there are, to see later whether anything replaced or changed them."""
+        self.marks = [
+            (each, each.grad.data_ptr(), each.grad._version)
+            for each in self.sample()
+            if each.grad is not None
+        ]
+
+    def unchanged_since_mark(self) -> bool:
+        """Tell whether gradients are the ones marked: nothing cleared them, by whatever way."""
+        return any(
+            each.grad is not None and each.grad.data_ptr() == address and each.grad._version == version
+            for each, address, version in self.marks
+        )
+
+
+class Scene:
+    """The state of one watched run."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, OptimizerRecord] = {}
+        self.models: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # applied by the user's code
+        self.model_names: set[str] = set()  # they outlive the models
+        self.num_steps = 0
+        self.num_backwards = 0
+        self.scaled = False  # the last backward was of a scaled loss
+        self.compiled = False
+        self.forwards_since_backward: list[tuple[nn.Module, Place, list[str]]] = []  # with layers in training
+        self.trained_modes: dict[int, bool] = {}
+
+    @property
+    def in_window(self) -> bool:
+        """Tell whether these are the first steps."""
+        return self.num_steps < WINDOW
+
+    def record(self, optimizer: Optimizer, place: Place | None = None) -> OptimizerRecord:
+        """Return what is known of an optimizer, also of one that was made before the watch."""
+        key = id(optimizer)
+        if key not in self.records:
+            self.records[key] = OptimizerRecord(optimizer, place or Place("<unknown>", 0))
+        return self.records[key]
+
+    def holding(self, parameters: Iterable[Tensor]) -> list[OptimizerRecord]:
+        """Return the optimizers that hold any of these parameters."""
+        wanted = {id(each) for each in parameters}
+        return [each for each in self.records.values() if any(id(p) in wanted for p in each.parameters())]
+
+    def stepping(self) -> list[OptimizerRecord]:
+        """Return the optimizers that have stepped."""
+        return [each for each in self.records.values() if each.num_steps]
+
+    def is_trained(self, module: nn.Module) -> bool:
+        """Tell whether an optimizer that steps holds parameters of this module."""
+        held = {id(each) for record in self.stepping() for each in record.parameters()}
+        return any(id(each) in held for each in module.parameters())
+
+    def name_of(self, parameter: Tensor) -> str:
+        """Return a parameter's name in the model that has it."""
+        for model in self.models:
+            for name, each in model.named_parameters():
+                if each is parameter:
+                    return f"{type(model).__name__}.{name}"
+        return f"parameter of shape {tuple(parameter.shape)}"

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the tensors of a file differ from those a module expects. Imports no torch."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Shape = tuple[int, ...]
+WRAPPERS = ("module", "_orig_mod")  # put into names by DataParallel and DDP, and by torch.compile
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A name that is expected and not there, with those there that come nearest."""
+
+    name: str
+    shape: Shape
+    near: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        near = f"; there is {' or '.join(self.near)}" if self.near else ""
+        return f"missing     {self.name} {list(self.shape)}{near}"
+
+
+@dataclass(frozen=True)
+class Unexpected:
+    """A name that is there and not expected."""
+
+    name: str
+    shape: Shape
+
+    def __str__(self) -> str:
+        return f"unexpected  {self.name} {list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class Reshaped:
+    """A name that is there in another shape."""
+
+    name: str
+    expected: Shape
+    found: Shape
+
+    def __str__(self) -> str:
+        return f"reshaped    {self.name} {list(self.found)}, expected {list(self.expected)}"
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Every name that is missing, unexpected or of another shape; false where there is none."""
+
+    missing: tuple[Missing, ...] = ()
+    unexpected: tuple[Unexpected, ...] = ()
+    reshaped: tuple[Reshaped, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unexpected or self.reshaped)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, (*self.missing, *self.unexpected, *self.reshaped))) or "no differences"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the differences as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Which found name belongs to which expected one, and what is left over."""
+
+    pairs: dict[str, str]
+    differences: Differences
+
+
+def compare(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> Comparison:
+    """Pair names, seeing through what wrappers put into them, and list what differs."""
+    pairs = {name: name for name in expected if name in found}
+    pairs |= _through_wrappers(
+        [name for name in expected if name not in pairs], [name for name in found if name not in pairs]
+    )
+    used = set(pairs.values())
+    left = {name: shape for name, shape in found.items() if name not in used}
+    absent = {name: shape for name, shape in expected.items() if name not in pairs}
+    reshaped = [
+        Reshaped(name, expected[name], found[other])
+        for name, other in pairs.items()
+        if expected[name] != found[other]
+    ]
+    differences = Differences(
+        missing=tuple(Missing(name, shape, _near(name, shape, left)) for name, shape in absent.items()),
+        unexpected=tuple(Unexpected(name, shape) for name, shape in left.items()),
+        reshaped=tuple(reshaped),
+    )
+    return Comparison(pairs, differences)
+
+
+def _through_wrappers(expected: list[str], found: list[str]) -> dict[str, str]:
+    """Pair the names that are equal without wrappers, where that leaves no doubt."""
+    bare: dict[str, list[str]] = {}
+    for name in found:
+        bare.setdefault(unwrapped(name), []).append(name)
+    wanted: dict[str, list[str]] = {}
+    for name in expected:
+        wanted.setdefault(unwrapped(name), []).append(name)
+    return {
+        names[0]: bare[core][0]
+        for core, names in wanted.items()
+        if len(names) == 1 and len(bare.get(core, ())) == 1
+    }
+
+
+def unwrapped(name: str) -> str:
+    """Return a name without what wrappers put into it."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def _near(name: str, shape: Shape, left: Mapping[str, Shape]) -> tuple[str, ...]:
+    """Return the names left over that resemble one; those of its shape first."""
+    close = difflib.get_close_matches(name, left, n=6, cutoff=0.6)
+    return tuple(sorted(close, key=lambda other: left[other] != shape)[:2])

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What there is in a run, for people and programs that look at it from outside. Imports no torch."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from truestep.engine.checkpoints.checkpoint import Checkpoint, PassedOver
+from truestep.engine.checkpoints.clean import prune, removable
+from truestep.engine.checkpoints.files import Files
+from truestep.engine.checkpoints.lock import RunLock
+from truestep.engine.checkpoints.manifest import MANIFEST_NAME, Manifest
+from truestep.engine.checkpoints.names import sequence_of
+from truestep.engine.checkpoints.retention import Retention
+from truestep.engine.checkpoints.selection import choose, mid_step, read_all
+from truestep.engine.checkpoints.sources import checkpoints_folder, read_newest
+from truestep.engine.checkpoints.tree import children_of, tensor_name
+from truestep.errors import CheckpointError, nearest
+
+
+def overview(run: Path) -> list[Checkpoint | PassedOver]:
+    """Return the checkpoints of a run, newest first and damaged ones too; or the one `run` is."""
+    if (run / MANIFEST_NAME).exists():
+        return [Checkpoint.open(run)]
+    folder = checkpoints_folder(run)
+    if not folder.is_dir():
+        raise CheckpointError(f"{run} does not exist, so it has no checkpoints.")
+    return list(read_all(Files(), folder))
+
+
+def select(run: Path, which: str | None) -> Checkpoint:
+    """Return the checkpoint of a step or a name, or the newest sound one."""
+    if which is None:
+        return read_newest(run, Checkpoint.verify)[0]
+    found = overview(run)
+    names = {item.name: item for item in reversed(found)}
+    steps = {item.name.rpartition("-")[2]: item for item in reversed(found)}  # of one step, the newest
+    numbers = {str(sequence_of(item.name)): item for item in found}
+    item = names.get(which) or steps.get(which) or numbers.get(which)
+    if item is None:
+        raise CheckpointError(f"{run} has no checkpoint {which!r}. {nearest(which, names)}")
+    if isinstance(item, PassedOver):
+        raise CheckpointError(f"The checkpoint {item.name} can't be used: {item.reason}.")
+    return item
+
+
+def contents(checkpoint: Checkpoint) -> dict[str, str]:
+    """Return every leaf of a state by its path: of a tensor dtype and shape, of others the value."""
+    found: dict[str, str] = {}
+    _walk(checkpoint.manifest.state, (), checkpoint.manifest, found)
+    return found
+
+
+def _walk(node: Any, path: tuple[str | int, ...], manifest: Manifest, found: dict[str, str]) -> None:
+    name = tensor_name(path)
+    if isinstance(node, dict) and "tensor" in node:
+        entry = manifest.tensors[node["tensor"]]
+        shape = node.get("shape", entry.shape)
+        tie = f", shared with {node['tensor']}" if node["tensor"] != name else ""
+        found[name] = f"{entry.dtype} {list(shape)}{tie}"
+        return
+    children = children_of(node)
+    for key, child in (children or {}).items():
+        _walk(child, (*path, key), manifest, found)
+    if children is None:
+        found[name] = node["float"] if isinstance(node, dict) else json.dumps(node)
+
+
+def prune_run(run: Path, retention: Retention, *, dry_run: bool = False) -> list[str]:
+    """Remove what a run is not to keep, and return the names; refused while a process trains in it.
+
+    First the newest is read from end to end: what it replaces is only removed if it can be relied on.
+    """
+    files, folder = Files(), checkpoints_folder(run)
+    lock = RunLock(folder, files)
+    try:
+        choose(files, folder, mid_step, Checkpoint.verify)
+        return removable(files, folder, retention) if dry_run else prune(files, folder, retention)
+    finally:
+        lock.release()
+
+
+def plain(value: Any) -> Any:
+    """Return a value as strict JSON can hold it: numbers it lacks as strings, as in metrics.jsonl."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    return value

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a state can come from: a run, a checkpoint, a safetensors file, a file of torch.save."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from truestep.engine.checkpoints.checkpoint import Checkpoint
+from truestep.engine.checkpoints.files import Files
+from truestep.engine.checkpoints.manifest import MANIFEST_NAME
+from truestep.engine.checkpoints.selection import choose, mid_step, warn_of
+from truestep.errors import CheckpointError
+
+FOLDER = "checkpoints"
+
+T = TypeVar("T")
+
+
+def checkpoints_folder(path: Path) -> Path:
+    """Return the folder of checkpoints of a run, given the run's directory or that folder itself."""
+    inside = path / FOLDER
+    return inside if inside.is_dir() else path
+
+
+def read_newest(path: str | Path, use: Callable[[Checkpoint], T]) -> tuple[Checkpoint, T]:
+    """Return a checkpoint, given by its folder, or a run's newest of which `use` finds no damage, and what
+    it returns.
+
+    Reads only; a run that is going on may be asked. Raises CheckpointError where there is none.
+    """
+    path, files = Path(path), Files()
+    if (path / MANIFEST_NAME).exists():
+        checkpoint = Checkpoint.open(path, files)
+        return checkpoint, use(checkpoint)
+    folder = checkpoints_folder(path)
+    if not folder.is_dir():
+        raise CheckpointError(f"{path} does not exist, so there is no checkpoint to read.")
+    choice = choose(files, folder, mid_step, use)
+    if choice.checkpoint is None:
+        passed = "".join(f"; {item}" for item in choice.passed_over)
+        raise CheckpointError(
+            f"{path} holds no checkpoint to read: there is no {MANIFEST_NAME} in it, and no folder like "
+            f"000001-step-100 in it or in its {FOLDER!r}{passed}."
+        )
+    warn_of(folder, choice.passed_over, stacklevel=4)
+    return choice.checkpoint, choice.result
+
+
+def read_checkpoint(source: str | Path) -> Any:
+    """Return the whole state in a run's newest checkpoint, in one checkpoint, or in a file, on the CPU.
+
+    A file is one of safetensors (its tensors by name) or of torch.save, which is read with
+    `weights_only=True` and can't run code. Raises CheckpointError for what is damaged or would have to run
+    code.
+    """
+    path = Path(source)
+    if path.is_dir():
+        return read_newest(path, Checkpoint.load)[1]
+    from truestep.engine.checkpoints.imports import read_file
+
+    return read_file(path)

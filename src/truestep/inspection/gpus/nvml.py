@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session with NVML (NVIDIA's management library) in which no question raises.
+
+What a card, a driver or a permission does not answer is a reason, never an exception: on real
+machines "Not Supported" is the usual answer for half of the fields.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+NO_FUNCTION = "Function Not Found"  # the driver is older than the function
+LOST = ("GPU is lost", "GPU requires restart")
+
+_REMEDIES = {
+    "LIBRARY_NOT_FOUND": "libnvidia-ml.so.1 is not there: no NVIDIA driver is installed, or the container "
+    "was started without access to the GPUs (docker run --gpus all)",
+    "DRIVER_NOT_LOADED": "the NVIDIA kernel module is not loaded: `modprobe nvidia` as root",
+    "LIB_RM_VERSION_MISMATCH": "the driver's library and its kernel module have different versions, as after "
+    "an update without a restart: restart the machine or reload the module",
+    "NO_PERMISSION": "this user may not talk to the driver: look at the rights of /dev/nvidia*",
+    "GPU_IS_LOST": "a card has fallen off the bus: look for Xid in the kernel's log, and restart the machine",
+}
+
+
+class NvmlMissing(Exception):  # noqa: N818  a state of the machine that callers report, no fault
+    """NVML can't be asked at all; the message says why and what helps."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one question gave: a value, or the reason why there is none."""
+
+    value: Any = None
+    reason: str | None = None
+
+
+class Nvml:
+    """An open session; `ask` calls one function of the binding."""
+
+    def __init__(self, binding: Any) -> None:
+        self.binding = binding
+
+    def ask(self, function: str, *arguments: Any) -> Answer:
+        """Call `function`; an error of NVML, or a function the binding or driver lacks, is a reason."""
+        call = getattr(self.binding, function, None)
+        if call is None:
+            return Answer(reason="the installed nvidia-ml-py is too old")
+        try:
+            return Answer(call(*arguments))
+        except self.binding.NVMLError as error:
+            return Answer(reason=str(error).rstrip("."))
+        except UnicodeDecodeError:
+            return Answer(reason="the driver's text is not UTF-8")
+
+    def ask_first(self, *questions: tuple[Any, ...]) -> Answer:
+        """Ask in turn until one answers; when none does, the card's own reason stands, if it gave one."""
+        answers = []
+        for function, *arguments in questions:
+            answers.append(self.ask(function, *arguments))
+            if answers[-1].reason is None:
+                return answers[-1]
+        return next((answer for answer in answers if answer.reason != NO_FUNCTION), answers[-1])
+
+    def driver_version(self) -> tuple[int, ...]:
+        """Return the driver's version as numbers; empty when it can't be asked."""
+        text = self.ask("nvmlSystemGetDriverVersion").value or ""
+        return tuple(int(part) for part in text.split(".") if part.isdigit())
+
+
+def _binding() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a machine with the deprecated `pynvml` package warns here
+        try:
+            import pynvml
+        except Exception as error:
+            raise NvmlMissing(
+                f"nvidia-ml-py can't be imported ({error}): pip install nvidia-ml-py"
+            ) from error
+    return pynvml
+
+
+def _why(binding: Any, error: Exception) -> str:
+    for name, remedy in _REMEDIES.items():
+        if getattr(error, "value", None) == getattr(binding, f"NVML_ERROR_{name}", object()):
+            return remedy
+    return f"NVML does not start: {error}"
+
+
+@contextmanager
+def session() -> Iterator[Nvml]:
+    """Open NVML for the length of a block; raises `NvmlMissing` where there is none."""
+    binding = _binding()
+    try:
+        binding.nvmlInit()
+    except binding.NVMLError as error:
+        raise NvmlMissing(_why(binding, error)) from error
+    except OSError as error:
+        raise NvmlMissing(f"the driver's library can't be loaded: {error}") from error
+    try:
+        yield Nvml(binding)
+    finally:
+        with suppress(binding.NVMLError):
+            binding.nvmlShutdown()

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory is in use: of this process, and of each device that it uses."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceMemory:
+    """One device: what tensors take, what torch keeps for them, what is in use on the whole card."""
+
+    device: str
+    allocated_bytes: int
+    reserved_bytes: int
+    used_bytes: int | None  # of all processes, with the driver's own part
+    total_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amounts:
+    """Memory at one moment; `devices` is empty while this process uses none."""
+
+    process_bytes: int  # resident in main memory
+    process_peak_bytes: int | None
+    devices: tuple[DeviceMemory, ...] = ()
+
+
+def measure() -> Amounts:
+    """Return the amounts at this moment; neither imports torch nor starts CUDA."""
+    import psutil
+
+    return Amounts(
+        process_bytes=psutil.Process().memory_info().rss, process_peak_bytes=_peak(), devices=_devices()
+    )
+
+
+def _peak() -> int | None:
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def used_accelerator() -> Any:
+    """Return `torch.accelerator` where this process has started one, else None.
+
+    Asking a CUDA build whether a card is available would start CUDA, so only a started one counts.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "accelerator"):
+        return None
+    if (torch.version.cuda or torch.version.hip) and not torch.cuda.is_initialized():
+        return None
+    return torch.accelerator if torch.accelerator.is_available() else None
+
+
+def _devices() -> tuple[DeviceMemory, ...]:
+    accelerator = used_accelerator()
+    if accelerator is None:
+        return ()
+    kind = accelerator.current_accelerator().type
+    return tuple(_device(accelerator, kind, index) for index in range(accelerator.device_count()))
+
+
+def _device(accelerator: Any, kind: str, index: int) -> DeviceMemory:
+    try:
+        free, total = accelerator.get_memory_info(index)
+    except (RuntimeError, NotImplementedError, AttributeError):
+        free = total = None
+    return DeviceMemory(
+        device=f"{kind}:{index}",
+        allocated_bytes=accelerator.memory_allocated(index),
+        reserved_bytes=accelerator.memory_reserved(index),
+        used_bytes=None if total is None else total - free,
+        total_bytes=total,
+    )

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds an object: the way from a module, a class or a running function to it, as one would write it.
+
+`__main__.history[17]`, `__main__.model.layer1.weight`, `batch in train() (train.py:12)`.
+"""
+
+import gc
+import re
+import sys
+import types
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+MAX_WAYS = 2
+MAX_DEPTH = 24
+MAX_LOOKS = 150  # each look asks the garbage collector about every object of the process
+_OPTIMIZED = 0x1  # CO_OPTIMIZED: a function's frame, whose f_locals is a copy before Python 3.13
+_OWN = __name__.rpartition(".")[0]
+_SUSPENDED = {types.GeneratorType: "gi", types.CoroutineType: "cr", types.AsyncGeneratorType: "ag"}
+_SPECIAL = (
+    "__closure__",
+    "cell_contents",
+    "__self__",
+    "__func__",
+    "__traceback__",
+    "tb_next",
+    "tb_frame",
+    "__defaults__",
+    "__kwdefaults__",
+    "args",
+    "func",
+    "keywords",
+)
+# nn.Module keeps its parts in dicts of these names; one writes model.weight and model[0]
+_MODULE_PART = re.compile(r"\._(?:parameters|buffers|modules)\['(\w+)'\]")
+_KEY = re.compile(r"\['(\w+)'\]")
+
+Steps = tuple[str, ...]
+
+
+class Holders:
+    """Finds ways to objects; the roots are read once, for several questions."""
+
+    def __init__(self, ignored: Iterable[Any] = ()) -> None:
+        modules = [
+            (name, item) for name, item in list(sys.modules.items()) if isinstance(item, types.ModuleType)
+        ]
+        # reversed: a module of two names keeps the older one (__main__ is __mp_main__ too)
+        self.modules = {id(vars(module)): name for name, module in reversed(modules)}
+        self.locals = dict(_running_locals())
+        self.ignored = {id(item) for item in ignored}
+
+    def ways_to(self, target: Any) -> tuple[str, ...]:
+        """Return up to MAX_WAYS ways, shortest first; none where none is found within MAX_LOOKS."""
+        items, steps_of = [target], list[Steps]([()])  # two lists: pairs would themselves refer to each item
+        seen = {id(items), *self.ignored}
+        ways: dict[str, None] = {}
+        for look in range(MAX_LOOKS):
+            if look == len(items) or len(ways) >= MAX_WAYS:
+                break
+            self._follow(items, steps_of, look, seen, ways)
+        return tuple(ways)[:MAX_WAYS]
+
+    def _follow(
+        self, items: list[Any], steps_of: list[Steps], look: int, seen: set[int], ways: dict[str, None]
+    ) -> None:
+        """Note the ways that end at one item, and put its holders to the end of the queue."""
+        item, steps = items[look], steps_of[look]
+        if id(item) in self.locals:
+            ways.setdefault(_written(self.locals[id(item)], steps))
+        for holder in _referrers(item, seen):
+            root, step = self._step(holder, item)
+            longer = (step, *steps) if step else _as_attribute(steps)
+            if root is not None:
+                ways.setdefault(_written(root, _as_attribute(longer) if isinstance(holder, dict) else longer))
+            elif len(steps) < MAX_DEPTH:
+                items.append(holder)
+                steps_of.append(longer)
+
+    def _step(self, holder: Any, item: Any) -> tuple[str | None, str]:
+        """Return a root's name, if the holder is one, and how the holder leads to the item."""
+        if isinstance(holder, types.FrameType):
+            return f"{_place(holder)} kept by a traceback", _local_name(holder, item)
+        if type(holder) in _SUSPENDED:
+            frame = getattr(holder, f"{_SUSPENDED[type(holder)]}_frame")
+            return (f"{_place(frame)} suspended", _local_name(frame, item)) if frame else (None, "")
+        if isinstance(holder, dict):
+            return self.modules.get(id(holder)), _key(holder, item)
+        if isinstance(holder, type):
+            return f"{holder.__module__}.{holder.__qualname__}", ""
+        if isinstance(holder, list | tuple | deque):
+            return None, next((f"[{place}]" for place, value in enumerate(holder) if value is item), "[?]")
+        return None, _attribute(holder, item)
+
+
+def _referrers(item: Any, seen: set[int]) -> list[Any]:
+    found = []
+    for holder in gc.get_referrers(item):
+        if id(holder) not in seen and not _is_own(holder):
+            seen.add(id(holder))
+            found.append(holder)
+    return found
+
+
+def _is_own(holder: Any) -> bool:
+    if isinstance(holder, types.FrameType):
+        return str(holder.f_globals.get("__name__", "")).startswith(_OWN)
+    module = type(holder).__module__
+    return isinstance(module, str) and module.startswith(_OWN)
+
+
+def _running_locals() -> Iterator[tuple[int, str]]:
+    """Yield (id, name) of every local variable of every running function, in all threads."""
+    for frame in list(sys._current_frames().values()):
+        current: types.FrameType | None = frame
+        while current is not None:
+            if current.f_code.co_flags & _OPTIMIZED and not _is_own(current):
+                place = _place(current)
+                for name, value in _copied_locals(current).items():
+                    yield id(value), f"{name} in {place}"
+            current = current.f_back
+
+
+def _copied_locals(frame: types.FrameType) -> dict[str, Any]:
+    """Return a frame's locals without leaving a second reference to each of them in the frame."""
+    mapping = frame.f_locals
+    found = dict(mapping)
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & _OPTIMIZED:
+        mapping.clear()  # before 3.13 this is a copy that the frame keeps, and with it every value
+    return found
+
+
+def _place(frame: types.FrameType) -> str:
+    code = frame.f_code
+    return f"{code.co_qualname}() ({code.co_filename.rpartition('/')[2]}:{frame.f_lineno})"
+
+
+def _local_name(frame: types.FrameType, item: Any) -> str:
+    return next(
+        (f" as {name}" for name, value in _copied_locals(frame).items() if value is item), " on its stack"
+    )
+
+
+def _key(holder: dict[Any, Any], item: Any) -> str:
+    for key, value in list(holder.items()):
+        if value is item:
+            return f"[{key!r}]" if isinstance(key, str | int) else f"[a {type(key).__name__}]"
+    return "[as a key]"
+
+
+def _attribute(holder: Any, item: Any) -> str:
+    """Return the attribute of `holder` that is `item`; "" where it is the dict of its attributes."""
+    attributes = getattr(holder, "__dict__", None)
+    if attributes is item:
+        return ""
+    if isinstance(attributes, dict):
+        for name, value in list(attributes.items()):
+            if value is item:
+                return f".{name}"
+    slots = [name for kind in type(holder).__mro__ for name in getattr(kind, "__slots__", ())]
+    for name in (*slots, *_SPECIAL):
+        if _safe(holder, name) is item:
+            return f".{name}"
+    return f".<in {type(holder).__name__}>"
+
+
+def _safe(holder: Any, name: str) -> Any:
+    try:
+        return getattr(holder, name, None)
+    except Exception:  # noqa: BLE001  a property of somebody's class may do anything
+        return None
+
+
+def _as_attribute(steps: Steps) -> Steps:
+    """Return the steps with the first key written as an attribute: its dict is one of attributes."""
+    if not steps:
+        return steps
+    return (_KEY.sub(r".\1", steps[0], count=1), *steps[1:])
+
+
+def _written(root: str, steps: Steps) -> str:
+    def part(match: re.Match[str]) -> str:
+        return f"[{match[1]}]" if match[1].isdigit() else f".{match[1]}"
+
+    return _MODULE_PART.sub(part, root + "".join(steps))

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every result of this room can do: become JSON, a screen of text, a cell of a notebook."""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from io import StringIO
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+NOTEBOOK_COLUMNS = 110
+
+
+class Result(ABC):
+    """A frozen data class that can be shown and saved; a printed one is plain text."""
+
+    schema_version: ClassVar[int] = 1
+
+    @abstractmethod
+    def __rich__(self) -> "RenderableType":
+        """Return what `rich` draws in a terminal."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as dicts, lists and JSON values, `schema_version` first."""
+        return {"schema_version": self.schema_version, **plain(self)}
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        screen = StringIO()
+        Console(file=screen, width=NOTEBOOK_COLUMNS, color_system=None, emoji=False).print(self)
+        return "\n".join(line.rstrip() for line in screen.getvalue().splitlines())
+
+    def _repr_html_(self) -> str:
+        from rich.console import Console
+
+        console = Console(record=True, file=StringIO(), width=NOTEBOOK_COLUMNS, emoji=False)
+        console.print(self)
+        return console.export_html(
+            inline_styles=True, code_format='<pre style="line-height:1.2">{code}</pre>'
+        )
+
+
+def plain(value: Any) -> Any:
+    """Return `value` with data classes as dicts, sequences as lists and keys as strings."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    return value

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep checkpoints` says what there is and what is wrong with it, and its exit code says it too."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from truestep.cli.checkpoints import app
+from truestep.engine.checkpoints import CheckpointStore, Retention
+from truestep.engine.checkpoints.weights import load_weights
+from truestep.errors import CheckpointError, RunDirectoryError
+
+
+def state(value: float) -> dict:
+    net = {"weight": torch.full((2, 3), value), "bias": torch.zeros(3)}
+    return {"learners": {"net": {"modules": net, "optimizers": [{"lr": value, "betas": (0.9, 0.99)}]}}}
+
+
+@pytest.fixture
+def run(tmp_path):
+    with CheckpointStore(tmp_path / "run" / "checkpoints", retention=Retention(last=5)) as store:
+        store.save(10, state(1.0), metrics={"accuracy": 0.5})
+        store.save(20, state(2.0), metrics={"accuracy": math.nan}, healthy=False, reason="signal")
+        store.save(30, state(3.0), metrics={"accuracy": 0.75})
+    return tmp_path / "run"
+
+
+def call(*arguments, status=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == status, result.output
+    return result.stdout
+
+
+def damage(run, name="000003-step-30"):
+    file = run / "checkpoints" / name / "learners.net.modules-r0000.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+
+
+def test_list_shows_the_newest_first(run):
+    lines = call("list", run).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["000003-step-30", "000002-step-20", "000001-step-10"]
+    assert "signal" in lines[3]
+    assert "unhealthy" in lines[3]
+    assert "accuracy=nan" in lines[3]
+    assert call("list", run / "checkpoints") == call("list", run)
+
+
+def test_list_as_json(run):
+    document = json.loads(call("list", run, "--json"))
+    assert document["schema_version"] == 1
+    assert [entry["step"] for entry in document["checkpoints"]] == [30, 20, 10]
+    assert document["checkpoints"][1]["metrics"] == {"accuracy": "NaN"}
+    assert document["checkpoints"][0]["size_bytes"] > 36
+
+
+def test_list_of_an_empty_run_and_of_none(tmp_path):
+    assert call("list", tmp_path) == "no checkpoints\n"
+    with pytest.raises(CheckpointError, match="does not exist"):
+        call("list", tmp_path / "none")
+
+
+def test_verify_names_the_damaged_file_and_exits_1(run):
+    assert call("verify", run).count("sound") == 3
+    damage(run)
+    out = call("verify", run, status=1).splitlines()
+    assert out[0].startswith("000003-step-30  DAMAGED  learners.net.modules-r0000.safetensors: its content")
+    assert out[1:] == ["000002-step-20  sound", "000001-step-10  sound"]
+    document = json.loads(call("verify", run, "--json", status=1))
+    assert [entry["sound"] for entry in document["checkpoints"]] == [False, True, True]
+
+
+def test_show_lists_every_value_of_the_newest_or_the_one_asked_for(run):
+    out = call("show", run)
+    assert out.startswith("000003-step-30  periodic, whole, ")
+    assert "  learners/net/modules/weight  float32 [2, 3]\n" in out
+    assert "  learners/net/optimizers/0/lr  3.0\n" in out
+    for name in ("20", "000002-step-20", "2"):
+        assert "optimizers/0/lr  2.0" in call("show", run, name)
+    assert json.loads(call("show", run, "10", "--json"))["contents"]["learners/net/optimizers/0/lr"] == "1.0"
+    with pytest.raises(CheckpointError, match=r"no checkpoint '40'. .*There are: 000001-step-10"):
+        call("show", run, "40")
+
+
+def test_diff_says_what_changed_and_exits_1(run):
+    assert call("diff", run, "10", "10") == "no differences\n"
+    assert call("diff", run, "10", "30", status=1).splitlines() == [
+        "changed   learners/net/modules/weight  6 of 6 elements, largest difference 2",
+        "changed   learners/net/optimizers/0/lr  1.0 -> 3.0",
+        "2 differences",
+    ]
+    document = json.loads(call("diff", run, "10", "30", "--json", status=1))
+    assert [change["kind"] for change in document["changes"]] == ["changed", "changed"]
+
+
+def test_export_writes_a_plain_file(run, tmp_path):
+    assert call("export", run, tmp_path / "w.pt", "--which", "10") == f"{tmp_path / 'w.pt'}\n"
+    layer = torch.nn.Linear(2, 3)
+    layer.weight = torch.nn.Parameter(torch.zeros(2, 3))
+    load_weights(layer, tmp_path / "w.pt")
+    assert layer.weight.mean() == 1.0
+
+
+def test_prune_removes_what_is_not_kept(run):
+    arguments = (
+        "prune",
+        run,
+        "--last",
+        "1",
+        "--best",
+        "1",
+        "--best-metric",
+        "accuracy",
+        "--best-mode",
+        "min",
+    )
+    assert call(*arguments, "--dry-run") == "would remove 000002-step-20\n"
+    assert len(list((run / "checkpoints").iterdir())) == 4
+    assert call(*arguments) == "removed 000002-step-20\n"
+    assert [entry["step"] for entry in json.loads(call("list", run, "--json"))["checkpoints"]] == [30, 10]
+
+
+def test_prune_removes_nothing_while_the_run_goes_on(run):
+    with CheckpointStore(run / "checkpoints"), pytest.raises(RunDirectoryError, match="is in use by process"):
+        call("prune", run)
+
+
+def test_prune_removes_nothing_that_the_newest_can_not_replace(run):
+    for name in ("000003-step-30", "000002-step-20", "000001-step-10"):
+        damage(run, name)
+    with pytest.raises(CheckpointError, match="No checkpoint in"):
+        call("prune", run, "--last", "1")
+    assert len(call("list", run).splitlines()) == 5
+
+
+def test_list_needs_no_torch(run):
+    code = (
+        "import sys; sys.modules['torch'] = None; from truestep.cli.checkpoints import app\n"
+        f"app(['verify', {str(run)!r}])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.count("sound") == 3

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep env` as a user runs it: with torch, without, with a broken one, piped, as another user."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BARE = "import sys; sys.modules['torch'] = None; sys.argv = ['truestep', 'env', *{arguments!r}]\n"
+
+
+def env(*arguments, **settings):
+    settings = {"timeout": 60} | settings
+    command = [sys.executable, "-m", "truestep", "env", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **settings)
+
+
+def test_json_is_one_document_and_the_status_is_that_of_the_verdicts():
+    result = env("--json")
+    document = json.loads(result.stdout)
+    assert document["schema_version"] == 1
+    failed = [verdict for verdict in document["verdicts"] if verdict["status"] == "fail"]
+    assert result.returncode == (1 if failed else 0)
+    assert {"torch", "gpus", "toolkit", "python", "packages", "container"} < set(document["machine"])
+    assert result.stderr == ""
+
+
+def test_the_screen_has_every_section_and_no_control_codes_when_piped():
+    result = env()
+    for section in ("torch", "CUDA toolkit", "Python", "packages", "machine", "verdicts"):
+        assert f"\n{section}\n" in f"\n{result.stdout}"
+    assert "\x1b" not in result.stdout
+    assert all(line == line.rstrip() for line in result.stdout.splitlines())
+
+
+def test_a_torch_whose_import_fails_is_named_and_ends_with_1(tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").write_text("raise ImportError('libcudart.so.13: cannot open')")
+    (tmp_path / "torch/version.py").write_text("__version__ = '2.13.0'\ncuda = '13.0'\n")
+    inherited = os.environ.get("PYTHONPATH", "")
+    result = env(env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{inherited}"})
+    assert result.returncode == 1
+    assert "does not load: ImportError: libcudart.so.13: cannot open" in result.stdout
+
+
+def test_a_torch_py_in_the_working_folder_is_named(tmp_path):
+    (tmp_path / "torch.py").write_text("")
+    source = os.pathsep.join(
+        str(Path(place).resolve()) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place
+    )
+    code = "from truestep.cli.main import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", code, "env"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": source},
+    )
+    assert result.returncode == 1
+    assert "import its torch.py" in result.stdout
+
+
+def test_secrets_are_not_in_any_format():
+    secret = {**os.environ, "HF_TOKEN": "hf_verysecretvalue", "NCCL_DEBUG": "INFO"}
+    for arguments in ((), ("--json",), ("--collect-env",)):
+        result = env(*arguments, env=secret)
+        assert "verysecret" not in result.stdout + result.stderr
+
+
+def test_the_other_format_is_torchs_word_for_word():
+    torch = pytest.importorskip("torch")
+    if not torch.__version__.startswith("2.13"):
+        pytest.skip("the labels are those of torch 2.13")
+    if shutil.which("lscpu") is None:
+        pytest.skip("torch's tool needs lscpu")
+    theirs = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "torch.utils.collect_env"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert theirs == f"Collecting environment information...\n{env('--collect-env').stdout}"
+
+
+def test_torch_is_not_imported_to_start():
+    code = (
+        "import sys; from truestep.inspection.environment import environment; environment(); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+def test_a_terminal_that_knows_no_unicode_gets_question_marks():
+    result = env(env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert result.returncode in (0, 1)
+    assert "verdicts" in result.stdout

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep train` and `truestep recipes` as one types them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def truestep(*arguments, cwd=None):
+    command = [sys.executable, "-m", "truestep", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, timeout=120)
+
+
+def test_recipes_are_listed_with_their_lines():
+    result = truestep("recipes")
+    assert result.returncode == 0
+    assert result.stdout.startswith("digits  ")
+
+
+def test_recipes_as_json_are_one_document():
+    document = json.loads(truestep("recipes", "--json").stdout)
+    assert document["schema_version"] == 1
+    assert "digits" in [recipe["name"] for recipe in document["recipes"]]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["digits", "--help"], ["digits", "--lr", "3", "-h"]])
+def test_help_goes_to_stdout_and_names_the_options_of_every_recipe(arguments):
+    result = truestep("train", *arguments)
+    assert result.returncode == 0
+    assert result.stderr == ""
+    for word in ("--out", "--resume", "auto|never|must", "--precision", "--seed"):
+        assert word in result.stdout
+
+
+def test_help_of_a_recipe_shows_its_options_with_defaults():
+    text = " ".join(truestep("train", "digits", "--help").stdout.split())
+    assert "--lr NUMBER" in text
+    assert "[default: " in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["recipes"], ["train", "--help"], ["train", "digits", "--help"], ["train", "digits", "--lrr", "1"]],
+)
+def test_lists_help_and_typing_mistakes_need_no_torch(arguments):
+    code = f"""
+import sys
+from truestep.cli.main import main
+sys.argv = ["truestep", *{arguments!r}]
+try:
+    main()
+except SystemExit:
+    pass
+sys.exit("torch" in sys.modules)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["digit"], "no recipe 'digit'. Did you mean 'digits'?"),
+        (["digits", "--epoch", "3"], "no option --epoch. Did you mean '--epochs'"),
+        (["--lr", "3", "digits"], "The recipe comes first"),
+        (["nothing.py"], "no file nothing.py"),
+        (["mine.py"], "has no Config and no train. A recipe needs these two:"),
+    ],
+)
+def test_a_mistake_is_one_message_on_stderr_and_status_2(tmp_path, arguments, message):
+    (tmp_path / "mine.py").write_text("")
+    result = truestep("train", *arguments, cwd=tmp_path)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+
+
+def test_train_alone_shows_how_it_is_used():
+    result = truestep("train")
+    assert result.returncode == 2
+    assert "truestep train NAME" in result.stdout

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract of every check: its page is whole, Bad gives exactly its finding, Good none from any."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from truestep.doctor.catalogue import checks, source_checks, topic_of
+from truestep.doctor.check import SourceCheck
+from truestep.doctor.page import PRELUDE
+from truestep.doctor.read import read_text
+
+CHECKS = list(checks().values())
+READERS = [check for check in CHECKS if issubclass(check, SourceCheck)]
+OFFSET = PRELUDE.count("\n")
+
+
+def by_code(check):
+    return check.code
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=by_code)
+def test_the_page_is_whole(check):
+    page = check.page()
+    assert page.summary.endswith(".")
+    assert page.marked_lines, "no line of Bad carries the mark"
+    assert page.bad != page.good
+    for code in (page.bad, page.good):
+        ast.parse(code)
+        assert max(map(len, code.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=by_code)
+def test_a_file_holds_one_check_named_as_it(check):
+    assert check.__module__.rsplit(".", 1)[-1] == check.name().replace("-", "_")
+
+
+def test_a_topic_has_one_prefix_numbered_without_repeats():
+    prefixes = {}
+    for check in CHECKS:
+        prefixes.setdefault(topic_of(check), set()).add(check.code.rstrip("0123456789"))
+    assert {topic: len(found) for topic, found in prefixes.items()} == dict.fromkeys(prefixes, 1)
+
+
+@pytest.mark.parametrize("check", READERS, ids=by_code)
+def test_bad_gives_exactly_this_finding(check):
+    reading = read_text(PRELUDE + check.page().bad)
+    expected = [(check.code, line + OFFSET) for line in check.page().marked_lines]
+    assert [(each.code, each.place.line) for each in reading.findings] == expected
+    assert reading.failures == []
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=by_code)
+def test_good_gives_nothing_from_any_check(check):
+    reading = read_text(PRELUDE + check.page().good)
+    assert reading.findings == []
+    assert reading.failures == []
+
+
+@pytest.mark.parametrize("check", READERS, ids=by_code)
+def test_the_words_that_let_a_file_be_read_stand_in_bad(check):
+    assert not check.words or any(word in check.page().bad for word in check.words)
+
+
+def test_the_catalogue_and_the_source_checks_import_no_torch():
+    code = (
+        "import sys; from truestep.doctor.read import read_text; read_text('import torch'); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_check_has_a_place_in_the_catalogue():
+    assert {type(each).code for each in source_checks()} == {each.code for each in READERS}
