@@ -15,6 +15,7 @@ exclude_patterns = ["_build", "README.md"]
 html_theme = "furo"
 html_title = "Truestep"
 autodoc_member_order = "bysource"
+default_role = "code"  # docstrings write `names` as Markdown does
 autodoc_typehints = "description"
 intersphinx_mapping: dict[str, tuple[str, None]] = {}
 nitpick_ignore_regex = [(r"py:.*", r".*")]  # types of torch and numpy have no inventory without a network

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write the page of the command line from what the commands say of themselves: `python docs/make_cli_page.py`."""
 
+import io
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-import typer
-
-from truestep.cli.main import COMMANDS
 
 PAGE = Path(__file__).parent / "cli.md"
 TOP = """\
@@ -19,8 +16,8 @@ TOP = """\
 
 <!-- Written by docs/make_cli_page.py; `python docs/make_cli_page.py` writes it anew. -->
 
-Results go to standard output, progress and messages to standard error. `--json`, where a command has it, prints exactly one document with a
-`schema_version`. `NO_COLOR` is respected.
+Results go to standard output, progress and messages to standard error. `--json`, where a command has it, prints exactly
+one document with a `schema_version`. `NO_COLOR` is respected.
 
 (exit-status)=
 ## Exit status
@@ -40,6 +37,10 @@ A training stopped by SIGTERM exits with 143, by SIGUSR1 with 138, or as asked; 
 
 def commands() -> Iterator[list[str]]:
     """Yield every command as the words that call it: the program itself, each command, each command of a group."""
+    import typer
+
+    from truestep.cli.main import COMMANDS
+
     yield []
     for name, (module, _) in COMMANDS.items():
         yield [name]
@@ -48,26 +49,12 @@ def commands() -> Iterator[list[str]]:
 
 
 def help_of(words: list[str]) -> str:
-    """Return what `truestep WORDS --help` prints on a terminal of 80 columns."""
-    environment = {
-        "COLUMNS": "80",
-        "TERMINAL_WIDTH": "80",
-        "NO_COLOR": "1",
-        "TERM": "dumb",
-        "PYTHONIOENCODING": "utf-8",
-    }
-    kept = {
-        name: value for name in ("PATH", "HOME", "PYTHONPATH") if (value := os.environ.get(name)) is not None
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "truestep", *words, "--help"],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=True,
-        env=environment | kept,
-    )
-    return "\n".join(line.rstrip() for line in done.stdout.splitlines()).strip("\n")
+    """Return what `truestep WORDS --help` prints."""
+    from truestep.cli.main import app
+
+    with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
+        app([*words, "--help"], prog_name="truestep")
+    return "\n".join(line.rstrip() for line in printed.getvalue().splitlines()).strip("\n")
 
 
 def section(words: list[str]) -> str:
@@ -82,4 +69,9 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    # before typer is imported: the width of its pages, and no colours
+    os.environ.update(COLUMNS="80", TERMINAL_WIDTH="80", NO_COLOR="1", TERM="dumb")
+    for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):
+        os.environ.pop(name, None)
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
+    target.write_text(page(), encoding="utf-8")
