@@ -54,7 +54,9 @@ def help_of(words: list[str]) -> str:
 
     with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
         app([*words, "--help"], prog_name="truestep")
-    return "\n".join(line.rstrip() for line in printed.getvalue().splitlines()).strip("\n")
+    return "\n".join(line.rstrip() for line in printed.getvalue().splitlines()).strip(
+        "\n"
+    )
 
 
 def section(words: list[str]) -> str:
