@@ -37,7 +37,7 @@ def test_help_goes_to_stdout_and_names_the_options_of_every_recipe(arguments):
 def test_help_of_a_recipe_shows_its_options_with_defaults():
     text = " ".join(truestep("train", "digits", "--help").stdout.split())
     assert "--lr NUMBER" in text
-    assert "[default: " in text
+    assert "[default=0.003]" in text
 
 
 @pytest.mark.parametrize(
@@ -82,3 +82,19 @@ def test_train_alone_shows_how_it_is_used():
     result = truestep("train")
     assert result.returncode == 2
     assert "truestep train NAME" in result.stdout
+
+
+def test_a_recipe_whose_package_is_missing_names_the_extra_and_exits_3(tmp_path):
+    code = """
+import sys
+sys.modules["sklearn"] = None
+from truestep.cli.main import main
+sys.argv = ["truestep", "train", "digits", "--out", "run"]
+main()
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert result.returncode == 3
+    assert "pip install 'truestep[recipes]'" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -4,6 +4,7 @@
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -18,11 +19,10 @@ def print_general_help() -> None:
     """Print what `truestep train` does, the recipes and the options that all of them have."""
     console = Console(highlight=False)
     console.print(Text("\n Usage: truestep train NAME|FILE.py [OPTIONS]\n", style="bold"))
-    console.print(
-        Text(
-            " Train a recipe: one of those below, or a file of yours that has a Config data class and "
-            "a function train(run, config). The fields of Config are options.\n"
-        )
+    _print_paragraphs(
+        console,
+        "Train a recipe: one of those below, or a file of yours that has a Config data class and a "
+        "function train(run, config). The fields of Config are options.",
     )
     found = [read_recipe(path) for path in recipes().values()]
     _print_panel(console, "Recipes", [(recipe.name, "", Text(recipe.summary)) for recipe in found])
@@ -34,12 +34,19 @@ def print_recipe_help(recipe: Recipe, name: str) -> None:
     """Print what a recipe does and its options."""
     console = Console(highlight=False)
     console.print(Text(f"\n Usage: truestep train {name} [OPTIONS]\n", style="bold"))
-    if recipe.description:
-        console.print(Text("\n".join(f" {line}" for line in recipe.description.splitlines()) + "\n"))
+    _print_paragraphs(console, recipe.description)
     own = recipe.options if recipe.options is not None else options_of(load(recipe.path).Config)
     if own:
         _print_panel(console, "Options of this recipe", _rows(own))
     _print_panel(console, "Options of every recipe", _rows(RUN_OPTIONS))
+
+
+def _print_paragraphs(console: Console, text: str) -> None:
+    """Print text that was broken at some other width; indented lines stay as they are."""
+    for paragraph in filter(None, text.split("\n\n")):
+        is_code = any(line.startswith(" ") for line in paragraph.splitlines())
+        words = paragraph if is_code else " ".join(paragraph.split())
+        console.print(Padding(Text(words), (0, 1, 1, 1)))
 
 
 def _rows(options: Sequence[Option]) -> Iterator[tuple[str, str, Text]]:
@@ -62,7 +69,7 @@ def _help(option: Option) -> Text:
     if option.default is None:
         return text.append("  [required]" if text else "[required]", style="red")
     if option.default != "None":
-        text.append(f"{'  ' if text else ''}[default: {_shown_default(option)}]", style="dim")
+        text.append(f"{'  ' if text else ''}[default={_shown_default(option)}]", style="dim")
     return text
 
 

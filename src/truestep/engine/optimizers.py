@@ -14,7 +14,7 @@ from truestep.errors import OptionError
 
 OptimizerFactory = Callable[["Parameters"], Optimizer | Sequence[Optimizer]]
 
-# Where torch has one fused kernel for the whole step (measured: benchmarks/fused.py, docs/log.md).
+# Where torch has one fused kernel for the whole step (measured: benchmarks/engine/fused.py).
 FUSED_ON = ("cpu", "cuda", "mps", "xpu")
 
 
@@ -179,11 +179,13 @@ def choose_fused(optimizer: Optimizer, device: torch.device, *, sparse: bool = F
         for p in group["params"]
     ):
         return f"{name}'s fused kernel does not run here ({device.type}, or complex or differentiable parameters)."
+    if device.type == "cpu" and name == "SGD" and not any(g["momentum"] for g in optimizer.param_groups):
+        return "SGD without momentum is one addition, which its fused kernel does not speed up on a CPU (benchmarks/engine/fused.py)."
     for group in optimizer.param_groups:
         group["fused"] = True
     optimizer.defaults["fused"] = True
     optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
-    return f"{name} steps all parameters in one fused kernel, faster in every case of benchmarks/fused.py."
+    return f"{name} steps all parameters in one fused kernel, the fastest of torch's on a CPU (benchmarks/engine/fused.py)."
 
 
 def prepare_momentum(optimizer: Optimizer) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from torch import Tensor
 
@@ -128,4 +127,6 @@ def _memory_bytes() -> float:
     """Return the most memory the GPU has held, or what this process holds now."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return float(torch.cuda.max_memory_allocated())
+    import psutil  # 10 ms, which a training that logs nothing need not pay
+
     return float(psutil.Process().memory_info().rss)

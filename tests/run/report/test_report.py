@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from truestep.errors import RunDirectoryError
 from truestep.run.metrics import MetricsFile
 from truestep.run.report import render_report, write_report
 
@@ -104,6 +105,25 @@ def test_learners_have_curves_of_their_own_names(page):
     assert "discriminator loss" in text
 
 
+def test_a_learner_has_one_colour_on_every_chart(page):
+    seen = page("two learners")
+    styles = {}
+    for data in seen.data:
+        for series in data.get("series", []):
+            styles.setdefault(series["name"], set()).add(series["style"])
+    assert styles["generator"] == {"c1"}
+    assert styles["discriminator"] == {"c0"}
+
+
+def test_more_curves_than_colours_are_dashed(tmp_path, log):
+    names = [f"layer{index}/mean" for index in range(8)]
+    seen = Page(
+        render_report(log(tmp_path / "run", [(step, 0, dict.fromkeys(names, 1.0)) for step in (1, 2)]))
+    )
+    styles = [series["style"] for data in seen.data for series in data.get("series", [])]
+    assert len(set(styles)) == 8
+
+
 def test_nan_is_a_gap_that_is_marked_and_counted(page):
     seen = page("two learners")
     assert "200 × NaN" in seen.text
@@ -142,6 +162,12 @@ def test_an_empty_folder_and_missing_files_make_a_page_that_says_so(tmp_path, lo
     assert "Nothing has been logged yet" in Page(render_report(tmp_path)).text
     text = Page(render_report(log(tmp_path / "run", [(1, 0, {"score": 0.5})]))).text
     assert "Not logged: loss, learning rate, gradient norm" in text
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    for make in (render_report, write_report):
+        with pytest.raises(RunDirectoryError, match="no folder .*typo"):
+            make(tmp_path / "typo")
 
 
 @pytest.mark.parametrize(

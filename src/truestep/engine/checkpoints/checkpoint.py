@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One checkpoint on disk."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,10 +74,8 @@ class Checkpoint:
 
     def verify(self) -> None:
         """Read every byte and raise CheckpointError unless all is as it was written; memory stays small."""
-        try:
+        with self._explained():
             verify(self.files, self.path, self.manifest)
-        except DamagedError as error:
-            raise DamagedError(f"The checkpoint {self.path} is damaged. {error}.") from error
 
     def load(self, *under: str | int) -> Any:
         """Return the state, on the CPU, or the part of it under the given keys.
@@ -84,10 +84,18 @@ class Checkpoint:
         """
         from truestep.engine.checkpoints.load import load_state
 
-        try:
+        with self._explained():
             return load_state(self.files, self.path, self.manifest, under)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say which checkpoint it was that is damaged or can't be read."""
+        try:
+            yield
         except DamagedError as error:
             raise DamagedError(f"The checkpoint {self.path} is damaged. {error}.") from error
+        except OSError as error:
+            raise DamagedError(f"The checkpoint {self.path} can't be read: {error}.") from error
 
 
 def _no_tensor(node: dict[str, Any]) -> Any:

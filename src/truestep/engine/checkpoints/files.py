@@ -18,6 +18,10 @@ CHUNK_BYTES = 8 << 20
 class Files:
     """The operations as the operating system offers them."""
 
+    def make_folders(self, path: Path) -> None:
+        """Create a folder and those above it, where they do not exist."""
+        path.mkdir(parents=True, exist_ok=True)
+
     def make_folder(self, path: Path) -> None:
         """Create a folder that must not exist."""
         path.mkdir()
@@ -75,6 +79,10 @@ class Files:
         """Open a lock file for reading and writing; create it where there is none."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
+    def truncate(self, descriptor: int) -> None:
+        """Make a file empty."""
+        os.ftruncate(descriptor, 0)
+
     def lock(self, descriptor: int) -> None:
         """Take a file's lock, or raise BlockingIOError where another process holds it."""
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -108,8 +116,8 @@ def read_into(files: Files, descriptor: int, buffer: memoryview) -> int:
 
 def read_bytes(files: Files, descriptor: int, size: int) -> bytes:
     """Return the next bytes of a file; fewer than asked at its end."""
-    buffer = bytearray(size)
-    return bytes(buffer[: read_into(files, descriptor, memoryview(buffer))])
+    buffer = memoryview(bytearray(size))
+    return bytes(buffer[: read_into(files, descriptor, buffer)])
 
 
 def read_chunks(files: Files, descriptor: int, size: int) -> Iterator[memoryview]:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from truestep.engine.checkpoints.files import Files
-from truestep.engine.checkpoints.manifest import DamagedError, Manifest, Shard, TensorEntry
+from truestep.engine.checkpoints.manifest import Manifest, Shard, TensorEntry
 from truestep.engine.checkpoints.memory import bytes_of
 from truestep.engine.checkpoints.tree import decode, nodes_of_tensors, subtree
-from truestep.engine.checkpoints.verify import check_structure, scan, scratch
+from truestep.engine.checkpoints.verify import check_structure, scan, scratch, shards_in
 
 
 def load_state(files: Files, folder: Path, manifest: Manifest, under: tuple[str | int, ...] = ()) -> Any:
@@ -30,7 +30,7 @@ def load_state(files: Files, folder: Path, manifest: Manifest, under: tuple[str 
     tensors = {name: _empty(manifest.tensors[name]) for name in names}
     wanted = {shard.file for name in names for shard in manifest.tensors[name].shards}
     for file in wanted if under else manifest.files:
-        _read_file(files, folder / file, manifest, tensors)
+        scan(files, folder / file, manifest, _buffers(file, manifest, tensors))
     return _restore(tree, manifest, tensors)
 
 
@@ -51,27 +51,10 @@ def _empty(entry: TensorEntry) -> Tensor:
     return torch.empty(entry.shape, dtype=getattr(torch, entry.dtype))
 
 
-def _read_file(files: Files, path: Path, manifest: Manifest, tensors: dict[str, Tensor]) -> None:
-    """Read a file into the tensors that it holds parts of; what is not among them is read past."""
-    shards = [
-        (shard, tensors.get(name), name)
-        for name, entry in manifest.tensors.items()
-        for shard in entry.shards
-        if shard.file == path.name
-    ]
-    shards.sort(key=lambda item: (item[0].begin, item[0].end))
-
-    def buffers(data_bytes: int) -> Iterator[memoryview]:
-        at = 0
-        for shard, tensor, name in shards:
-            if shard.begin != at:
-                raise DamagedError(f"{path.name}: {name!r} begins at byte {shard.begin}, {at} is expected")
-            at = shard.end
-            yield from _memory(shard, tensor)
-        if at != data_bytes:
-            raise DamagedError(f"{path.name}: it has {data_bytes} bytes of tensors instead of {at}")
-
-    scan(files, path, manifest, buffers)
+def _buffers(file: str, manifest: Manifest, tensors: dict[str, Tensor]) -> Iterator[memoryview]:
+    """Yield memory for what a file holds, in order; what is of no wanted tensor is read past."""
+    for name, shard in shards_in(file, manifest):
+        yield from _memory(shard, tensors.get(name))
 
 
 def _memory(shard: Shard, tensor: Tensor | None) -> Iterator[memoryview]:

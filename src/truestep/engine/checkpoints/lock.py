@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 from truestep.engine.checkpoints.files import Files, read_bytes, write_all
@@ -28,26 +29,32 @@ class RunLock:
         try:
             files.lock(self._descriptor)
         except BlockingIOError:
-            holder = read_bytes(files, self._descriptor, 4096).decode("utf-8", "replace").strip()
+            holder = self._holder(self._descriptor)
             self.release()
             raise RunDirectoryError(
-                f"{directory} is in use by {holder or 'another process'}. Two runs in one directory would "
-                f"delete each "
-                "other's checkpoints: end that process, or choose another directory."
+                f"{directory} is in use by {holder}. Two runs in one directory would delete each other's "
+                "checkpoints: end that process, or choose another directory."
             ) from None
         except OSError:
             self.release()
             raise
-        self._sign()
+        with suppress(OSError):  # the name is for people; on a full disk the lock holds without it
+            self._sign(self._descriptor)
         _released_in_children()
         _held.add(self)
 
-    def _sign(self) -> None:
-        assert self._descriptor is not None
-        os.ftruncate(self._descriptor, 0)
+    def _holder(self, descriptor: int) -> str:
+        try:
+            name = read_bytes(self._files, descriptor, 4096).decode("utf-8", "replace").strip()
+        except OSError:
+            name = ""
+        return name or "another process"
+
+    def _sign(self, descriptor: int) -> None:
+        self._files.truncate(descriptor)
         command = " ".join(sys.argv)[:200]
         text = f"process {os.getpid()} on {socket.gethostname()} ({command})\n"
-        write_all(self._files, self._descriptor, memoryview(text.encode("utf-8", "replace")))
+        write_all(self._files, descriptor, memoryview(text.encode("utf-8", "replace")))
 
     @property
     def held(self) -> bool:
@@ -58,7 +65,8 @@ class RunLock:
         """Let go of the lock."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
-            self._files.close(descriptor)
+            with suppress(OSError):  # closed, and the lock gone, even where an error is reported
+                self._files.close(descriptor)
 
 
 _hooked = False

@@ -10,7 +10,8 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
+from functools import cache
+from importlib import metadata
 from typing import Any
 
 from truestep.engine.checkpoints.dtypes import DTYPES
@@ -21,6 +22,12 @@ MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 30
 _PREFIX, _MIDDLE, _SUFFIX = b'{"sha256":"', b'","body":', b"}\n"
 HEAD_BYTES = len(_PREFIX) + 64 + len(_MIDDLE)
+
+
+@cache
+def own_version() -> str:
+    """Return the version of truestep, read once."""
+    return metadata.version("truestep")
 
 
 class DamagedError(CheckpointError):
@@ -72,7 +79,7 @@ class Summary:
     complete: bool
     metrics: dict[str, Any] = field(default_factory=dict)
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    truestep: str = field(default_factory=lambda: version("truestep"))
+    truestep: str = field(default_factory=own_version)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +136,7 @@ def parse(data: bytes) -> Manifest:
     """
     body_bytes = body_of(data)
     try:
-        body = json.loads(body_bytes)
+        body = json.loads(body_bytes.decode())  # not from bytes: that guesses among encodings
         _check_format(body)
         return _manifest(body)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -144,7 +151,7 @@ def _check_format(body: dict[str, Any]) -> None:
         raise NewerFormatError(
             f"it is sound, but in format {found}, written by truestep {body.get('truestep')}. This is "
             f"truestep "
-            f"{version('truestep')}, which reads formats up to {FORMAT}: install the newer version to use it"
+            f"{own_version()}, which reads formats up to {FORMAT}: install the newer version to use it"
         )
 
 

@@ -45,7 +45,7 @@ def header_length(first_bytes: bytes, file_bytes: int) -> int:
 def parse_header(text: bytes, data_bytes: int) -> dict[str, Entry]:
     """Read the JSON part; raises ValueError unless its tensors fill `data_bytes` without gap or overlap."""
     try:
-        content = json.loads(text)
+        content = json.loads(text.decode())
         content.pop("__metadata__", None)
         entries = {key: _entry(value) for key, value in content.items()}
     except (AttributeError, KeyError, TypeError, RecursionError) as error:

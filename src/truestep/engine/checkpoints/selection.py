@@ -29,10 +29,10 @@ def read_all(files: Files, directory: Path) -> Iterator[Checkpoint | PassedOver]
                 raise DamagedError(
                     f"its manifest is that of save {manifest.summary.sequence}: it was moved here"
                 )
-        except (DamagedError, NewerFormatError) as error:
-            yield PassedOver(name, str(error), newer=isinstance(error, NewerFormatError))
-        except FileNotFoundError:
-            continue  # pruned by the process that owns the directory, since its name was read
+        except (DamagedError, NewerFormatError, OSError) as error:
+            # pruned, since its name was read, by the process that owns the directory
+            if name in committed(files, directory):
+                yield PassedOver(name, str(error), newer=isinstance(error, NewerFormatError))
         else:
             yield Checkpoint(path=directory / name, manifest=manifest, files=files)
 

@@ -2,7 +2,8 @@
 """The checkpoints of one run: saved beside the training, pruned, chosen, and brought back."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -67,18 +68,24 @@ class CheckpointStore:
         self._writer = BackgroundWriter()
 
     def _take_directory(self) -> RunLock:
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+        with self._explained():
+            self._files.make_folders(self.directory)
             lock = RunLock(self.directory, self._files)
-        except OSError as error:
-            raise CheckpointError(f"The directory {self.directory} can't be used: {error}.") from error
-        try:
-            remove_leftovers(self._files, self.directory)
-            self._sequence = next_sequence(self._files, self.directory)
-        except OSError as error:
-            lock.release()
-            raise CheckpointError(f"The directory {self.directory} can't be used: {error}.") from error
+            try:
+                remove_leftovers(self._files, self.directory)
+                self._sequence = next_sequence(self._files, self.directory)
+            except BaseException:
+                lock.release()
+                raise
         return lock
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say which directory it was that the operating system failed on."""
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointError(f"The directory {self.directory} can't be used: {error}.") from error
 
     def __enter__(self) -> Self:
         return self
@@ -177,7 +184,8 @@ class CheckpointStore:
     def checkpoints(self) -> list[Checkpoint | PassedOver]:
         """Return what is there, newest first: checkpoints, and the damaged ones with the reason."""
         self._writer.wait()
-        return list(read_all(self._files, self.directory))
+        with self._explained():
+            return list(read_all(self._files, self.directory))
 
     def newest(self, *, healthy: bool = False, incomplete: bool = False) -> Checkpoint | None:
         """Return the newest checkpoint of which every byte was found to be as written; None where there is
@@ -206,12 +214,14 @@ class CheckpointStore:
         choice = self._choose(self._refuse_to_resume, Checkpoint.load)
         if choice.checkpoint is None:
             return None
-        note_attempt(self._files, self.directory, choice.checkpoint.name)
+        with self._explained():
+            note_attempt(self._files, self.directory, choice.checkpoint.name)
         return Resumed(choice.checkpoint, choice.result)
 
     def forget_attempts(self) -> None:
         """Say that what went on from here did not die: a run that ended well without another save."""
-        clear_attempts(self._files, self.directory)
+        with self._explained():
+            clear_attempts(self._files, self.directory)
 
     def _refuse_to_resume(self, checkpoint: Checkpoint) -> str | None:
         attempts = count_attempts(self._files, self.directory)
@@ -227,7 +237,8 @@ class CheckpointStore:
         return mid_step(checkpoint)
 
     def _choose(self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]) -> Choice:
-        choice = choose(self._files, self.directory, refuse, use)
+        with self._explained():
+            choice = choose(self._files, self.directory, refuse, use)
         passed = [item for item in choice.passed_over if item.reason not in (UNHEALTHY, MID_STEP)]
         warn_of(self.directory, passed, stacklevel=4)
         return choice

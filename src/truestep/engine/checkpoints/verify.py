@@ -8,7 +8,7 @@ contents pass through one buffer.
 import hashlib
 import math
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,12 @@ from truestep.engine.checkpoints.manifest import (
     parse,
     promised_checksum,
 )
-from truestep.engine.checkpoints.safetensors_header import Entry, header_length, parse_header
+from truestep.engine.checkpoints.safetensors_header import (
+    MAX_HEADER_BYTES,
+    Entry,
+    header_length,
+    parse_header,
+)
 from truestep.engine.checkpoints.tree import nodes_of_tensors
 
 _SUFFIX_BYTES = 2
@@ -88,8 +93,8 @@ def _check_manifest(files: Files, descriptor: int, size: int) -> None:
 def verify(files: Files, folder: Path, manifest: Manifest) -> None:
     """Check every byte of a checkpoint's files against its manifest; raises DamagedError."""
     check_structure(folder, files, manifest)
-    for name in manifest.files:
-        scan(files, folder / name, manifest, scratch)
+    for name, entry in manifest.files.items():
+        scan(files, folder / name, manifest, scratch(entry.bytes))
 
 
 def scratch(size: int) -> Iterator[memoryview]:
@@ -100,21 +105,52 @@ def scratch(size: int) -> Iterator[memoryview]:
 
 
 def check_structure(folder: Path, files: Files, manifest: Manifest) -> None:
-    """Check what can be known before a file is opened: names, shapes, and that shards make whole tensors."""
+    """Check what can be known before a file is read: names, sizes, shapes, and that shards make whole
+    tensors.
+
+    After this no tensor needs more memory than its files have bytes on the disk.
+    """
     foreign = {name for name in files.names(folder) if not name.startswith(".")}
     foreign -= {MANIFEST_NAME, *manifest.files}
     if foreign:
         raise DamagedError(
             f"{min(foreign)}: it is no part of the checkpoint, whose manifest does not name it"
         )
+    for name, promised in manifest.files.items():
+        with opened(files, folder / name) as (_, size):
+            if size != promised.bytes:
+                raise DamagedError(f"{name}: it has {size} bytes instead of {promised.bytes}")
     try:
         for name, tensor in manifest.tensors.items():
             check_shards(name, tensor)
+        for name in manifest.files:
+            _check_tiling(name, manifest)
         for node in nodes_of_tensors(manifest.state):
             _check_node(node, manifest)
         nodes_of_tensors({"dict": manifest.summary.metrics})
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedError(f"{MANIFEST_NAME}: {error}") from error
+
+
+def shards_in(file: str, manifest: Manifest) -> list[tuple[str, Shard]]:
+    """Return the shards in a file with their tensors' names, in the order in which they lie there."""
+    found = [
+        (name, shard)
+        for name, tensor in manifest.tensors.items()
+        for shard in tensor.shards
+        if shard.file == file
+    ]
+    return sorted(found, key=lambda item: (item[1].begin, item[1].end))
+
+
+def _check_tiling(file: str, manifest: Manifest) -> None:
+    at = 0
+    for name, shard in shards_in(file, manifest):
+        if shard.begin != at:
+            raise ValueError(f"{name!r} begins at byte {shard.begin} of {file}, where {at} is expected")
+        at = shard.end
+    if at + 8 > manifest.files[file].bytes:
+        raise ValueError(f"the tensors in {file} need {at} bytes, and it has {manifest.files[file].bytes}")
 
 
 def _check_node(node: dict[str, Any], manifest: Manifest) -> None:
@@ -168,45 +204,43 @@ def _ends(shard: Shard) -> tuple[int, ...]:
     return tuple(at + size for at, size in zip(shard.offset, shard.shape, strict=True))
 
 
-def scan(
-    files: Files, path: Path, manifest: Manifest, buffers: Callable[[int], Iterable[memoryview]]
-) -> None:
+def scan(files: Files, path: Path, manifest: Manifest, buffers: Iterable[memoryview]) -> None:
     """Read a file once, its tensors into buffers, and raise DamagedError unless every byte is as promised.
 
-    `buffers` is told how many bytes follow the header and yields memory for them in order. What it holds
-    must not be used before this returns.
+    The manifest's structure must have been checked. What the buffers hold must not be used before this
+    returns.
     """
-    promised = manifest.files[path.name]
+    shards = shards_in(path.name, manifest)
+    data_bytes = shards[-1][1].end if shards else 0
     try:
         with opened(files, path) as (descriptor, size):
-            if size != promised.bytes:
-                raise ValueError(f"it has {size} bytes instead of {promised.bytes}")
-            header, data_bytes, checksum = _read(files, descriptor, size, buffers)
-        if checksum != promised.sha256:
+            header, checksum = _read(files, descriptor, size - data_bytes, buffers)
+        if checksum != manifest.files[path.name].sha256:
             raise ValueError("its content does not have the checksum in the manifest")
-        _check_header(parse_header(header, data_bytes), path.name, manifest)
+        _check_header(parse_header(header[8:], data_bytes), shards, manifest)
     except ValueError as error:
         raise DamagedError(f"{path.name}: {error}") from error
 
 
 def _read(
-    files: Files, descriptor: int, size: int, buffers: Callable[[int], Iterable[memoryview]]
-) -> tuple[bytes, int, str]:
-    first = read_bytes(files, descriptor, 8)
-    header = read_bytes(files, descriptor, header_length(first, size))
-    digest = hashlib.sha256(first + header)
-    data_bytes = size - 8 - len(header)
-    for buffer in buffers(data_bytes):
+    files: Files, descriptor: int, header_bytes: int, buffers: Iterable[memoryview]
+) -> tuple[bytes, str]:
+    if header_bytes > MAX_HEADER_BYTES:
+        raise ValueError(f"{header_bytes} bytes of it belong to no tensor")
+    header = read_bytes(files, descriptor, header_bytes)
+    if header_length(header[:8], header_bytes) != header_bytes - 8:
+        raise ValueError(f"its header does not have the {header_bytes - 8} bytes that are left for it")
+    digest = hashlib.sha256(header)
+    for buffer in buffers:
         for start in range(0, len(buffer), CHUNK_BYTES):
             chunk = buffer[start : start + CHUNK_BYTES]
             digest.update(chunk[: read_into(files, descriptor, chunk)])
-    return header, data_bytes, digest.hexdigest()
+    return header, digest.hexdigest()
 
 
-def _check_header(header: dict[str, Entry], file: str, manifest: Manifest) -> None:
-    for name, tensor in manifest.tensors.items():
-        stored = DTYPES[tensor.dtype]
-        for shard in tensor.shards:
-            expected = Entry(stored.code, stored.shape(shard.shape), shard.begin, shard.end)
-            if shard.file == file and header.get(shard.key) != expected:
-                raise ValueError(f"it does not hold {name!r} as {expected}, but {header.get(shard.key)}")
+def _check_header(header: dict[str, Entry], shards: list[tuple[str, Shard]], manifest: Manifest) -> None:
+    for name, shard in shards:
+        stored = DTYPES[manifest.tensors[name].dtype]
+        expected = Entry(stored.code, stored.shape(shard.shape), shard.begin, shard.end)
+        if header.get(shard.key) != expected:
+            raise ValueError(f"it does not hold {name!r} as {expected}, but {header.get(shard.key)}")

@@ -74,7 +74,7 @@ class TorchStream:
 class NumpyStream:
     """A `numpy.random.Generator` or `RandomState`, over any bit generator."""
 
-    def __init__(self, generator: np.random.Generator | np.random.RandomState) -> None:
+    def __init__(self, generator: "np.random.Generator | np.random.RandomState") -> None:
         self.bits: Any = (
             generator.bit_generator
             if isinstance(generator, np.random.Generator)

@@ -83,13 +83,13 @@ class _Global:
 
 class _Current(threading.local):
     key: int | None = None
-    generator: np.random.Generator | None = None
+    generator: "np.random.Generator | None" = None
 
 
 _current = _Current()
 
 
-def sample_rng() -> np.random.Generator:
+def sample_rng() -> "np.random.Generator":
     """Return the generator of the sample that is being loaded: a function of (seed, epoch, position) alone.
 
     Call it inside `__getitem__`, a transform or an iterable data set; it goes on drawing where the same

@@ -27,7 +27,7 @@ class RunOptions:
 
     out: Path | None = None  # the run's folder; without it a new one under runs/
     resume: Literal["auto", "never", "must"] = "auto"  # go on with the run that the folder holds
-    precision: str = "float32"  # or bf16-mixed, fp16-mixed, float64, ...
+    precision: str = "float32"  # of every learner: float32, float64, bf16-mixed, fp16-mixed, ...
     seed: int = 0  # of weights, order and augmentation
 
 

@@ -3,16 +3,20 @@
 
 from pathlib import Path
 
+from truestep.errors import RunDirectoryError
 from truestep.run.files import replacing
-from truestep.run.report.page import page
-from truestep.run.report.record import read_record
 
 REPORT = "report.html"
 
 
 def render_report(directory: str | Path) -> str:
     """Return the report of the run in `directory` as HTML; it depends on the files there alone."""
-    return page(read_record(Path(directory)))
+    path = Path(directory)
+    if not path.is_dir():
+        raise RunDirectoryError(
+            f"There is no folder {path}, so there is no run to report on. Give the folder that holds metrics.jsonl."
+        )
+    return page(read_record(path))
 
 
 def write_report(directory: str | Path) -> Path:

@@ -17,15 +17,22 @@ from truestep.run.wording import number
 
 SIZE = 1000.0  # of the stretched drawing, in both directions
 MARKERS_UP_TO = 60  # a curve of so few values shows each of them
+NUM_COLOURS = 6  # in style.css
 MAX_EPOCH_LINES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One curve of a chart and its name there."""
+    """One curve of a chart, its name there, and the number of its colour."""
 
     name: str
     curve: Curve
+    colour: int = 0
+
+    @property
+    def style(self) -> str:
+        """The CSS classes of its colour; dashed when the colours have been used up."""
+        return f"c{self.colour % NUM_COLOURS}{' dashed' if self.colour >= NUM_COLOURS else ''}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +106,8 @@ def _value_axis(chart: Chart, points: Sequence[Sequence[Point]]) -> Axis:
 
 def _plot(chart: Chart, axis: Axis, steps: Steps, points: Sequence[Sequence[Point]]) -> Html:
     curves = [
-        tag("g", *_curve(curve, axis, steps), class_=f"c{index % 6}") for index, curve in enumerate(points)
+        tag("g", *_curve(curve, axis, steps), class_=series.style)
+        for series, curve in zip(chart.series, points, strict=True)
     ]
     spoiled = list(_spoiled_spans(points, steps))
     shades = [
@@ -232,14 +240,14 @@ def _table(chart: Chart) -> Html:
     return tag(
         "table",
         tag("thead", head),
-        tag("tbody", *(_row(chart, series, index) for index, series in enumerate(chart.series))),
+        tag("tbody", *(_row(chart, series) for series in chart.series)),
         class_="legend",
     )
 
 
-def _row(chart: Chart, series: Series, index: int) -> Html:
+def _row(chart: Chart, series: Series) -> Html:
     curve = series.curve
-    swatch = tag("span", class_=f"swatch c{index % 6}", aria_hidden="true")
+    swatch = tag("span", class_=f"swatch {series.style}", aria_hidden="true")
     spoiled = [
         tag("span", f"{count:,} × {word}", class_="badge")
         for count, word in ((curve.num_nan, "NaN"), (curve.num_infinite, "∞"))
@@ -269,7 +277,7 @@ def _hover_data(
         "y": [axis.low, axis.high, int(axis.is_log)],
         "unit": chart.unit,
         "series": [
-            {"name": series.name, **_columns(curve)}
+            {"name": series.name, "style": series.style, **_columns(curve)}
             for series, curve in zip(chart.series, points, strict=True)
         ],
     }

@@ -31,12 +31,16 @@ def group_of(name: str) -> str:
 def grouped(record: Record) -> dict[str, list[Series]]:
     """Return the run's curves by what they are of, in the order in which they first appeared."""
     groups: dict[str, list[Series]] = {}
+    colours: dict[str, int] = {}  # of learners, the same on every chart
     for name, curve in record.curves.items():
         group = group_of(name)
-        owner = name.removesuffix("/" + group)
-        groups.setdefault(group, []).append(
-            Series(name=owner if group in (*KNOWN, "loss") else name, curve=curve)
-        )
+        series = groups.setdefault(group, [])
+        if group in (*KNOWN, "loss"):
+            owner = name.removesuffix("/" + group)
+            colour = colours.setdefault("" if owner == group else owner, len(colours))
+            series.append(Series(name=owner, curve=curve, colour=colour))
+        else:
+            series.append(Series(name=name, curve=curve, colour=len(series)))
     return groups
 
 

@@ -49,7 +49,7 @@
     const line = (tip, series, index) => {
       const row = made("", tip);
       const swatch = document.createElement("span");
-      swatch.className = `swatch c${chart.series.indexOf(series) % 6}`;
+      swatch.className = `swatch ${series.style}`;
       const value = document.createElement("b");
       value.textContent = `${words(series.mean[index])}${chart.unit ? " " + chart.unit : ""}`;
       row.append(swatch, `${series.name} `, value);
@@ -70,12 +70,12 @@
         head.textContent = `step ${step.toLocaleString("en")}`;
         made("", tip).append(head, ` · epoch ${epochOf(step)} · ${time(timeline.seconds[at])}`);
       }
-      chart.series.forEach((series, number) => {
+      chart.series.forEach((series) => {
         if (!series.steps.length) return;
         const index = nearest(series.steps, step), value = series.mean[index];
         if (tip) line(tip, series, index);
         if (value === null || (isLog && value <= 0)) return;
-        const dot = made(`at c${number % 6}`, plot);
+        const dot = made(`at ${series.style}`, plot);
         dot.style.left = `${100 * across(series.steps[index])}%`;
         dot.style.top = `${100 * (1 - up(value))}%`;
         shown.push(dot);
