@@ -12,7 +12,10 @@ import time
 
 ROWS = {
     "import truestep, over bare Python": (["-c", "import truestep"], ["-c", "pass"]),
-    "import torch and truestep.Run, over torch": (["-c", "import torch, truestep; truestep.Run"], ["-c", "import torch"]),
+    "import torch and truestep.Run, over torch": (
+        ["-c", "import torch, truestep; truestep.Run"],
+        ["-c", "import torch"],
+    ),
     "truestep --help": (["-m", "truestep", "--help"], None),
     "truestep --version": (["-m", "truestep", "--version"], None),
 }

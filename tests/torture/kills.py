@@ -165,9 +165,18 @@ def _kill_after(number: int, seconds: float) -> None:
 
 
 def torture(
-    folder: Path, kills: int, seed: int = 0, trainer: Trainer = train, launch: Launch = forked
+    folder: Path,
+    kills: int,
+    *,
+    seed: int = 0,
+    trainer: Trainer = train,
+    launch: Launch = forked,
+    where: str = ".",
 ) -> Report:
-    """Run trainings to their end, killing each on its way many times, until there were `kills` kills."""
+    """Run trainings to their end, killing each on its way many times, until there were `kills` kills.
+
+    `where` in its directory a training keeps its checkpoints.
+    """
     dice = random.Random(seed)
     expected = launch(trainer, folder / "undisturbed").end(600.0)
     assert expected is not None
@@ -179,7 +188,9 @@ def torture(
     report = Report()
     while report.kills < kills:
         directory = folder / str(report.runs)
-        end = _run_to_the_end(lambda place=directory: launch(trainer, place), directory, dice, whole, report)
+        end = _run_to_the_end(
+            lambda place=directory: launch(trainer, place), directory / where, dice, whole, report
+        )
         report.runs += 1
         if end == expected:
             shutil.rmtree(directory)

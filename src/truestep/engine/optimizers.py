@@ -180,7 +180,7 @@ def choose_fused(optimizer: Optimizer, device: torch.device, *, sparse: bool = F
     ):
         return f"{name}'s fused kernel does not run here ({device.type}, or complex or differentiable parameters)."
     if device.type == "cpu" and name == "SGD" and not any(g["momentum"] for g in optimizer.param_groups):
-        return "SGD without momentum is one addition, which its fused kernel does not speed up on a CPU (benchmarks/engine/fused.py)."
+        return "SGD without momentum is one addition; its fused kernel is no faster on a CPU (benchmarks/engine/fused.py)."
     for group in optimizer.param_groups:
         group["fused"] = True
     optimizer.defaults["fused"] = True

@@ -2,9 +2,12 @@
 """Choosing the device and the flags that decide whether it repeats itself."""
 
 import os
+from typing import Any
 
 import torch
+from torch import Tensor
 
+from truestep.engine.batches import map_tensors
 from truestep.engine.context import Context
 from truestep.errors import OptionError
 
@@ -42,5 +45,46 @@ def set_determinism(context: Context, *, deterministic: bool) -> None:
             "off",
             "deterministic=True: the auto-tuner may pick another algorithm each time",
         )
-    elif device.type != "cuda":
-        context.choose("cudnn.benchmark", "unchanged", "no CUDA device")
+
+
+SAME_SHAPES = 3
+MOST_SHAPES = 4
+
+
+class CudnnTuner:
+    """Switches cuDNN's auto-tuner by the shapes that a loop really gives: it pays where they repeat.
+
+    It measures every algorithm once for each new shape, so it is on after a few batches of the same shapes, and off
+    again where many different ones come by. A last short batch is one more shape.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._shapes: set[tuple[torch.Size, ...]] = set()
+        self._repeats = 0
+        self.active = context.device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
+
+    def see(self, batch: Any) -> None:
+        """Look at a batch's shapes; nothing is read from the device."""
+        shapes: list[torch.Size] = []
+
+        def note(tensor: Tensor) -> Tensor:
+            shapes.append(tensor.shape)
+            return tensor
+
+        map_tensors(note, batch)
+        self._repeats += tuple(shapes) in self._shapes
+        self._shapes.add(tuple(shapes))
+        if len(self._shapes) > MOST_SHAPES:
+            self._switch(
+                on=False, reason=f"more than {MOST_SHAPES} shapes of batches, and each would be measured anew"
+            )
+            self.active = False
+        elif self._repeats == SAME_SHAPES:
+            self._switch(
+                on=True, reason="the batches have the same shapes again and again, so measuring once pays"
+            )
+
+    def _switch(self, *, on: bool, reason: str) -> None:
+        torch.backends.cudnn.benchmark = on
+        self._context.choose("cudnn.benchmark", "on" if on else "off", reason)

@@ -107,9 +107,13 @@ class Logbook:
             "elapsed_seconds": self.elapsed_seconds,
         }
 
+    def cut_back(self, position: int) -> None:
+        """Remove every line after `position`, in bytes."""
+        self.file.cut_back(position)
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Cut the file back to where it was and take over what was not in it yet."""
-        self.file.cut_back(state["position"])
+        self.cut_back(state["position"])
         self._began = time.monotonic() - state["elapsed_seconds"]
         for name, window in state["windows"].items():
             self._windows[name] = Window()

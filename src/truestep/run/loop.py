@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.run.cursor import Stream
+from truestep.run.device import CudnnTuner
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
@@ -15,6 +16,7 @@ class Loop:
 
     def __init__(self, run: "Run") -> None:
         self._run = run
+        self._tuner = CudnnTuner(run.context)
 
     def epochs(self, total: int) -> Iterator[int]:
         """Yield epochs from the cursor's on."""
@@ -41,6 +43,8 @@ class Loop:
                 if leads:
                     cursor.step += 1
                     self._run.context.advance(cursor.step)
+                    if self._tuner.active:
+                        self._tuner.see(batch)
                 stream.in_body = True
                 yield batch
                 stream.in_body = False

@@ -43,6 +43,7 @@ class Saver:
         found = self.store.resume() if self._run.holds_run else None
         self._mark_boundary()
         if found is None:
+            self._run.logbook.cut_back(0)  # lines of a start that came to no checkpoint
             return None
         snapshot.put_back(self._run, found.state)
         self._mark_boundary()

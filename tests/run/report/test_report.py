@@ -166,7 +166,7 @@ def test_an_empty_folder_and_missing_files_make_a_page_that_says_so(tmp_path, lo
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     for make in (render_report, write_report):
-        with pytest.raises(RunDirectoryError, match="no folder .*typo"):
+        with pytest.raises(RunDirectoryError, match=r"no folder .*typo"):
             make(tmp_path / "typo")
 
 

@@ -11,6 +11,10 @@ REPORT = "report.html"
 
 def render_report(directory: str | Path) -> str:
     """Return the report of the run in `directory` as HTML; it depends on the files there alone."""
+    # Imported here: a run needs them at its end only, and they are a quarter of what importing it would cost.
+    from truestep.run.report.page import page
+    from truestep.run.report.record import read_record
+
     path = Path(directory)
     if not path.is_dir():
         raise RunDirectoryError(

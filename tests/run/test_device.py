@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choosing the device and its flags."""
+
+import pytest
+import torch
+
+from truestep.engine.context import Context
+from truestep.errors import OptionError
+from truestep.run.device import CudnnTuner, choose_device, set_determinism
+
+
+@pytest.fixture(autouse=True)
+def flags():
+    kept = torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.backends.cudnn.benchmark = kept[0]
+    torch.use_deterministic_algorithms(kept[1])
+
+
+def tuner():
+    made = CudnnTuner(Context(torch.device("cpu")))
+    made.active = True  # as on a CUDA device; the flag itself is there without one
+    return made
+
+
+def test_the_tuner_is_on_where_shapes_repeat_and_a_short_batch_does_not_turn_it_off():
+    watching = tuner()
+    torch.backends.cudnn.benchmark = False
+    for size in (8, 8, 8, 3, 8, 8):
+        watching.see((torch.zeros(size, 2), {"label": torch.zeros(size)}))
+    assert torch.backends.cudnn.benchmark
+    assert watching._context.choices[-1][:2] == ("cudnn.benchmark", "on")
+
+
+def test_the_tuner_is_off_where_shapes_vary():
+    watching = tuner()
+    for size in (8, 8, 8, 8, 1, 2, 3, 4):
+        watching.see(torch.zeros(size, 2))
+    assert not torch.backends.cudnn.benchmark
+    assert not watching.active
+    assert "shapes" in watching._context.choices[-1].reason
+
+
+def test_on_a_cpu_nothing_is_watched():
+    assert not CudnnTuner(Context(torch.device("cpu"))).active
+
+
+def test_determinism_turns_the_tuner_off_and_says_why(monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.backends.cudnn.benchmark = True
+    context = Context(torch.device("cpu"))
+    set_determinism(context, deterministic=True)
+    assert not torch.backends.cudnn.benchmark
+    assert torch.are_deterministic_algorithms_enabled()
+    assert "auto-tuner" in context.choices[-1].reason
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:31", "meta:x"])
+def test_a_device_that_is_not_there_is_refused(device):
+    with pytest.raises(OptionError, match="can't be used here"):
+        choose_device(device)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole run that is killed by SIGKILL at any moment, however often, ends with the bits of one that never was."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from support.trainings import Training, train
+from torture import kills
+
+import truestep as ts
+
+
+def whole_run(directory: Path) -> str:
+    """Two learners, dropout, augmentation, EMA, a split batch, saves in the background after every second batch."""
+    torch.set_num_threads(1)
+    saving = ts.Saving(every_steps=2, every_seconds=0.05, epoch_seconds=0.0, best="accuracy", keep_every=8)
+    return train(
+        directory, Training(augmentation="numpy", micro_batch=3, ema=True, two_learners=True, saving=saving)
+    )
+
+
+def check(folder: Path, count: int, launch: kills.Launch = kills.forked) -> None:
+    report = kills.torture(folder, count, trainer=whole_run, launch=launch, where="checkpoints")
+    assert report.wrong_ends == []
+    assert report.moments_without_a_checkpoint == []
+    assert report.kills >= count
+
+
+def test_fifteen_kills(tmp_path):
+    check(tmp_path, 15)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * 3600)
+def test_ten_thousand_kills_of_whole_runs(tmp_path):
+    check(tmp_path, 10_000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * 3600)
+def test_two_hundred_kills_of_whole_runs_in_fresh_interpreters(tmp_path):
+    check(tmp_path, 200, kills.fresh)
