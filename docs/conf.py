@@ -8,13 +8,22 @@ author = "The Truestep authors"
 copyright = "2026, the Truestep authors"  # noqa: A001
 release = version = importlib.metadata.version("truestep")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.intersphinx"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.intersphinx",
+]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build", "README.md"]
 html_theme = "furo"
 html_title = "Truestep"
 autodoc_member_order = "bysource"
+default_role = "code"  # docstrings write `names` as Markdown does
 autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented_params"
 intersphinx_mapping: dict[str, tuple[str, None]] = {}
-nitpick_ignore_regex = [(r"py:.*", r".*")]  # types of torch and numpy have no inventory without a network
+nitpick_ignore_regex = [
+    (r"py:.*", r".*")
+]  # types of torch and numpy have no inventory without a network

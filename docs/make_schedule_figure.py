@@ -60,12 +60,14 @@ def figure() -> str:
     rows = -(-len(PANELS) // COLUMNS)
     size = f"0 0 {COLUMNS * (WIDTH + GAP) + 4} {rows * ROW}"
     drawn = "\n".join(
-        panel(number, name, rates(schedule)) for number, (name, schedule) in enumerate(PANELS.items())
+        panel(number, name, rates(schedule))
+        for number, (name, schedule) in enumerate(PANELS.items())
     )
     return (
-        f'<svg viewBox="{size}" xmlns="http://www.w3.org/2000/svg" role="img" font-size="13" fill="currentColor" '
+        f'<div style="overflow-x: auto"><svg viewBox="{size}" '
+        'xmlns="http://www.w3.org/2000/svg" role="img" font-size="13" fill="currentColor" '
         'style="width: 100%; min-width: 36rem; font-family: inherit">\n'
-        f"<title>Learning rate over 1,000 updates, 100 of them warm-up</title>\n{drawn}\n</svg>\n"
+        f"<title>Learning rate over 1,000 updates, 100 of them warm-up</title>\n{drawn}\n</svg></div>\n"
     )
 
 

@@ -49,7 +49,7 @@ def read(
     """Read training code for silent bugs; needs no torch and runs nothing.
 
     A comment `# truestep: ignore[CODE]` on a line, or on its own above it, hides a finding.
-    `[tool.truestep]` in pyproject.toml may hold select, ignore, exclude and baseline.
+    The table tool.truestep of pyproject.toml may hold select, ignore, exclude and baseline.
     """
     selection = configured(Path.cwd(), select or [], ignore or [], baseline)
     reading = read_paths(paths, selection)

@@ -81,7 +81,7 @@ class Run:
         self.config = plain_config(config)
         """The hyper-parameters that were given."""
         self.state: dict[str, Any] = {}
-        """Whatever the loop wants to find again after a resume: tensors and JSON values."""
+        """Whatever the loop wants to find again after a resume, in tensors and JSON values."""
         self.best: float | None = None
         self.cursor = Cursor()
         described = {"seed": seed, "precision": self.precision.name, "config": self.config}

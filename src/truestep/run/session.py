@@ -70,9 +70,9 @@ class Session:
     def begin(self, total_epochs: int) -> None:
         """The epochs begin: show progress."""
         self._progress.close()
+        self._progress = Progress(total_epochs, self._batches_per_epoch(), self._stream)
         if 0 < total_epochs <= self._run.epoch:
             self.say(f"all {total_epochs} epochs are done already; nothing is left to train")
-        self._progress = Progress(total_epochs, self._batches_per_epoch(), self._stream)
 
     def _batches_per_epoch(self) -> int | None:
         first = next(iter(self._run.cursor.streams.values()), None)

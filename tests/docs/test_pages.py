@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages are complete and current: API, command line, figure, and whatever they refer to in the repository."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import truestep
+from truestep.engine.clipping import KINDS
+from truestep.engine.precision import APEX_LEVELS, MODES
+
+REPOSITORY = Path(__file__).parents[2]
+DOCS = REPOSITORY / "docs"
+PAGES = [
+    REPOSITORY / "README.md",
+    *(page for page in sorted(DOCS.rglob("*.md")) if "_build" not in page.parts),
+]
+
+
+def text_of(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def test_the_api_page_has_every_public_name_once():
+    names = re.findall(r"^\.\. auto\w+:: truestep\.(\w+)", text_of("api.md"), re.MULTILINE)
+    assert sorted(names) == sorted(truestep.__all__)
+
+
+def test_the_page_of_the_command_line_is_what_the_commands_say(tmp_path):
+    page = tmp_path / "cli.md"
+    subprocess.run([sys.executable, DOCS / "make_cli_page.py", page], check=True)
+    assert text_of("cli.md") == page.read_text(encoding="utf-8"), "run: python docs/make_cli_page.py"
+
+
+def test_the_figure_of_the_schedules_is_what_the_schedules_do():
+    figure = runpy.run_path(str(DOCS / "make_schedule_figure.py"))["figure"]
+    assert text_of("figures/schedules.svg") == figure(), "run: python docs/make_schedule_figure.py"
+
+
+def test_every_precision_and_clip_has_its_row():
+    rows = [line for line in text_of("choose-precision.md").splitlines() if line.startswith("| `")]
+    assert [name for name in MODES | APEX_LEVELS if not any(f'`"{name}"`' in row for row in rows)] == []
+    clips = text_of("choose-clip.md")
+    assert [kind.__name__ for kind in KINDS.values() if f"`ts.{kind.__name__}(" not in clips] == []
+
+
+def test_every_exception_is_in_the_tree():
+    kinds = [
+        name
+        for name in truestep.__all__
+        if isinstance(getattr(truestep, name), type) and issubclass(getattr(truestep, name), Exception)
+    ]
+    tree = (truestep.errors.__doc__ or "").split()
+    assert [name for name in kinds if name not in tree] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
+def test_what_a_page_refers_to_exists(page):
+    text = page.read_text(encoding="utf-8")
+    files = re.findall(r"`((?:tests|benchmarks|examples|docs)/[\w/.-]+)`", text)
+    tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
+    targets = re.findall(r"`make ([a-z]+)`", text)
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    missing = [name for name in files if not (REPOSITORY / name).exists()]
+    missing += [
+        f"{path}::{test}"
+        for path, test in tests
+        if not (REPOSITORY / path).exists()
+        or f"def {test}(" not in (REPOSITORY / path).read_text(encoding="utf-8")
+    ]
+    missing += [f"make {target}" for target in targets if f"\n{target}:" not in makefile]
+    assert missing == []
