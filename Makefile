@@ -35,7 +35,7 @@ demo: .venv/installed ## install into .venv, train on handwritten digits, say wh
 	touch $@
 
 test: .venv-test/wheel ## run every test against the built wheel, in an environment of its own
-	TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m pytest -q -n 2 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
+	OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m pytest -q -n 2 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
 
 check: .venv-test/wheel ## ruff, mypy --strict and the documentation, warnings as errors
 	.venv-test/bin/ruff check .

@@ -18,7 +18,7 @@ import truestep as ts
 
 EPOCHS = 3
 BATCHES = 5
-TIMES = ("samples_per_second", "memory_bytes")
+TIMES = ("samples_per_second", "memory_bytes", "save_stall_seconds")
 
 
 @dataclass(frozen=True, kw_only=True)

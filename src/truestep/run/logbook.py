@@ -24,6 +24,8 @@ class Logbook:
     def __init__(self, path: Path, *, every: int, learners: Mapping[str, Learner]) -> None:
         self.every = every
         self.newest: dict[str, float] = {}
+        self.stall_seconds = 0.0
+        """How long saving has held up the training so far."""
         self._path = path
         self._file: MetricsFile | None = None
         self._learners = learners
@@ -76,7 +78,11 @@ class Logbook:
         self._since = now
         if now - self._memory_read > MEMORY_EVERY_SECONDS:
             self._memory_read, self._memory_bytes = now, _memory_bytes()
-        return {"samples_per_second": rate, "memory_bytes": self._memory_bytes}
+        return {
+            "samples_per_second": rate,
+            "memory_bytes": self._memory_bytes,
+            "save_stall_seconds": self.stall_seconds,
+        }
 
     def write(self, step: int, epoch: int, values: Mapping[str, float]) -> None:
         """Write one line of values that are on the host."""

@@ -123,6 +123,7 @@ class Saver:
         self.store.save(
             run.cursor.done, state, reason=reason, metrics=metrics, healthy=is_healthy(run), complete=complete
         )
+        run.logbook.stall_seconds = self.store.stall_seconds.total
         self._saved_at, self._saved_place, self._best_found = time.monotonic(), self._place(), False
 
     @property

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from truestep.engine.learner import Learner
 from truestep.engine.step import Update
+from truestep.errors import RunDirectoryError
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
 from truestep.run.endings import Endings
@@ -124,7 +125,7 @@ class Session:
         self._saver.logged(values)
         if self._endings.ended:
             run.logbook.close()
-            write_report(run.directory)
+            self._report()
 
     def updated(self, learner: Learner, update: Update) -> None:
         """Note a learner's update."""
@@ -207,7 +208,15 @@ class Session:
             for stream in run.cursor.streams.values():
                 stream.source.close()
             if self._started:
-                write_json(
-                    run.directory / "choices.json", [choice._asdict() for choice in run.context.choices]
-                )
-                write_report(run.directory)
+                self._report()
+
+    def _report(self) -> None:
+        """Write the choices and the report; what they are made of is safe, so a full disk ends nothing here."""
+        run = self._run
+        try:
+            write_json(run.directory / "choices.json", [choice._asdict() for choice in run.context.choices])
+            write_report(run.directory)
+        except (OSError, RunDirectoryError) as error:
+            self.say(
+                f"the report could not be written ({error}); ts.write_report({str(run.directory)!r}) makes it later"
+            )

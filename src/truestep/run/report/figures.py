@@ -11,7 +11,11 @@ from truestep.run.report.record import Record
 from truestep.run.wording import byte_size, number, short_number
 
 # what `Learner` and `Run` log under fixed names
-KNOWN = ("learning_rate", "gradient_norm", "samples_per_second", "memory_bytes", "updates_skipped")
+KNOWN = (
+    *("learning_rate", "gradient_norm", "samples_per_second", "memory_bytes"),
+    *("updates_skipped", "save_stall_seconds"),
+)
+COUNTERS = ("updates_skipped", "save_stall_seconds")
 
 SPLIT = r"(train|training|val|valid|validation|test|eval|evaluation|dev)"
 BINARY_UNITS = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("bytes", 1.0))
@@ -65,11 +69,14 @@ def figures_for(groups: dict[str, list[Series]]) -> Figures:
         "samples_per_second": _throughput,
         "memory_bytes": _memory,
         "updates_skipped": _skipped,
+        "save_stall_seconds": _stalled,
     }
     training = [
         make(groups[name]) for name, make in makers.items() if name in groups and _worth(name, groups)
     ]
-    absent = [name.replace("_", " ") for name in ("loss", *KNOWN) if name not in groups]
+    absent = [
+        name.replace("_", " ") for name in ("loss", *KNOWN) if name not in (*groups, "save_stall_seconds")
+    ]
     is_wide = len(metrics) != 1  # a single metric stands beside the loss
     loss = [Chart(title="Loss", series=groups["loss"], is_wide=is_wide)] if "loss" in groups else []
     return Figures(loss=loss, metrics=metrics, training=training, absent=absent)
@@ -77,7 +84,7 @@ def figures_for(groups: dict[str, list[Series]]) -> Figures:
 
 def _worth(name: str, groups: dict[str, list[Series]]) -> bool:
     """A flat line at zero says in a whole chart what the headline says in a word."""
-    return name != "updates_skipped" or any(not _all_zero(series.curve) for series in groups[name])
+    return name not in COUNTERS or any(not _all_zero(series.curve) for series in groups[name])
 
 
 def _all_zero(curve: Curve) -> bool:
@@ -114,6 +121,17 @@ def _memory(series: list[Series]) -> Chart:
         may_be_log=False,
         from_zero=True,
         wording=byte_size,
+    )
+
+
+def _stalled(series: list[Series]) -> Chart:
+    return Chart(
+        title="Held up by saving",
+        unit="s",
+        series=series,
+        note="In all so far.",
+        may_be_log=False,
+        from_zero=True,
     )
 
 
