@@ -86,6 +86,7 @@ class Run:
         self.cursor = Cursor()
         described = {"seed": seed, "precision": self.precision.name, "config": self.config}
         self.holds_run = open_directory(self.directory, described, resume)
+        self.context.choose("precision", self.precision.name, self.precision.meaning)
         set_determinism(self.context, deterministic=deterministic)
         seed_everything(seed)
         self.logbook = Logbook(
