@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices are measured and freed through torch's own calls, in order; a stand-in takes the place of a card."""
+"""Devices are measured and freed through torch's own calls, in order; a stand-in takes a card's place."""
 
 import sys
 import types
