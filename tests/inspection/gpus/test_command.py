@@ -253,7 +253,8 @@ def test_a_command_line_that_is_no_text_is_no_obstacle(machine, tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", b"\xff\xfe"])
     try:
         machine.has(machine.card(compute=f"{child.pid}:{GIB}"))
-        assert "time.sleep" in machine.run("gpus").stdout
+        wide = {**machine.environment, "COLUMNS": "200"}
+        assert "time.sleep" in machine.run("gpus", env=wide).stdout
         (process,) = json.loads(machine.run("gpus", "--json").stdout)["gpus"][0]["processes"]
         assert "time.sleep" in process["command"]
         path = tmp_path / "samples.jsonl"
