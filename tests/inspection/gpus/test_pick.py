@@ -2,6 +2,7 @@
 """Picking with real processes: two never get one card, who waits gets the first that is free."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
