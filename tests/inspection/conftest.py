@@ -71,6 +71,9 @@ class Machine:
     @property
     def environment(self) -> dict[str, str]:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
+        if "PYTHONPATH" in inherited:  # children start in other folders
+            places = inherited["PYTHONPATH"].split(os.pathsep)
+            inherited["PYTHONPATH"] = os.pathsep.join(str(Path(place).resolve()) for place in places)
         return {
             **inherited,
             "LD_LIBRARY_PATH": str(self.library.parent),

@@ -36,8 +36,8 @@ def show(result: "RenderableType") -> None:
 
 
 def print_document(document: dict[str, Any]) -> None:
-    """Print one JSON document."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    """Print one JSON document, in ASCII: a command line on the screen may hold bytes that are no text."""
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 def warn(message: str) -> None:

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits of containers, read from the kernel's files as they look in each kind of container."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from truestep.inspection.environment.container import Container, read_container, usable_cpus
@@ -128,3 +133,42 @@ def test_the_kind_of_container(tmp_path, environment, file, kind):
 @pytest.mark.parametrize(("limit", "least"), [(0.5, 1), (1.0, 1), (1.5, 2)])
 def test_part_of_a_cpu_keeps_one_thread_busy(limit, least):
     assert usable_cpus(Container(kind=None, cpu_limit=limit)) <= least
+
+
+@pytest.fixture
+def one_cpu():
+    """A group of processes that may use one CPU, made in this machine's own cgroups."""
+    for base, files in (
+        (Path("/sys/fs/cgroup/cpu"), {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "100000"}),
+        (Path("/sys/fs/cgroup"), {"cpu.max": "100000 100000"}),
+    ):
+        group = base / f"truestep-test-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            for name, text in files.items():
+                (group / name).write_text(text)
+            yield group
+            return
+        except OSError:
+            continue
+        finally:
+            group.rmdir()
+    pytest.skip("making a group with a CPU limit needs root and writable cgroups")
+
+
+def test_a_real_limit_of_the_kernel(one_cpu):
+    code = """
+import sys
+from pathlib import Path
+Path(sys.argv[1], "cgroup.procs").write_text("0")
+from truestep.inspection.environment.container import read_container, usable_cpus
+container = read_container()
+print(container.cpu_limit, usable_cpus(container))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code, one_cpu], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert result.stdout.split() == ["1.0", "1"]

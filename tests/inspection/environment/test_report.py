@@ -2,6 +2,7 @@
 """The report as a whole: a section that breaks, and what a result can do."""
 
 import json
+import os
 
 import truestep as ts
 from truestep.inspection.environment import report as module
@@ -25,3 +26,10 @@ def test_it_is_text_html_and_json():
     assert "verdicts" in environment._repr_html_()
     assert environment.to_dict() == json.loads(json.dumps(environment.to_dict()))
     assert {"pass", "warn", "fail", "skip"} >= {verdict.status for verdict in environment.verdicts}
+
+
+def test_cards_are_in_it_without_the_command_lines_of_their_users(in_process):
+    machine = in_process()
+    machine.has(machine.card(compute=f"{os.getpid()}:1000"))
+    (card,) = ts.environment().machine.gpus.gpus
+    assert (card.name, card.processes, card.unavailable["processes"]) == ("NVIDIA H200", None, "not asked")

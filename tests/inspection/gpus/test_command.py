@@ -247,3 +247,19 @@ def test_an_unknown_card_is_a_usage_error_that_lists_what_there_is(machine):
     result = machine.run("gpus", "reset", "7")
     assert result.returncode == 2
     assert "There are: 0, GPU-00000000" in result.stderr
+
+
+def test_a_command_line_that_is_no_text_is_no_obstacle(machine, tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", b"\xff\xfe"])
+    try:
+        machine.has(machine.card(compute=f"{child.pid}:{GIB}"))
+        wide = {**machine.environment, "COLUMNS": "200"}
+        assert "time.sleep" in machine.run("gpus", env=wide).stdout
+        (process,) = json.loads(machine.run("gpus", "--json").stdout)["gpus"][0]["processes"]
+        assert "time.sleep" in process["command"]
+        path = tmp_path / "samples.jsonl"
+        assert machine.run("gpus", "--sample", str(path), "--readings", "1").returncode == 0
+        assert "time.sleep" in path.read_text()
+    finally:
+        child.kill()
+        child.wait()

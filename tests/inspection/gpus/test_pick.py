@@ -2,9 +2,11 @@
 """Picking with real processes: two never get one card, who waits gets the first that is free."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -48,6 +50,35 @@ def test_callers_that_want_two_each_get_two_or_none(machine):
     callers = [start(machine, "pick", "--count", "2") for _ in range(4)]
     outputs = sorted(len(caller.communicate()[0].split()) for caller in callers)
     assert outputs == [0, 0, 0, 2]
+
+
+def test_while_one_looks_and_takes_no_other_looks(tmp_path):
+    """The two that would race are held at the very moment between reading and claiming."""
+    cards = GpuReport(taken_at="", hostname="", gpus=(Gpu(index=0, uuid="GPU-0"), Gpu(index=1, uuid="GPU-1")))
+    looking, other_looked, taken = threading.Event(), threading.Event(), []
+
+    def slow_read():
+        looking.set()
+        assert not other_looked.wait(0.5)
+        return cards
+
+    def quick_read():
+        other_looked.set()
+        return cards
+
+    def pick(read):
+        claims = Claims(tmp_path / "claims")
+        picker = Picker(Conditions(), claims, read=read, environment={})
+        picker.pick(lambda uuid: taken.append((uuid, claims.hold(uuid))), Patience())
+
+    first = threading.Thread(target=pick, args=(slow_read,))
+    first.start()
+    assert looking.wait(30)
+    pick(quick_read)
+    first.join()
+    for _, descriptor in taken:
+        os.close(descriptor)
+    assert [uuid for uuid, _ in taken] == ["GPU-0", "GPU-1"]
 
 
 def test_the_claim_of_run_lasts_as_long_as_its_command(machine):

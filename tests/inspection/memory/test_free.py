@@ -88,7 +88,7 @@ def test_garbage_in_cycles_is_freed():
 def test_the_process_gives_memory_back():
     code = """
 import torch, truestep as ts
-held = [torch.ones(1000) for _ in range(60000)]
+held = [torch.ones(3000) for _ in range(15000)]
 before = ts.free_memory().after.process_bytes
 del held
 print(before - ts.free_memory().after.process_bytes)

@@ -118,7 +118,7 @@ def read_machine(*, real_import: bool = False) -> Machine:
     find = partial(libraries.find_libraries, packages=installed, cuda_home=home.path if home else None)
     return Machine(
         taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        gpus=read_gpus(),
+        gpus=read_gpus(processes=False),  # other people's command lines don't belong into a bug report
         cards_on_bus=read_cards(),
         toolkit=toolkit,
         cudnn=read("cuDNN", partial(find, "cudnn"), ()),

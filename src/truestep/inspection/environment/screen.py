@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The environment as a screen: the facts in sections, the verdicts last, beside the prompt."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from truestep.inspection.environment.cuda_toolkit import CudaHome
-from truestep.inspection.environment.report import Environment, Machine
+from truestep.inspection.environment.report import Environment, Machine, Verdict
 from truestep.inspection.quantities import format_bytes
 
+# a verdict's mark, the same where a terminal knows only ASCII, and its style
 _MARKS = {
-    "pass": ("✓", "green"),
-    "warn": ("!", "bold yellow"),
-    "fail": ("✗", "bold red"),
-    "skip": ("·", "dim"),
+    "pass": ("✓", "+", "green"),
+    "warn": ("!", "!", "bold yellow"),
+    "fail": ("✗", "x", "bold red"),
+    "skip": ("·", "-", "dim"),
 }
 Rows = Iterator[tuple[str, str]]
 
@@ -38,7 +39,9 @@ def screen(environment: Environment) -> RenderableType:
         listed = list(rows)
         if listed:
             parts += [Text(title, style="bold"), Padding(_table(listed), (0, 0, 1, 2))]
-    return Group(*parts, Text("verdicts", style="bold"), Padding(_verdicts(environment), (0, 0, 0, 2)))
+    return Group(
+        *parts, Text("verdicts", style="bold"), Padding(_Verdicts(environment.verdicts), (0, 0, 0, 2))
+    )
 
 
 def _table(rows: list[tuple[str, str]]) -> Table:
@@ -50,24 +53,31 @@ def _table(rows: list[tuple[str, str]]) -> Table:
     return table
 
 
-def _verdicts(environment: Environment) -> Table:
-    table = Table.grid(padding=(0, 1))
-    table.add_column(width=1)
-    table.add_column(overflow="fold")
-    skipped = [verdict for verdict in environment.verdicts if verdict.status == "skip"]
-    for verdict in environment.verdicts:
-        if verdict.status != "skip":
-            fix = f"\n→ {verdict.fix}" if verdict.fix else ""
-            table.add_row(_mark(verdict.status), Text(f"{verdict.says}{fix}"))
-    if skipped:
-        reasons = "; ".join(dict.fromkeys(verdict.says for verdict in skipped))
-        table.add_row(_mark("skip"), Text(f"not judged here: {reasons}", style="dim"))
-    return table
+class _Verdicts:
+    """Draws the verdicts in characters that the screen knows."""
+
+    def __init__(self, verdicts: Sequence[Verdict]) -> None:
+        self.verdicts = verdicts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        arrow = "->" if options.ascii_only else "→"
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=1)
+        table.add_column(overflow="fold")
+        for verdict in self.verdicts:
+            if verdict.status != "skip":
+                fix = f"\n{arrow} {verdict.fix}" if verdict.fix else ""
+                table.add_row(_mark(verdict.status, options), Text(f"{verdict.says}{fix}"))
+        skipped = dict.fromkeys(verdict.says for verdict in self.verdicts if verdict.status == "skip")
+        if skipped:
+            says = Text(f"not judged here: {'; '.join(skipped)}", style="dim")
+            table.add_row(_mark("skip", options), says)
+        yield table
 
 
-def _mark(status: str) -> Text:
-    mark, style = _MARKS[status]
-    return Text(mark, style=style)
+def _mark(status: str, options: ConsoleOptions) -> Text:
+    mark, ascii_mark, style = _MARKS[status]
+    return Text(ascii_mark if options.ascii_only else mark, style=style)
 
 
 def _yes(value: bool | None) -> str:

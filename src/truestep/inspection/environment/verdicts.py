@@ -6,10 +6,11 @@ A verdict is a function from the machine's facts to pass, warn, fail, or skip wh
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from truestep.inspection.environment import packages
+from truestep.inspection.environment.libraries import Library
 from truestep.inspection.environment.report import Machine, Verdict
 
 MIN_SHARED_BYTES = 256 * 2**20
@@ -165,8 +166,7 @@ def one_cudnn(machine: Machine) -> Judgement:
     return "pass", f"one cuDNN: {_listed(machine.cudnn) or machine.torch.cudnn_version}"
 
 
-def _listed(found: object) -> str:
-    assert isinstance(found, list | tuple)
+def _listed(found: Iterable[Library]) -> str:
     return "; ".join(f"{library.version} at {library.path} ({library.found_by})" for library in found)
 
 

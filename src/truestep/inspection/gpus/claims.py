@@ -97,13 +97,6 @@ class Claims:
         _write(descriptor, {"who": _who(), "until": until})
         os.close(descriptor)
 
-    def release(self, uuid: str) -> None:
-        """Take back a reservation."""
-        with suppress(OSError):
-            descriptor = self._open(uuid)
-            _write(descriptor, {})
-            os.close(descriptor)
-
     def _path(self, name: str) -> Path:
         return self.folder / f"{name.replace('/', '_')}.claim"
 

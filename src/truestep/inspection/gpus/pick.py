@@ -12,6 +12,7 @@ from truestep.inspection.gpus.read import read_gpus
 from truestep.inspection.gpus.records import GpuReport
 from truestep.inspection.gpus.select import Candidate, Choice, Conditions, candidates, choose, judge
 from truestep.inspection.gpus.visible import visible_uuids
+from truestep.inspection.quantities import format_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ class Picker:
         for card in cards:
             so_far = now - self.steady_since.get(card.uuid, now)
             early = card.uuid in meets and so_far < steady_seconds
-            why = f"has met the conditions for {so_far:.0f} s, {steady_seconds:.0f} s wanted"
+            why = f"has met the conditions for {so_far:.1f} s, {format_seconds(steady_seconds)} wanted"
             settled.append(replace(card, blocked=why) if early else card)
         return tuple(settled)
 

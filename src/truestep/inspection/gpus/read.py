@@ -14,6 +14,7 @@ from truestep.inspection.gpus.records import Gpu, GpuReport, MigInstance
 _COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
 _MEMORY_V2 = 0x02000028  # nvmlMemory_v2: its size and version, as NVML wants them in the structure
 _UNKNOWN_STATE = 32
+_NOT_ASKED = Answer(reason="not asked")
 
 
 def _as_text(value: bytes | str) -> str:
@@ -135,14 +136,15 @@ def _mig_instance(nvml: Nvml, handle: Any) -> MigInstance:
     )
 
 
-def read_gpu(nvml: Nvml, index: int, *, own_namespace: bool) -> Gpu:
+def read_gpu(nvml: Nvml, index: int, *, own_namespace: bool, processes: bool) -> Gpu:
     """Return all that the card numbered `index` tells; a lost card is a card with an error."""
     handle = nvml.ask("nvmlDeviceGetHandleByIndex", index)
     if handle.reason is not None:
         return Gpu(index=index, error=handle.reason)
     card = _Card(nvml, handle.value)
     card.ask_all()
-    card.note("processes", read_processes(nvml, handle.value, own_namespace=own_namespace))
+    users = read_processes(nvml, handle.value, own_namespace=own_namespace) if processes else _NOT_ASKED
+    card.note("processes", users)
     instances = _mig_instances(nvml, handle.value) if card.fields.get("mig_enabled") else ()
     return Gpu(
         index=index, mig_instances=instances, error=card.error(), unavailable=card.unavailable, **card.fields
@@ -154,7 +156,7 @@ def _cuda_version(nvml: Nvml) -> str | None:
     return f"{number // 1000}.{number % 1000 // 10}" if number else None
 
 
-def read_gpus() -> GpuReport:
+def read_gpus(*, processes: bool = True) -> GpuReport:
     """Return every card of this machine; never raises for the machine's state."""
     about: dict[str, Any] = {
         "taken_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -162,15 +164,18 @@ def read_gpus() -> GpuReport:
     }
     try:
         with session() as nvml:
-            return _read(nvml, about)
+            return _read(nvml, about, processes)
     except NvmlMissing as missing:
         return GpuReport(error=str(missing), **about)
 
 
-def _read(nvml: Nvml, about: dict[str, Any]) -> GpuReport:
+def _read(nvml: Nvml, about: dict[str, Any], processes: bool) -> GpuReport:
     count = nvml.ask("nvmlDeviceGetCount")
     own_namespace = in_own_namespace()
-    cards = tuple(read_gpu(nvml, index, own_namespace=own_namespace) for index in range(count.value or 0))
+    cards = tuple(
+        read_gpu(nvml, index, own_namespace=own_namespace, processes=processes)
+        for index in range(count.value or 0)
+    )
     no_card = "the driver runs, but shows no card to this user or container"
     return GpuReport(
         driver_version=nvml.ask("nvmlSystemGetDriverVersion").value,

@@ -27,4 +27,4 @@ def watch(every_seconds: float) -> Iterator[GpuReport]:
 def append(report: GpuReport, path: Path) -> None:
     """Append a reading to a JSONL file, as one write, so that several samplers can share the file."""
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(report.to_dict(), ensure_ascii=False, separators=(",", ":")) + "\n")
+        file.write(json.dumps(report.to_dict(), separators=(",", ":")) + "\n")
