@@ -298,6 +298,21 @@ def test_the_last_one_left_is_used_however_often_it_was_tried(tmp_path):
             assert store.resume().checkpoint.step == 1
 
 
+def test_a_damaged_one_counts_for_nothing_when_others_are_removed(tmp_path):
+    with CheckpointStore(tmp_path) as store:
+        store.save(1, weights(1))
+        store.save(2, weights(2))
+        newest = store.newest().path
+    (file,) = newest.glob("*.safetensors")
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with CheckpointStore(tmp_path) as store:
+        with pytest.warns(UserWarning, match="000002-step-2 was passed over"):
+            store.resume()
+        store.save(3, weights(3))
+        store.wait()
+    assert saved(tmp_path) == ["000001-step-1", "000002-step-2", "000003-step-3"]
+
+
 def test_what_a_killed_process_left_half_done_is_removed_by_the_next(tmp_path):
     for name in (".tmp-000007-step-7-abcd", ".del-000003-step-3"):
         (tmp_path / name).mkdir()

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from truestep.engine.checkpoints.checkpoint import Checkpoint
 from truestep.engine.checkpoints.files import Files
 from truestep.engine.checkpoints.manifest import MANIFEST_NAME
-from truestep.engine.checkpoints.selection import choose, mid_step, warn_of
+from truestep.engine.checkpoints.selection import MID_STEP, choose, mid_step, warn_of
 from truestep.errors import CheckpointError
 
 FOLDER = "checkpoints"
@@ -42,7 +42,7 @@ def read_newest(path: str | Path, use: Callable[[Checkpoint], T]) -> tuple[Check
             f"{path} holds no checkpoint to read: there is no {MANIFEST_NAME} in it, and no folder like "
             f"000001-step-100 in it or in its {FOLDER!r}{passed}."
         )
-    warn_of(folder, choice.passed_over, stacklevel=4)
+    warn_of(folder, [item for item in choice.passed_over if item.reason != MID_STEP], stacklevel=4)
     return choice.checkpoint, choice.result
 
 

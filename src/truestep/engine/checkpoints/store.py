@@ -62,6 +62,7 @@ class CheckpointStore:
         self.retention = retention or Retention()
         self.background = background
         self.stall_seconds = Stall(0.0, 0.0)
+        self._damaged: set[str] = set()
         self._files = files or Files()
         self._buffers: SnapshotBuffers | None = None
         self._lock = self._take_directory()
@@ -160,7 +161,7 @@ class CheckpointStore:
         try:
             if pending.summary.complete:
                 clear_attempts(self._files, self.directory)
-            prune(self._files, self.directory, self.retention)
+            prune(self._files, self.directory, self.retention, self._damaged)
         except OSError as error:
             raise CheckpointError(
                 f"The checkpoint {name} is saved, but older ones in {self.directory} could not be removed: "
@@ -241,6 +242,7 @@ class CheckpointStore:
             choice = choose(self._files, self.directory, refuse, use)
         passed = [item for item in choice.passed_over if item.reason not in (UNHEALTHY, MID_STEP)]
         warn_of(self.directory, passed, stacklevel=4)
+        self._damaged |= {item.name for item in passed if item.damaged}
         return choice
 
     def _check_open(self) -> None:
