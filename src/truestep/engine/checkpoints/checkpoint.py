@@ -70,7 +70,7 @@ class Checkpoint:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its files, the manifest left out."""
+        """Bytes of its tensors' files."""
         return sum(entry.bytes for entry in self.manifest.files.values())
 
     def verify(self) -> None:

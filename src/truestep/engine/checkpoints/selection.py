@@ -73,6 +73,8 @@ def choose(
             try:
                 return Choice(replace(found, passed_over=tuple(passed)), use(found), tuple(passed))
             except DamagedError as error:
+                if found.name not in committed(files, directory):
+                    continue  # pruned while it was read, by the process that owns the directory
                 problem = PassedOver(found.name, str(error.__cause__ or error), damaged=True)
         assert problem is not None
         if problem.newer:  # to go back behind it would silently lose what came after
