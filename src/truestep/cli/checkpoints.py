@@ -101,12 +101,14 @@ def export(
     learner: Annotated[
         str | None, typer.Option(help="Whose weights, where a run has several learners.")
     ] = None,
-    part: Annotated[str, typer.Option(help="'modules', or 'averages' for the averaged weights.")] = "modules",
+    averages: Annotated[
+        bool, typer.Option("--averages", help="The moving averages in place of the weights.")
+    ] = False,
 ) -> None:
     """Write the weights alone into one plain file that other programs read."""
     from truestep.engine.checkpoints.weights import export_weights
 
-    _print(str(export_weights(_chosen(run, which).path, target, learner=learner, part=part)))
+    _print(str(export_weights(_chosen(run, which).path, target, learner=learner, averages=averages)))
 
 
 @app.command()
