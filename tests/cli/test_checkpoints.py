@@ -45,10 +45,10 @@ def damage(run, name="000003-step-30"):
 
 def test_list_shows_the_newest_first(run):
     lines = call("list", run).splitlines()
-    assert [line.split()[0] for line in lines[2:]] == ["000003-step-30", "000002-step-20", "000001-step-10"]
-    assert "signal" in lines[3]
-    assert "unhealthy" in lines[3]
-    assert "accuracy=nan" in lines[3]
+    assert [line.split()[0] for line in lines[1:]] == ["000003-step-30", "000002-step-20", "000001-step-10"]
+    assert "signal" in lines[2]
+    assert "unhealthy" in lines[2]
+    assert "accuracy=nan" in lines[2]
     assert call("list", run / "checkpoints") == call("list", run)
 
 
@@ -131,12 +131,20 @@ def test_prune_removes_nothing_while_the_run_goes_on(run):
         call("prune", run)
 
 
-def test_prune_removes_nothing_that_the_newest_can_not_replace(run):
-    for name in ("000003-step-30", "000002-step-20", "000001-step-10"):
-        damage(run, name)
-    with pytest.raises(CheckpointError, match="No checkpoint in"):
-        call("prune", run, "--last", "1")
-    assert len(call("list", run).splitlines()) == 5
+def test_prune_counts_no_damaged_one_and_removes_none(run):
+    damage(run, "000003-step-30")
+    assert call("prune", run, "--last", "1") == ""  # 20 is the newest sound one, 10 the newest healthy one
+    damage(run, "000002-step-20")
+    damage(run, "000001-step-10")
+    assert call("prune", run, "--last", "1") == ""
+    assert len(call("list", run).splitlines()) == 4
+
+
+def test_a_damaged_newest_is_named_on_stderr(run):
+    damage(run)
+    result = CliRunner().invoke(app, ["show", str(run)])
+    assert result.stdout.startswith("000002-step-20")
+    assert "000003-step-30 was passed over: learners.net.modules" in result.stderr
 
 
 def test_list_needs_no_torch(run):

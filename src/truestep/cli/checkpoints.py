@@ -3,6 +3,7 @@
 
 import json
 import sys
+import warnings
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,8 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from truestep.engine.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.engine.checkpoints.listing import contents, overview, plain, select
-from truestep.errors import CheckpointError
+from truestep.engine.checkpoints.listing import contents, overview, plain, problem_of, select
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -51,7 +51,7 @@ def verify(run: Run, as_json: Json = False) -> None:
     """Read every byte of every checkpoint and compare it with its checksum; exit 1 if any is damaged."""
     results: list[dict[str, Any]] = []
     for item in overview(run):
-        problem = item.reason if isinstance(item, PassedOver) else _problem(item)
+        problem = item.reason if isinstance(item, PassedOver) else problem_of(item)
         results.append({"name": item.name, "sound": problem is None, "problem": problem})
         if not as_json:
             _print(f"{item.name}  {'sound' if problem is None else f'DAMAGED  {problem}'}")
@@ -64,7 +64,7 @@ def verify(run: Run, as_json: Json = False) -> None:
 @app.command()
 def show(run: Run, which: Which = None, as_json: Json = False) -> None:
     """Show what a checkpoint holds: its tensors with dtype and shape, and every other value."""
-    checkpoint = select(run, which)
+    checkpoint = _chosen(run, which)
     values = contents(checkpoint)
     if as_json:
         _print_json({**_entry(checkpoint), "contents": values})
@@ -80,7 +80,7 @@ def diff(run: Run, first: str, second: str, as_json: Json = False) -> None:
     """Compare two checkpoints: what is new, gone, of another shape or value. Exit 1 if they differ."""
     from truestep.engine.checkpoints.compare import changes
 
-    found = changes(select(run, first).load(), select(run, second).load())
+    found = changes(_chosen(run, first).load(), _chosen(run, second).load())
     if as_json:
         _print_json({"changes": [change.to_dict() for change in found]})
     else:
@@ -101,12 +101,14 @@ def export(
     learner: Annotated[
         str | None, typer.Option(help="Whose weights, where a run has several learners.")
     ] = None,
-    part: Annotated[str, typer.Option(help="'modules', or 'averages' for the averaged weights.")] = "modules",
+    averages: Annotated[
+        bool, typer.Option("--averages", help="The moving averages in place of the weights.")
+    ] = False,
 ) -> None:
     """Write the weights alone into one plain file that other programs read."""
     from truestep.engine.checkpoints.weights import export_weights
 
-    _print(str(export_weights(select(run, which).path, target, learner=learner, part=part)))
+    _print(str(export_weights(_chosen(run, which).path, target, learner=learner, averages=averages)))
 
 
 @app.command()
@@ -120,7 +122,7 @@ def prune(
     every: Annotated[int | None, typer.Option(help="Keep those whose step is a multiple.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
 ) -> None:
-    """Remove what is not to be kept, after the newest was found sound. Refused while the run goes on."""
+    """Remove what is not to be kept, once what is kept was found sound. Refused while the run goes on."""
     from truestep.engine.checkpoints.listing import prune_run
     from truestep.engine.checkpoints.retention import Retention
 
@@ -135,12 +137,14 @@ def prune(
         _print(f"{'would remove' if dry_run else 'removed'} {name}")
 
 
-def _problem(checkpoint: Checkpoint) -> str | None:
-    try:
-        checkpoint.verify()
-    except CheckpointError as error:
-        return str(error.__cause__ or error)
-    return None
+def _chosen(run: Path, which: str | None) -> Checkpoint:
+    """Return a checkpoint; what was passed over to reach it is said on stderr."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        checkpoint = select(run, which)
+    for warning in caught:
+        sys.stderr.write(f"truestep: {warning.message}\n")
+    return checkpoint
 
 
 def _entry(item: Checkpoint | PassedOver) -> dict[str, Any]:
@@ -184,11 +188,12 @@ def _size(count: float) -> str:
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> None:
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for number, column in enumerate(columns):
+        table.add_column(column, no_wrap=number < 2, overflow="fold")
     for row in rows:
         table.add_row(*row)
     # in a pipe lines are as long as they are: whoever reads them there cuts them by himself

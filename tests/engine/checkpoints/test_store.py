@@ -3,6 +3,8 @@
 
 import math
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import torch
 
 from truestep.engine.checkpoints import CheckpointStore, Retention
 from truestep.engine.checkpoints.files import Files
+from truestep.engine.checkpoints.sources import read_checkpoint
 from truestep.errors import CheckpointError, OptionError, RunDirectoryError
 
 both = pytest.mark.parametrize("background", [False, True], ids=["at once", "in the background"])
@@ -298,6 +301,32 @@ def test_the_last_one_left_is_used_however_often_it_was_tried(tmp_path):
             assert store.resume().checkpoint.step == 1
 
 
+def test_one_that_was_tried_often_is_used_when_all_others_are_damaged(tmp_path):
+    with CheckpointStore(tmp_path) as store:
+        store.save(1, weights(1))
+        store.save(2, weights(2))
+    (file,) = (tmp_path / "000001-step-1").glob("*.safetensors")
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    for _ in range(5):
+        with CheckpointStore(tmp_path) as store:
+            assert store.resume().checkpoint.step == 2
+
+
+def test_a_damaged_one_counts_for_nothing_when_others_are_removed(tmp_path):
+    with CheckpointStore(tmp_path) as store:
+        store.save(1, weights(1))
+        store.save(2, weights(2))
+        newest = store.newest().path
+    (file,) = newest.glob("*.safetensors")
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with CheckpointStore(tmp_path) as store:
+        with pytest.warns(UserWarning, match="000002-step-2 was passed over"):
+            store.resume()
+        store.save(3, weights(3))
+        store.wait()
+    assert saved(tmp_path) == ["000001-step-1", "000002-step-2", "000003-step-3"]
+
+
 def test_what_a_killed_process_left_half_done_is_removed_by_the_next(tmp_path):
     for name in (".tmp-000007-step-7-abcd", ".del-000003-step-3"):
         (tmp_path / name).mkdir()
@@ -305,3 +334,57 @@ def test_what_a_killed_process_left_half_done_is_removed_by_the_next(tmp_path):
     with CheckpointStore(tmp_path) as store:
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
         store.save(8, {})
+
+
+def test_a_run_can_be_read_while_it_saves_and_prunes(quick):
+    store = CheckpointStore(quick, retention=Retention(last=1))
+    store.save(1, weights(1))
+    store.wait()
+    found, stop = [], threading.Event()
+
+    def read():
+        while not stop.is_set():
+            found.append(read_checkpoint(quick)["step"])
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for step in range(2, 80):
+        store.save(step, weights(step))
+    store.close()
+    stop.set()
+    reader.join()
+    assert found == sorted(found)
+    assert len(set(found)) > 3
+
+
+LEAVING = """
+import sys, torch
+from truestep.engine.checkpoints import CheckpointStore
+from truestep.engine.checkpoints.files import Files
+
+class Full(Files):
+    def create(self, path):
+        raise OSError(28, "No space left on device")
+
+store = CheckpointStore(sys.argv[1])
+store.save(1, {"weights": torch.ones(1000)})
+store.wait()
+store.save(2, {"weights": torch.ones(3_000_000)})
+if sys.argv[2] == "full":
+    store.wait()
+    store._files = Full()
+    store.save(3, {})
+"""
+
+
+@pytest.mark.parametrize("disk", ["roomy", "full"])
+def test_a_program_that_ends_without_closing_finishes_its_save_or_says_why_not(tmp_path, disk):
+    command = [sys.executable, "-c", LEAVING, str(tmp_path), disk]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert saved(tmp_path) == ["000001-step-1", "000002-step-2"]
+    if disk == "full":
+        assert result.stderr.startswith(
+            "truestep: The checkpoint 000003-step-3 (0 bytes) could not be written"
+        )
+    else:
+        assert result.stderr == ""

@@ -62,6 +62,22 @@ def test_from_a_run_of_several_learners_one_must_be_named(run):
         load_weights(make_net(), run, learner="crtic")
 
 
+def test_averages_take_the_place_of_the_weights_that_have_some(tmp_path):
+    net = make_net(1)
+    net.head_again = net.head  # tied
+    averages = {name: torch.full_like(weight, 0.5) for name, weight in net.named_parameters()}
+    assert "head_again.weight" not in averages
+    with CheckpointStore(tmp_path) as store:
+        store.save(1, {"learners": {"net": {"modules": net.state_dict(), "averages": averages}}})
+    other = make_net(2)
+    other.head_again = other.head
+    load_weights(other, tmp_path, averages=True)
+    assert all(weight.eq(0.5).all() for weight in other.parameters())
+    assert torch.equal(other.norm.running_var, net.norm.running_var)
+    with pytest.raises(CheckpointError, match="is a file, not a run"):
+        load_weights(other, export_weights(tmp_path, tmp_path / "w.pt", averages=True), averages=True)
+
+
 def test_weights_alone_are_there_though_another_file_is_damaged(run):
     other = run / "checkpoints" / "000002-step-2" / "state-r0000.safetensors"
     other.write_bytes(other.read_bytes()[:-1] + b"x")

@@ -16,10 +16,11 @@ from truestep.errors import CheckpointError
 
 @dataclass(frozen=True)
 class PassedOver:
-    """A checkpoint that was not used, and why; `newer` where it is sound but of a newer format."""
+    """A checkpoint that was not used, and why: damaged, of a newer format, or sound but not wanted."""
 
     name: str
     reason: str
+    damaged: bool = False
     newer: bool = False
 
     def __str__(self) -> str:
@@ -69,7 +70,7 @@ class Checkpoint:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its files, the manifest left out."""
+        """Bytes of its tensors' files."""
         return sum(entry.bytes for entry in self.manifest.files.values())
 
     def verify(self) -> None:

@@ -2,6 +2,7 @@
 """What is removed from a directory of checkpoints, and in which order. Imports no torch."""
 
 import stat
+from collections.abc import Collection
 from pathlib import Path
 
 from truestep.engine.checkpoints.checkpoint import Checkpoint
@@ -11,28 +12,40 @@ from truestep.engine.checkpoints.retention import Retention
 from truestep.engine.checkpoints.selection import read_all
 
 
-def prune(files: Files, directory: Path, retention: Retention) -> list[str]:
-    """Remove the sound checkpoints that are not to be kept, and return their names.
+def prune(files: Files, directory: Path, retention: Retention, damaged: Collection[str] = ()) -> None:
+    """Remove the sound checkpoints that are not to be kept.
 
-    Each is renamed first, and the new name synced: one that is half deleted is never seen as a damaged one.
+    To be called by whoever has just written the newest: the others are judged by their manifests and sizes,
+    and those known to be damaged count for nothing.
     """
-    names = removable(files, directory, retention)
+    _, rest = divide(files, directory, retention, damaged)
+    remove(files, directory, [checkpoint.name for checkpoint in rest])
+
+
+def divide(
+    files: Files, directory: Path, retention: Retention, damaged: Collection[str] = ()
+) -> tuple[list[Checkpoint], list[Checkpoint]]:
+    """Return the checkpoints to keep and the others, newest first; what is damaged is neither."""
+    sound = [
+        found
+        for found in read_all(files, directory)
+        if isinstance(found, Checkpoint) and _is_whole(found) and found.name not in damaged
+    ]
+    kept = retention.kept([checkpoint.summary for checkpoint in sound])
+    return (
+        [checkpoint for checkpoint in sound if checkpoint.summary.sequence in kept],
+        [checkpoint for checkpoint in sound if checkpoint.summary.sequence not in kept],
+    )
+
+
+def remove(files: Files, directory: Path, names: list[str]) -> None:
+    """Remove checkpoints, each renamed first and the new name synced: none is ever seen half deleted."""
     for name in names:
         files.rename(directory / name, directory / f"{DELETED}{name}")
     if names:
         sync_folder(files, directory)
     for name in names:
         remove_tree(files, directory / f"{DELETED}{name}")
-    return names
-
-
-def removable(files: Files, directory: Path, retention: Retention) -> list[str]:
-    """Return the names of the sound checkpoints that are not to be kept, newest first."""
-    sound = [
-        found for found in read_all(files, directory) if isinstance(found, Checkpoint) and _is_whole(found)
-    ]
-    kept = retention.kept([checkpoint.summary for checkpoint in sound])
-    return [checkpoint.name for checkpoint in sound if checkpoint.summary.sequence not in kept]
 
 
 def _is_whole(checkpoint: Checkpoint) -> bool:

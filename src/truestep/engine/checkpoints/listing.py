@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from truestep.engine.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.engine.checkpoints.clean import prune, removable
+from truestep.engine.checkpoints.clean import divide, remove
 from truestep.engine.checkpoints.files import Files
 from truestep.engine.checkpoints.lock import RunLock
 from truestep.engine.checkpoints.manifest import MANIFEST_NAME, Manifest
 from truestep.engine.checkpoints.names import sequence_of
 from truestep.engine.checkpoints.retention import Retention
-from truestep.engine.checkpoints.selection import choose, mid_step, read_all
+from truestep.engine.checkpoints.selection import read_all
 from truestep.engine.checkpoints.sources import checkpoints_folder, read_newest
 from truestep.engine.checkpoints.tree import children_of, tensor_name
 from truestep.errors import CheckpointError, nearest
@@ -70,15 +70,33 @@ def _walk(node: Any, path: tuple[str | int, ...], manifest: Manifest, found: dic
 def prune_run(run: Path, retention: Retention, *, dry_run: bool = False) -> list[str]:
     """Remove what a run is not to keep, and return the names; refused while a process trains in it.
 
-    First the newest is read from end to end: what it replaces is only removed if it can be relied on.
+    Each one to be kept is read from end to end before anything is removed: a damaged one counts for nothing.
     """
     files, folder = Files(), checkpoints_folder(run)
     lock = RunLock(folder, files)
     try:
-        choose(files, folder, mid_step, Checkpoint.verify)
-        return removable(files, folder, retention) if dry_run else prune(files, folder, retention)
+        damaged: dict[str, str] = {}
+        while True:
+            kept, rest = divide(files, folder, retention, damaged)
+            found = {item.name: reason for item in kept if (reason := problem_of(item))}
+            if not found:
+                break
+            damaged |= found
+        names = [item.name for item in rest]
+        if not dry_run:
+            remove(files, folder, names)
+        return names
     finally:
         lock.release()
+
+
+def problem_of(checkpoint: Checkpoint) -> str | None:
+    """Read a checkpoint from end to end and return what is wrong with it."""
+    try:
+        checkpoint.verify()
+    except CheckpointError as error:
+        return str(error.__cause__ or error)
+    return None
 
 
 def plain(value: Any) -> Any:

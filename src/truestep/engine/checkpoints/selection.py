@@ -32,7 +32,8 @@ def read_all(files: Files, directory: Path) -> Iterator[Checkpoint | PassedOver]
         except (DamagedError, NewerFormatError, OSError) as error:
             # pruned, since its name was read, by the process that owns the directory
             if name in committed(files, directory):
-                yield PassedOver(name, str(error), newer=isinstance(error, NewerFormatError))
+                newer = isinstance(error, NewerFormatError)
+                yield PassedOver(name, str(error), damaged=not newer, newer=newer)
         else:
             yield Checkpoint(path=directory / name, manifest=manifest, files=files)
 
@@ -72,7 +73,9 @@ def choose(
             try:
                 return Choice(replace(found, passed_over=tuple(passed)), use(found), tuple(passed))
             except DamagedError as error:
-                problem = PassedOver(found.name, str(error.__cause__ or error))
+                if found.name not in committed(files, directory):
+                    continue  # pruned while it was read, by the process that owns the directory
+                problem = PassedOver(found.name, str(error.__cause__ or error), damaged=True)
         assert problem is not None
         if problem.newer:  # to go back behind it would silently lose what came after
             raise NewerFormatError(

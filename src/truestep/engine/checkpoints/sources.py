@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from truestep.engine.checkpoints.checkpoint import Checkpoint
 from truestep.engine.checkpoints.files import Files
 from truestep.engine.checkpoints.manifest import MANIFEST_NAME
-from truestep.engine.checkpoints.selection import choose, mid_step, warn_of
+from truestep.engine.checkpoints.names import committed
+from truestep.engine.checkpoints.selection import MID_STEP, Choice, choose, mid_step, warn_of
 from truestep.errors import CheckpointError
 
 FOLDER = "checkpoints"
@@ -35,15 +36,24 @@ def read_newest(path: str | Path, use: Callable[[Checkpoint], T]) -> tuple[Check
     folder = checkpoints_folder(path)
     if not folder.is_dir():
         raise CheckpointError(f"{path} does not exist, so there is no checkpoint to read.")
-    choice = choose(files, folder, mid_step, use)
+    choice = _choose_while_others_prune(files, folder, use)
     if choice.checkpoint is None:
         passed = "".join(f"; {item}" for item in choice.passed_over)
         raise CheckpointError(
             f"{path} holds no checkpoint to read: there is no {MANIFEST_NAME} in it, and no folder like "
             f"000001-step-100 in it or in its {FOLDER!r}{passed}."
         )
-    warn_of(folder, choice.passed_over, stacklevel=4)
+    warn_of(folder, [item for item in choice.passed_over if item.reason != MID_STEP], stacklevel=4)
     return choice.checkpoint, choice.result
+
+
+def _choose_while_others_prune(files: Files, folder: Path, use: Callable[[Checkpoint], T]) -> Choice:
+    """Choose; look again where all that was there has been replaced meanwhile."""
+    while True:
+        names = committed(files, folder)
+        choice = choose(files, folder, mid_step, use)
+        if choice.checkpoint or committed(files, folder) == names:
+            return choice
 
 
 def read_checkpoint(source: str | Path) -> Any:

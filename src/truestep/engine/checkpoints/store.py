@@ -62,6 +62,7 @@ class CheckpointStore:
         self.retention = retention or Retention()
         self.background = background
         self.stall_seconds = Stall(0.0, 0.0)
+        self._damaged: set[str] = set()
         self._files = files or Files()
         self._buffers: SnapshotBuffers | None = None
         self._lock = self._take_directory()
@@ -160,7 +161,7 @@ class CheckpointStore:
         try:
             if pending.summary.complete:
                 clear_attempts(self._files, self.directory)
-            prune(self._files, self.directory, self.retention)
+            prune(self._files, self.directory, self.retention, self._damaged)
         except OSError as error:
             raise CheckpointError(
                 f"The checkpoint {name} is saved, but older ones in {self.directory} could not be removed: "
@@ -188,8 +189,7 @@ class CheckpointStore:
             return list(read_all(self._files, self.directory))
 
     def newest(self, *, healthy: bool = False, incomplete: bool = False) -> Checkpoint | None:
-        """Return the newest checkpoint of which every byte was found to be as written; None where there is
-        none.
+        """Return the newest checkpoint of which every byte is as it was written; None where there is none.
 
         Ones from the middle of a step are left out unless asked for. Raises CheckpointError where there are
         only damaged ones, or the newest was written by a newer version.
@@ -201,7 +201,9 @@ class CheckpointStore:
                 return UNHEALTHY
             return None if incomplete else mid_step(checkpoint)
 
-        return self._choose(refuse, Checkpoint.verify).checkpoint
+        choice = self._choose(refuse, Checkpoint.verify)
+        self._take_note(choice)
+        return choice.checkpoint
 
     def resume(self) -> Resumed | None:
         """Return what to go on from, and count the attempt; None where there is nothing.
@@ -211,37 +213,47 @@ class CheckpointStore:
         version.
         """
         self._writer.wait()
-        choice = self._choose(self._refuse_to_resume, Checkpoint.load)
+        with self._explained():
+            attempts = count_attempts(self._files, self.directory)
+        tired = {name: made for name, made in attempts.items() if made >= MAX_ATTEMPTS}
+        choice = self._choose_among_others(tired) if tired else None
+        if choice is None:
+            choice = self._choose(mid_step, Checkpoint.load)
+        self._take_note(choice)
         if choice.checkpoint is None:
             return None
         with self._explained():
             note_attempt(self._files, self.directory, choice.checkpoint.name)
         return Resumed(choice.checkpoint, choice.result)
 
+    def _choose_among_others(self, tired: dict[str, int]) -> Choice | None:
+        """Choose among those that have not been tried too often; None where none of them can be used."""
+
+        def refuse(checkpoint: Checkpoint) -> str | None:
+            if made := tired.get(checkpoint.name):
+                return f"{made} runs went on from it, and none of them reached its next save"
+            return mid_step(checkpoint)
+
+        try:
+            choice = self._choose(refuse, Checkpoint.load)
+        except CheckpointError:
+            return None
+        return choice if choice.checkpoint else None
+
     def forget_attempts(self) -> None:
         """Say that what went on from here did not die: a run that ended well without another save."""
         with self._explained():
             clear_attempts(self._files, self.directory)
 
-    def _refuse_to_resume(self, checkpoint: Checkpoint) -> str | None:
-        attempts = count_attempts(self._files, self.directory)
-        made = attempts.get(checkpoint.name, 0)
-        others = any(
-            isinstance(other, Checkpoint)
-            and other.summary.complete
-            and attempts.get(other.name, 0) < MAX_ATTEMPTS
-            for other in read_all(self._files, self.directory)
-        )
-        if made >= MAX_ATTEMPTS and others:
-            return f"{made} runs went on from it, and none of them reached its next save"
-        return mid_step(checkpoint)
-
     def _choose(self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]) -> Choice:
         with self._explained():
-            choice = choose(self._files, self.directory, refuse, use)
+            return choose(self._files, self.directory, refuse, use)
+
+    def _take_note(self, choice: Choice) -> None:
+        """Warn of what was passed over, and remember what is damaged: it counts for nothing from now on."""
         passed = [item for item in choice.passed_over if item.reason not in (UNHEALTHY, MID_STEP)]
         warn_of(self.directory, passed, stacklevel=4)
-        return choice
+        self._damaged |= {item.name for item in passed if item.damaged}
 
     def _check_open(self) -> None:
         if not self._lock.held:

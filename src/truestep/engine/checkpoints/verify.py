@@ -105,8 +105,7 @@ def scratch(size: int) -> Iterator[memoryview]:
 
 
 def check_structure(folder: Path, files: Files, manifest: Manifest) -> None:
-    """Check what can be known before a file is read: names, sizes, shapes, and that shards make whole
-    tensors.
+    """Check what can be known before a file is read: names, sizes, shapes, and whether shards make wholes.
 
     After this no tensor needs more memory than its files have bytes on the disk.
     """

@@ -30,18 +30,18 @@ def load_weights(
     source: Source,
     *,
     learner: str | None = None,
-    part: str = "modules",
+    averages: bool = False,
     strict: bool = True,
 ) -> Differences:
     """Load weights into a module: all of them, or, where a name or a shape does not fit, none.
 
     `source` is a run's directory (its newest sound checkpoint), one checkpoint, a safetensors file, a file of
-    torch.save, or a state dict. `learner` says whose, where a run has several, and `part="averages"` takes
-    their averages. What DataParallel, DDP or torch.compile put into names does not matter. With
+    torch.save, or a state dict. `learner` says whose, where a run has several, and `averages=True` takes the
+    moving averages that it kept. What DataParallel, DDP or torch.compile put into names does not matter. With
     `strict=False` what fits is loaded, and what does not is returned. Raises CheckpointError with every
     difference.
     """
-    found = read_weights(source, learner=learner, part=part)
+    found = read_weights(source, learner=learner, averages=averages)
     expected = module.state_dict()
     comparison = compare(_shapes(expected), _shapes(found))
     differences = _without_ties(comparison.differences, comparison.pairs, expected)
@@ -57,29 +57,38 @@ def load_weights(
     return differences
 
 
-def read_weights(source: Source, *, learner: str | None = None, part: str = "modules") -> dict[str, Tensor]:
+def read_weights(source: Source, *, learner: str | None = None, averages: bool = False) -> dict[str, Tensor]:
     """Return weights by name, on the CPU, from any of the sources of `load_weights`."""
     if isinstance(source, Mapping):
         return weights_in(source, lambda: "The dict")
     path = Path(source)
     if not path.is_dir():
+        if learner or averages:
+            raise CheckpointError(f"{path} is a file, not a run: it has neither learners nor averages.")
         return weights_in(read_file(path), lambda: str(path))
-    return read_newest(path, lambda checkpoint: _learner_weights(checkpoint, learner, part))[1]
+    return read_newest(path, lambda checkpoint: _learner_weights(checkpoint, learner, averages))[1]
 
 
-def _learner_weights(checkpoint: Checkpoint, learner: str | None, part: str) -> dict[str, Tensor]:
+def _learner_weights(checkpoint: Checkpoint, learner: str | None, averages: bool) -> dict[str, Tensor]:
     learners = list(children_of(subtree(checkpoint.manifest.state, (LEARNERS,))) or ())
     if learner is None and len(learners) != 1:
         names = ", ".join(map(str, learners))
         raise CheckpointError(
             f"{checkpoint.path} has the learners {names}: say whose weights, learner='...'."
         )
-    weights: dict[str, Tensor] = checkpoint.load(LEARNERS, learner or learners[0], part)
-    return weights
+    name = learner or learners[0]
+    weights: dict[str, Tensor] = checkpoint.load(LEARNERS, name, "modules")
+    return _averaged(weights, checkpoint.load(LEARNERS, name, "averages")) if averages else weights
+
+
+def _averaged(weights: dict[str, Tensor], averages: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Put averages in the place of weights; buffers have none, and tied weights share one."""
+    shared = {id(weights[name]): average for name, average in averages.items()}
+    return {name: shared.get(id(weight), weight) for name, weight in weights.items()}
 
 
 def export_weights(
-    source: Source, target: str | os.PathLike[str], *, learner: str | None = None, part: str = "modules"
+    source: Source, target: str | os.PathLike[str], *, learner: str | None = None, averages: bool = False
 ) -> Path:
     """Write weights into one plain file that other programs read, and return its path.
 
@@ -87,7 +96,7 @@ def export_weights(
     whole or not at all. Sources are those of `load_weights`.
     """
     path = Path(target)
-    weights = read_weights(source, learner=learner, part=part)
+    weights = read_weights(source, learner=learner, averages=averages)
     if path.suffix == SUFFIX:
         data = _safetensors_pieces(weights)
     elif path.suffix in (".pt", ".pth"):
