@@ -112,16 +112,15 @@ class FusedStep:
         The objects themselves are held and compared, since a new one may get the number (`id`) of one that is gone.
         """
         state, num_states, groups = self._made_for
+        if state is not self.optimizer.state or num_states != len(state):
+            return False
         now = self.optimizer.param_groups
-        return (
-            state is self.optimizer.state
-            and num_states == len(state)
-            and len(groups) == len(now)
-            and all(
-                old is new and _still_plain(new, lists)
-                for old, new, lists in zip(groups, now, self._lists or (), strict=True)
-            )
-        )
+        if len(groups) != len(now) or self._lists is None:
+            return False
+        for old, new, lists in zip(groups, now, self._lists, strict=True):
+            if old is not new or not _still_plain(new, lists):
+                return False
+        return True
 
     def _keep_lists(self) -> None:
         optimizer = self.optimizer

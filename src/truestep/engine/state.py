@@ -57,7 +57,7 @@ def check_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
     if problems:
         raise CheckpointError(
             f"The checkpoint does not fit the learner {learner.name!r}: it has {'; '.join(problems[:12])}. A run goes on "
-            "with the model it was started with; to take over weights alone, start a new run and use ts.load_weights."
+            "with the model it was started with; to take over weights alone, start a new run with module.load_state_dict(...)."
         )
 
 

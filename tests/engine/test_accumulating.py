@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Losses one after another: vectors, scalars, a promised weight, and a block that is left early."""
+
+import pytest
+import torch
+from torch import nn
+
+import truestep as ts
+
+DATA = torch.randn(10, 3, generator=torch.Generator().manual_seed(0))
+
+
+def new(make_learner, **options):
+    torch.manual_seed(0)
+    return make_learner(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), **options)
+
+
+def raise_after(_):
+    raise ZeroDivisionError
+
+
+def gradient(learner):
+    return torch.cat([t.grad.double().reshape(-1) for t in learner.targets])
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64", "bf16", "fp16-mixed", "O2"])
+def test_losses_per_example_are_averaged_over_all_of_them(make_learner, precision):
+    options = {"precision": precision, "clip": ts.ClipNorm(0.5)}
+    if precision in ("fp16-mixed", "O2"):
+        options["loss_scale"] = 256.0
+    whole, parts = new(make_learner, **options), new(make_learner, **options)
+    expected = whole.update(lambda x: whole(x).squeeze(1).square() * 9, DATA)
+    with parts.accumulating() as update:
+        means = [update.backward(parts(x).squeeze(1).square() * 9) for x in DATA.split([1, 6, 3])]
+    assert not any(mean.requires_grad for mean in means)
+    tolerance = {"float64": 1e-12, "float32": 1e-6}.get(precision, 2e-2)
+    assert torch.allclose(gradient(whole), gradient(parts), rtol=tolerance, atol=tolerance * 0.1)
+    assert float(expected.loss) == pytest.approx(float(update.result.loss), rel=tolerance)
+    assert (float(update.result.weight), parts.updates) == (10, 1)
+
+
+def test_token_weights_and_a_promised_weight(make_learner):
+    weights = torch.arange(10.0) % 3
+    whole = new(make_learner, precision="float64")
+    loss = lambda net, x, w: ts.weighted(net(x).squeeze(1), w.double())
+    whole.update(lambda b: loss(whole, *b), (DATA, weights))
+    for promised in (None, float(weights.sum())):
+        parts = new(make_learner, precision="float64")
+        with parts.accumulating(weight=promised) as update:
+            for x, w in zip(DATA.split(4), weights.split(4), strict=True):
+                update.backward(loss(parts, x, w))
+        assert torch.allclose(gradient(whole), gradient(parts), rtol=1e-12, atol=1e-15)
+    half = new(make_learner, precision="float64")
+    with half.accumulating(weight=2 * float(weights.sum())) as update:
+        update.backward(loss(half, DATA, weights))
+    assert torch.allclose(gradient(whole) / 2, gradient(half), rtol=1e-12, atol=1e-15)
+    expected = (
+        half.module(DATA.double()).detach().squeeze(1) * weights
+    ).sum()  # after the step: only the sign of life
+    assert torch.isfinite(expected)
+
+
+def test_the_loss_shown_is_divided_by_the_promised_weight(make_learner):
+    learner = make_learner(nn.Linear(1, 1))
+    with torch.no_grad():
+        learner.weight.fill_(1.0)
+        learner.bias.fill_(0.0)
+    with learner.accumulating(weight=20.0) as update:
+        update.backward(learner(torch.tensor([[1.0], [2.0]])).squeeze(1))
+        update.backward(learner(torch.tensor([[7.0]])).squeeze(1))
+    assert float(update.result.loss) == 0.5
+    assert learner.bias.grad.item() == pytest.approx(3 / 20)
+
+
+def test_scalars_add_up_as_they_are(make_learner):
+    whole, parts = new(make_learner), new(make_learner)
+    whole.update(lambda x: whole(x[:4]).mean() + 3 * whole(x[4:]).square().mean(), DATA)
+    with parts.accumulating() as update:
+        update.backward(parts(DATA[:4]).mean())
+        update.backward(3 * parts(DATA[4:]).square().mean())
+    assert torch.allclose(gradient(whole), gradient(parts), atol=1e-7)
+
+
+def test_float32_parts_stay_float32_in_their_backward(make_learner):
+    """Autocast that is still on during the backward would round the gradients of what was computed outside it."""
+    learner = new(make_learner, precision="bf16-mixed")
+    reference = new(make_learner, precision="float32")
+
+    def loss(net, x):
+        with torch.autocast("cpu", enabled=False):
+            return net.module(x).squeeze(1).square()
+
+    reference.update(lambda x: loss(reference, x), DATA)
+    with learner.accumulating() as update:
+        update.backward(loss(learner, DATA))
+    assert torch.equal(gradient(reference), gradient(learner))
+
+
+def test_an_exception_inside_leaves_nothing(make_learner, make_context, snapshot, same):
+    context = make_context()
+    learner, other = new(make_learner, context=context), new(make_learner, context=context)
+    learner.module.append(nn.BatchNorm1d(1))
+    learner = make_learner(nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1)), context=context)
+    before = snapshot(learner), snapshot(other)
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    with pytest.raises(ZeroDivisionError), learner.accumulating() as update:
+        raise_after(update.backward(learner(DATA).squeeze(1)))
+    assert same(before, (snapshot(learner), snapshot(other)))
+    assert update.result is None
+    assert torch.equal(expected, torch.rand(2))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (lambda net, update: None, "No loss was added"),
+        (
+            lambda net, update: [update.backward(net(DATA).mean()), update.backward(net(DATA).squeeze(1))],
+            "mixes scalar",
+        ),
+        (lambda net, update: update.backward(net(DATA)), r"shape \(10, 1\), expected \(batch,\)"),
+        (lambda net, update: update.backward(3.0), "returned float"),
+        (lambda net, update: update.backward(net(DATA).detach().squeeze(1)), "no gradient"),
+        (lambda net, update: update.backward(net(DATA).squeeze(1) * float("nan")), "is nan"),
+    ],
+)
+def test_what_can_not_be_added_is_refused_and_nothing_is_lost(make_learner, snapshot, same, body, message):
+    learner = new(make_learner)
+    before = snapshot(learner)
+    with pytest.raises(ts.LossError, match=message), learner.accumulating() as update:
+        body(learner, update)
+    assert same(before, snapshot(learner))
+    assert not bool(learner.update(lambda x: learner(x).squeeze(1), DATA).skipped)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan")])
+def test_a_weight_that_can_not_divide_is_refused(make_learner, weight):
+    with pytest.raises(ts.OptionError, match="must be positive"):
+        new(make_learner).accumulating(weight=weight)
+
+
+def test_lbfgs_has_no_block(make_learner):
+    learner = new(make_learner, optimizer=torch.optim.LBFGS)
+    with pytest.raises(ts.OptionError, match="evaluate the loss again"), learner.accumulating():
+        pass
+
+
+def test_a_learner_that_starts_later_runs_the_block_and_learns_nothing(
+    make_learner, make_context, snapshot, same
+):
+    context = make_context()
+    learner = new(make_learner, context=context, starts_at=2)
+    before = snapshot(learner)
+    with learner.accumulating() as update:
+        assert torch.isfinite(update.backward(learner(DATA).squeeze(1)))
+    assert (bool(update.result.skipped), same(before, snapshot(learner))) == (True, True)
+    context.advance(2)
+    with learner.accumulating() as update:
+        update.backward(learner(DATA).squeeze(1))
+    assert (bool(update.result.skipped), learner.updates) == (False, 1)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The public names that the documentation and the messages use exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import truestep
+
+REPOSITORY = Path(__file__).parents[1]
+PAGES = sorted([*(REPOSITORY / "docs").rglob("*.md"), REPOSITORY / "README.md"])
+SOURCES = sorted(Path(truestep.__file__).parent.rglob("*.py"))
+
+ENGINE = (
+    *(
+        "Run",
+        "Learner",
+        "update",
+        "weighted",
+        "Weighted",
+        "Split",
+        "Update",
+        "Parameters",
+        "Precision",
+        "EMA",
+    ),
+    *("LossScale", "Clip", "ClipNorm", "ClipValue", "ClipAdaptive", "ClipFunction", "muon_with_adamw"),
+    *("warmup_cosine", "warmup_linear", "warmup_constant", "warmup_inverse_sqrt", "one_cycle", "plateau"),
+    *("TruestepError", "BatchError", "DataError", "LossError", "NonFiniteError", "OptionError"),
+    *("CheckpointError", "RunDirectoryError"),
+)
+
+
+def names_in(path):
+    """Return what is written as `ts.NAME` or `truestep.NAME(`, where a page's code imports truestep as ts."""
+    text = path.read_text(encoding="utf-8")
+    return set(re.findall(r"\bts\.([A-Za-z_]\w*)", text)) | set(
+        re.findall(r"\btruestep\.([A-Za-z]\w*)\(", text)
+    )
+
+
+@pytest.mark.parametrize("name", ENGINE)
+def test_the_engines_names_are_public(name):
+    assert getattr(truestep, name).__doc__
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.exists()], ids=lambda page: page.name)
+def test_names_in_the_documentation_exist(page):
+    missing = {name for name in names_in(page) if not hasattr(truestep, name)}
+    assert not missing
+
+
+def test_names_in_messages_and_docstrings_exist():
+    missing = {
+        f"{path.name}: {name}" for path in SOURCES for name in names_in(path) if not hasattr(truestep, name)
+    }
+    assert not missing
