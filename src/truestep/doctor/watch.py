@@ -22,7 +22,7 @@ from truestep.doctor.watching import protocol
 from truestep.doctor.watching.frames import user_place
 from truestep.doctor.watching.layers import LayerHooks
 from truestep.doctor.watching.looking import sensitive_layers
-from truestep.doctor.watching.scene import PERIOD, WINDOW, Scene
+from truestep.doctor.watching.scene import PERIOD, WINDOW, OptimizerRecord, Scene
 from truestep.doctor.watching.wrapping import Wrappers
 
 EVALUATIONS = 3  # so many are watched, whenever they come
@@ -49,6 +49,8 @@ class Watch:
         self.inside = 0  # within a wrapped call: what it calls itself is not the user's
         self.seconds = 0.0  # spent on watching
         self.num_evaluations = 0
+        self._sources: set[int] = set()
+        self._counted: OptimizerRecord | None = None
         self._thread = 0
         self._wrappers = Wrappers()
         self._layers = LayerHooks(self)
@@ -191,14 +193,16 @@ class Watch:
     def after_step(self, optimizer: Optimizer) -> None:
         """An optimizer has stepped: the place at which watching begins and ends."""
         scene = self.scene
-        record = scene.record(optimizer)
+        record = scene.records.get(id(optimizer)) or scene.record(optimizer)
         record.num_steps += 1
         if self.live:
             with self.timed():
                 self.tell("on_stepped", record, user_place())
                 record.num_backwards, record.cleared_at, record.unscaled = 0, None, False
                 record.mark()
-        if len(scene.records) == 1 or record is next(iter(scene.stepping()), None):
+        if self._counted is None:
+            self._counted = record  # with several optimizers, the first that steps counts the steps
+        if self._counted is record:
             scene.num_steps += 1
             self._pace()
 
@@ -243,9 +247,14 @@ class Watch:
 
     def epoch_started(self, source: Any) -> None:
         """A loader or a sampler begins anew."""
-        if not self.inside:
-            with self.timed():
-                self.tell("on_epoch", source, user_place())
+        if self.inside:
+            return
+        with self.timed():
+            new = id(source) not in self._sources
+            self._sources.add(id(source))
+            if new and not self.live:  # perhaps an evaluation: watched until the next step
+                self._set_live(True)
+            self.tell("on_epoch", source, user_place())
 
     def loss(self, name: str, given: Any, target: Any, options: dict[str, Any], value: Any) -> None:
         """A loss was computed."""

@@ -36,14 +36,31 @@ def _switched_off(module: SourceModule, event: Event) -> bool:
 
 
 def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[Event]:
-    """Yield the forwards that evaluate: without gradients, over held-out data, in a trace that trains."""
+    """Yield the forwards that evaluate: over held-out data, with nothing going backward, in a trace that trains."""
     trained = {event.subject for loop in trace.training_loops() for event in loop.of("forward")}
     for forward in trace.of("forward"):
-        if forward.subject in trained and _switched_off(module, forward) and _held_out(module, forward):
+        if forward.subject not in trained:
+            continue
+        quiet = _switched_off(module, forward) or _nothing_backward(trace, forward)
+        if _on_held_out(forward) or (quiet and _among_held_out(module, forward)):
             yield forward
 
 
-def _held_out(module: SourceModule, forward: Event) -> bool:
+def _nothing_backward(trace: Trace, forward: Event) -> bool:
+    """Outside of any loop: nothing goes backward later; inside of one: nothing in it does."""
+    path = forward.loop_path()
+    events = trace.within(path, "backward", "grad", "unknown") if path else trace.events
+    later = events if path else events[events.index(forward) :]
+    return not any(event.kind in ("backward", "grad") for event in later)
+
+
+def _on_held_out(forward: Event) -> bool:
+    """Tell by the names of what the model is applied to."""
+    given = forward.node.args if isinstance(forward.node, ast.Call) else []
+    return any(_EVALUATES.search(word) for each in given for word in re.findall(r"\w+", ast.unparse(each)))
+
+
+def _among_held_out(module: SourceModule, forward: Event) -> bool:
     """Tell by the names of the loop's source and of the functions around it."""
     texts = [ast.unparse(frame.node.iter) for frame in forward.path if isinstance(frame.node, ast.For)]
     targets = [module.target(frame.node) for frame in forward.path if isinstance(frame.node, ast.Call)]

@@ -2,6 +2,7 @@
 """Which calls make up a training loop, by the function called and by what it is called on."""
 
 import ast
+import builtins
 from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
@@ -36,6 +37,7 @@ _BY_METHOD: dict[str, dict[str | None, str]] = {
     "load_state_dict": {"module": "load_state", "ddp": "load_state"},
 }
 _ZEROING = ("zero_", "fill_", "detach_")
+_BUILTINS = frozenset(dir(builtins))
 _BACKWARD = ("backward", "manual_backward")
 
 
@@ -123,7 +125,7 @@ class Protocol:
         return isinstance(node, ast.Attribute) and node.attr == "grad"
 
     def _handed_on(self, call: ast.Call) -> Iterator[Found]:
-        if self.module.target(call) is not None:
+        if self.module.target(call) is not None or self.module.qualify(call.func) in _BUILTINS:
             return
         for argument in [*call.args, *(word.value for word in call.keywords)]:
             if isinstance(argument, ast.Name | ast.Attribute) and self.module.kind(argument) in (

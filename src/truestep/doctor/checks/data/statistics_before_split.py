@@ -32,7 +32,7 @@ class StatisticsBeforeSplit(SourceCheck):
     """
 
     code = "DATA013"
-    words = ("train_test_split",)
+    words = ("train_test_split", ".mean(", ".std(")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report fit or fit_transform whose data reach a later split in the same scope."""
@@ -42,6 +42,61 @@ class StatisticsBeforeSplit(SourceCheck):
                 earlier = call.lineno < split.lineno and module.scope(call) is module.scope(split)
                 if earlier and _is_scaler(module, call) and _names(module, call) & data:
                     yield At(call, f"Fitted on all data, which line {split.lineno} splits afterwards.")
+        yield from _by_hand(module)
+
+
+def _by_hand(module: SourceModule) -> Iterator[At]:
+    """Report the first mean or std of what is cut, or of what it was computed from."""
+    seen: set[str] = set()
+    for call in sorted(module.method_calls("mean", "std"), key=lambda each: each.lineno):
+        whole = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
+        if whole is None or whole in seen or not _normalises(module, call):
+            continue
+        if any(_is_split(module, name) for name in (whole, *_computed_from(module, whole))):
+            seen.add(whole)
+            yield At(
+                call, f"The statistics of all of {whole}, its test part too, normalise the training part."
+            )
+
+
+def _computed_from(module: SourceModule, name: str) -> list[str]:
+    return [
+        target
+        for each in module.all(ast.Assign)
+        if isinstance(each.value, ast.BinOp) and (target := dotted(each.targets[0]))
+        if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(each.value))
+    ]
+
+
+def _is_split(module: SourceModule, name: str) -> bool:
+    """Tell whether `x_train, x_test = x[:s], x[s:]` cuts this name in two."""
+    cuts: dict[str, set[str]] = {"train": set(), "test": set()}
+    for assignment in module.all(ast.Assign):
+        target, value = assignment.targets[0], assignment.value
+        both = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+        pairs = zip(target.elts, value.elts, strict=False) if both else [(target, value)]  # type: ignore[attr-defined]
+        for part, cut in pairs:
+            if (
+                isinstance(cut, ast.Subscript)
+                and isinstance(cut.slice, ast.Slice)
+                and dotted(cut.value) == name
+            ):
+                side = "train" if "train" in ast.unparse(part).lower() else "test"
+                cuts[side].add(ast.unparse(cut.slice))
+    return any(f"{cut[1:]}:" in cuts["test"] for cut in cuts["train"] if cut.startswith(":"))
+
+
+def _normalises(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether the statistic is taken away from, or divides, something."""
+    statement = module.statement(call)
+    if isinstance(module.parents[call], ast.BinOp) and isinstance(module.parents[call].op, ast.Sub):  # type: ignore[attr-defined]
+        return True
+    name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+    uses = module.reads(name) if name else []
+    return any(
+        isinstance(up := module.parents[use], ast.BinOp) and isinstance(up.op, ast.Sub | ast.Div)
+        for use in uses
+    )
 
 
 def _is_scaler(module: SourceModule, call: ast.Call) -> bool:

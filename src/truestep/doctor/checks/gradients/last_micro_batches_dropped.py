@@ -42,6 +42,12 @@ class LastMicroBatchesDropped(SourceCheck):
                 test = loop.condition()
                 if test is None or loop.window() is None or not isinstance(loop.node, ast.For):
                     continue
+                if any(
+                    frame.node is _if_of(module, test)
+                    for event in loop.of("backward")
+                    for frame in event.path
+                ):
+                    continue  # whole batches are left out, not their steps
                 if not any(
                     frame.node is _if_of(module, test)
                     for event in loop.of("zero_grad")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients computed and never used."""
 
+import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
@@ -33,7 +34,7 @@ class StepMissing(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loop that clears an optimizer and goes backward, in a file that steps nothing."""
-        if module.method_calls("step"):
+        if any(module.kind(_receiver(call)) != "scheduler" for call in module.method_calls("step")):
             return
         for trace in module.traces:
             for backward in trace.of("backward"):
@@ -49,3 +50,8 @@ class StepMissing(SourceCheck):
                         "Gradients are computed and cleared in the loop, but nothing calls step().",
                     )
                     break
+
+
+def _receiver(call: ast.Call) -> ast.expr:
+    assert isinstance(call.func, ast.Attribute)
+    return call.func.value
