@@ -6,6 +6,7 @@ A block after the comment `<!--- skip: next REASON -->` is shown but not run.
 
 import os
 import re
+import sys
 import warnings
 from pathlib import Path
 
@@ -26,6 +27,19 @@ def blocks(page: Path):
 
 
 WITH_CODE = [page for page in PAGES if any(reason is None for reason, _ in blocks(page))]
+
+
+@pytest.fixture(autouse=True)
+def modules_of_the_page_alone(tmp_path):
+    """Pages write modules and import them: their paths and names are gone afterwards, also from Python's caches."""
+    paths, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = paths
+    sys.path_importer_cache.pop(".", None)
+    for name in set(sys.modules) - modules:
+        origin = getattr(sys.modules[name], "__file__", None) or ""
+        if origin and (origin.startswith(str(tmp_path)) or not Path(origin).is_absolute()):
+            del sys.modules[name]
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.relative_to(REPOSITORY).as_posix())

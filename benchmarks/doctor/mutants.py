@@ -100,7 +100,7 @@ OPERATORS = [
 def parents(folder):
     for path in sorted(folder.rglob("*.py")):
         text = path.read_text("utf-8", errors="replace")
-        if ".backward(" not in text or "import torch" not in text and "from torch" not in text:
+        if ".backward(" not in text or ("import torch" not in text and "from torch" not in text):
             continue
         reading = read_text(text)
         if reading.unreadable or not any(trace.of("backward") for trace in SourceModule(text).traces):

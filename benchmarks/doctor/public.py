@@ -93,7 +93,9 @@ def main():
     tally, num_scripts, failed = Counter(), 0, []
     for repository in json.loads((HERE / "repositories.json").read_text("utf-8")):
         folder = options.folder / repository.replace("/", "+")
-        scripts = [path for path in sorted(folder.rglob("*.py")) if trains(path) and options.only in str(path)]
+        scripts = [
+            path for path in sorted(folder.rglob("*.py")) if trains(path) and options.only in str(path)
+        ]
         found = {} if options.run else read(folder, ".")
         tally["abstention", "all"] += len(found.get("abstentions", []))
         for path in scripts:
@@ -104,7 +106,9 @@ def main():
                     failed.append(f"{name}: {report['script']['error'].splitlines()[0]}")
                 findings = report["findings"]
             else:
-                findings = [each for each in found["findings"] if each["path"] == str(path.relative_to(folder))]
+                findings = [
+                    each for each in found["findings"] if each["path"] == str(path.relative_to(folder))
+                ]
             num_scripts += 1
             compare(name, findings, expected.get(name, []), tally)
     for reason in failed:

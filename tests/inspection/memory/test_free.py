@@ -236,3 +236,9 @@ class TestLeftover:
         with ts.leftover_memory() as left:
             assert "has not ended" in str(left)
             assert left.after is None
+
+
+def test_a_lazy_layer_that_was_never_called_is_no_obstacle():
+    layer = torch.nn.LazyLinear(3)
+    assert ts.free_memory().after is not None
+    assert layer.has_uninitialized_params()

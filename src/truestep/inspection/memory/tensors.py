@@ -49,8 +49,8 @@ class Storages:
                     yield gradient
 
     def _add(self, tensor: Any) -> None:
-        # sparse, fake and wrapper tensors have no storage, or none that can be asked
-        with suppress(RuntimeError, NotImplementedError, TypeError, AttributeError):
+        # sparse, fake, wrapper and uninitialised (lazy) tensors have no storage, or none that can be asked
+        with suppress(RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError):
             storage = tensor.untyped_storage()
             if storage.device.type != "meta" and storage.nbytes():
                 self.storages.setdefault(storage._cdata, storage)
