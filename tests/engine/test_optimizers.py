@@ -357,3 +357,18 @@ def test_torchs_fused_half_precision_sgd_is_still_wrong():
         results.append(parameter.detach().float())
     if torch.__version__.startswith("2.13"):
         assert not torch.equal(*results)
+
+
+def test_with_master_weights_the_masters_are_averaged_not_what_they_are_rounded_to(make_learner):
+    learner = make_learner(
+        nn.Linear(3, 2),
+        lambda p: torch.optim.SGD(p, lr=1e-4),
+        precision="O2",
+        loss_scale=1.0,
+        ema=ts.EMA(decay=0.5, warmup=False),
+    )
+    before = learner.targets[0].detach().clone()
+    learner.update(lambda batch: learner(batch).sum(1), torch.ones(4, 3))
+    expected = (before + learner.targets[0].detach()) / 2
+    torch.testing.assert_close(expected, learner.average.tensors[0], rtol=1e-6, atol=1e-7)
+    assert not torch.equal(before, learner.average.tensors[0])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An exponential moving average of a learner's weights."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -41,15 +41,24 @@ class EMA:
 
 
 class Average:
-    """The moving average of one module's parameters; buffers are those of the module (batch statistics are averages already)."""
+    """The moving average of a learner's weights; buffers are those of the module (batch statistics are averages already)."""
 
-    def __init__(self, module: nn.Module, options: EMA) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        weights: Sequence[nn.Parameter],
+        masters: Sequence[nn.Parameter],
+        options: EMA,
+    ) -> None:
         self.options = options
-        self._parameters: list[Tensor] = [p for _, p in _averaged(module)]
-        self._names = [name for name, _ in _averaged(module)]
+        kept = [index for index, p in enumerate(weights) if p.is_floating_point() or p.is_complex()]
+        self._names = [names[index] for index in kept]
+        self._parameters: list[Tensor] = [weights[index] for index in kept]
+        # Where the optimizer moves float32 masters, these are averaged, not what they are rounded to.
+        self._sources: list[Tensor] = [masters[index] for index in kept]
         # Averages of half-precision weights are kept in float32: 1 - decay is lost in 8 or 11 bits.
         self.tensors = [
-            p.detach().to(torch.promote_types(p.dtype, torch.float32), copy=True) for p in self._parameters
+            p.detach().to(torch.promote_types(p.dtype, torch.float32), copy=True) for p in self._sources
         ]
 
     @torch.no_grad()
@@ -58,7 +67,7 @@ class Average:
         weight: Any = 1 - self.options.decay_at(updates)
         if applied is not None:
             weight = applied * weight
-        current = [p.detach().to(a.dtype) for p, a in zip(self._parameters, self.tensors, strict=True)]
+        current = [p.detach().to(a.dtype) for p, a in zip(self._sources, self.tensors, strict=True)]
         torch._foreach_lerp_(self.tensors, current, weight)
 
     @contextmanager
@@ -82,7 +91,3 @@ class Average:
         with torch.no_grad():
             for name, tensor in zip(self._names, self.tensors, strict=True):
                 tensor.copy_(state[name])
-
-
-def _averaged(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    return [(name, p) for name, p in module.named_parameters() if p.is_floating_point() or p.is_complex()]

@@ -83,7 +83,8 @@ class Learner:
             self._place_module()
             self._make_optimizers(optimizer)
         self.schedules = Schedules(options.schedule, self.optimizers, options.name)
-        self.average = Average(self.module, options.ema) if options.ema else None
+        names, weights, masters = self.weight_names, self.weights, self.targets
+        self.average = Average(names, weights, masters, options.ema) if options.ema else None
         self.compiler = Compiler() if options.compile else None
         self.starts_at = options.starts_at
         self.micro_batch_in_use: int | None = None

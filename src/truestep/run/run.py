@@ -44,7 +44,8 @@ class Run:
         resume: "auto"; "never" refuses a directory that holds a run; "must" one that does not.
         config: hyper-parameters (a mapping or data class), kept and compared when the run goes on.
         nonfinite: what to do about a NaN or infinite loss or gradient: "raise", "skip" the update and count it, "keep" it, or
-            "rollback" to the last healthy checkpoint after several in a row.
+            "rollback" to the last healthy checkpoint after several in a row. Gradients are looked at where there is a clip, or
+            with "skip" and "rollback"; else a bad one shows in the next loss.
         deterministic: use deterministic algorithms only.
         saving: when to save and what to keep.
         log_every: write a line of metrics every so many steps.
