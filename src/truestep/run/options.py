@@ -4,10 +4,12 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from truestep.engine.checkpoints import Retention
 from truestep.errors import OptionError
+
+if TYPE_CHECKING:
+    from truestep.engine.checkpoints import Retention
 
 Resume = Literal["auto", "never", "must"]
 RESUME: tuple[Resume, ...] = ("auto", "never", "must")
@@ -52,8 +54,10 @@ class Saving:
             raise OptionError(f"every_seconds={self.every_seconds}: give a positive time, or None.")
         self.retention()
 
-    def retention(self) -> Retention:
+    def retention(self) -> "Retention":
         """Return which checkpoints stay."""
+        from truestep.engine.checkpoints import Retention
+
         return Retention(
             last=self.keep_last,
             best=self.keep_best if self.best else 0,

@@ -12,7 +12,7 @@ from truestep.engine.averages import EMA
 from truestep.engine.choices import Choice
 from truestep.engine.clipping import Clip
 from truestep.engine.context import NON_FINITE, Context, NonFinite
-from truestep.engine.data import BatchSource, DataOptions, open_source
+from truestep.engine.data import BatchSource, DataOptions
 from truestep.engine.learner import Learner, LearnerOptions, Modules
 from truestep.engine.optimizers import OptimizerFactory
 from truestep.engine.precision import precision_named
@@ -153,6 +153,8 @@ class Run:
         `data` may be tensors in memory (one, or a tuple or dict of them), a data set, an iterable, or a `DataLoader`.
         `batch_size` is the global batch: a hyper-parameter, not what fits into memory.
         """
+        from truestep.engine.data import open_source
+
         name = f"data_{len(self.cursor.streams) + 1}"
         seed = key_of(self.context.seed, len(self.cursor.streams))
         source = open_source(data, DataOptions.of(options), seed=seed, device=self.context.device)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from truestep.engine.checkpoints import CheckpointStore
 from truestep.errors import NonFiniteError
 from truestep.run import snapshot
 
 if TYPE_CHECKING:
+    from truestep.engine.checkpoints import CheckpointStore
     from truestep.run.run import Run
 
 
@@ -20,7 +20,7 @@ class Saver:
     def __init__(self, run: "Run") -> None:
         self._run = run
         self._options = run.saving
-        self._store: CheckpointStore | None = None
+        self._store: "CheckpointStore | None" = None
         self._saved_at = time.monotonic()
         self._saved_place: tuple[int, ...] | None = None
         self._best_found = False
@@ -28,9 +28,11 @@ class Saver:
         self._attempts = 0
 
     @property
-    def store(self) -> CheckpointStore:
+    def store(self) -> "CheckpointStore":
         """The open store; it holds the run's lock."""
         if self._store is None:
+            from truestep.engine.checkpoints import CheckpointStore
+
             self._store = CheckpointStore(
                 self._run.directory / "checkpoints",
                 retention=self._options.retention(),
