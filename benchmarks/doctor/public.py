@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads, and with --run runs, public training code that nobody here wrote, and compares with what is expected.
+"""Reads, and with --run runs, public training code, and compares with what is expected.
 
     python benchmarks/doctor/public.py FOLDER [--run] [--only TEXT] [--timeout 120]
 
-FOLDER holds the repositories of `repositories.json`, at those commits, each as OWNER+NAME; their code is no part of
-this repository. `expected.json` lists the findings that were read by hand and are right. Whatever else is reported
-is an alarm, shown for reading; what is expected and not reported is a miss. A run uses the stand-ins beside this file
-(a torchvision of random images); what still can't run is listed with its error.
+FOLDER holds the repositories of `repositories.json`, at those commits, each as OWNER+NAME; their code is no
+part of this repository. `expected.json` lists the findings that were read by hand and are right. Whatever
+else is reported is an alarm, shown for reading; what is expected and not reported is a miss. A run uses the
+stand-ins beside this file (a torchvision of random images); what still can't run is listed with its error.
 """
 
 import argparse
@@ -93,7 +93,9 @@ def main():
     tally, num_scripts, failed = Counter(), 0, []
     for repository in json.loads((HERE / "repositories.json").read_text("utf-8")):
         folder = options.folder / repository.replace("/", "+")
-        scripts = [path for path in sorted(folder.rglob("*.py")) if trains(path) and options.only in str(path)]
+        scripts = [
+            path for path in sorted(folder.rglob("*.py")) if trains(path) and options.only in str(path)
+        ]
         found = {} if options.run else read(folder, ".")
         tally["abstention", "all"] += len(found.get("abstentions", []))
         for path in scripts:
@@ -104,7 +106,9 @@ def main():
                     failed.append(f"{name}: {report['script']['error'].splitlines()[0]}")
                 findings = report["findings"]
             else:
-                findings = [each for each in found["findings"] if each["path"] == str(path.relative_to(folder))]
+                findings = [
+                    each for each in found["findings"] if each["path"] == str(path.relative_to(folder))
+                ]
             num_scripts += 1
             compare(name, findings, expected.get(name, []), tally)
     for reason in failed:
