@@ -2,7 +2,6 @@
 """The watch itself: what it wraps is put back, what breaks in it is reported, and it keeps to its window."""
 
 import contextlib
-import os
 import threading
 import types
 
@@ -138,27 +137,6 @@ def test_steps_of_other_threads_are_not_mixed_in():
         worker.start()
         worker.join()
     assert watch.findings == []
-
-
-def test_a_forked_child_is_not_watched():
-    with ts.watch() as watch:
-        child = os.fork()
-        if child == 0:  # no backward here: autograd's threads don't survive a fork
-            net = nn.Linear(4, 1)
-            F.cross_entropy(net(torch.zeros(8, 4)), torch.zeros(8).long())  # LOSS018 where it is watched
-            os._exit(watch.live or len(watch.findings))
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_a_compiled_model_is_left_alone_and_the_report_says_so():
-    with ts.watch() as watch:
-        net = torch.compile(nn.Linear(4, 3), backend="eager")
-        opt = torch.optim.SGD(net.parameters(), lr=0.1)
-        for _ in range(4):
-            F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
-            opt.step()
-    assert [finding.code for finding in watch.findings] == ["GRAD001"]
-    assert "compiled" in watch.not_run()["PARAM018"]
 
 
 def test_a_closure_may_run_several_times_per_step():
