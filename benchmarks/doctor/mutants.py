@@ -3,8 +3,9 @@
 
     python benchmarks/doctor/mutants.py FOLDER [--list]
 
-FOLDER holds the repositories of `repositories.json`, each as OWNER+NAME. A script is a parent when reading it gives
-no finding of `bug` or `risk`; a mutant counts as found when the fault's own code is reported within 3 lines.
+FOLDER holds the repositories of `repositories.json`, each as OWNER+NAME. A script is a parent when reading
+it gives no finding of `bug` or `risk`; a mutant counts as found when the fault's own code is reported within
+3 lines.
 """
 
 import argparse
@@ -137,9 +138,8 @@ def main():
     for name, count in made.items():
         print(f"{name:32} {found[name]:4} of {count:4}  ({found[name] / count:.0%})")
     total = sum(made.values())
-    print(
-        f"{'all':32} {sum(found.values()):4} of {total:4}  ({sum(found.values()) / total:.0%}), {len(used)} scripts"
-    )
+    hits = sum(found.values())
+    print(f"{'all':32} {hits:4} of {total:4}  ({hits / total:.0%}), {len(used)} scripts")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads, and with --run runs, public training code that nobody here wrote, and compares with what is expected.
+"""Reads, and with --run runs, public training code, and compares with what is expected.
 
     python benchmarks/doctor/public.py FOLDER [--run] [--only TEXT] [--timeout 120]
 
-FOLDER holds the repositories of `repositories.json`, at those commits, each as OWNER+NAME; their code is no part of
-this repository. `expected.json` lists the findings that were read by hand and are right. Whatever else is reported
-is an alarm, shown for reading; what is expected and not reported is a miss. A run uses the stand-ins beside this file
-(a torchvision of random images); what still can't run is listed with its error.
+FOLDER holds the repositories of `repositories.json`, at those commits, each as OWNER+NAME; their code is no
+part of this repository. `expected.json` lists the findings that were read by hand and are right. Whatever
+else is reported is an alarm, shown for reading; what is expected and not reported is a miss. A run uses the
+stand-ins beside this file (a torchvision of random images); what still can't run is listed with its error.
 """
 
 import argparse

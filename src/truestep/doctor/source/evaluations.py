@@ -36,7 +36,7 @@ def _switched_off(module: SourceModule, event: Event) -> bool:
 
 
 def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[Event]:
-    """Yield the forwards that evaluate: over held-out data, with nothing going backward, in a trace that trains."""
+    """Yield the forwards over held-out data from which nothing goes backward, in a trace that trains."""
     trained = {event.subject for loop in trace.training_loops() for event in loop.of("forward")}
     for forward in trace.of("forward"):
         if forward.subject not in trained:

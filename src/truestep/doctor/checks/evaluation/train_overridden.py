@@ -41,4 +41,6 @@ class TrainOverridden(SourceCheck):
                     yield At(node, f"{owner.name}.train() does not take `mode`: eval() calls train(False).")
 
     def _takes_mode(self, node: ast.FunctionDef) -> bool:
-        return len(node.args.args) >= 2 or node.args.vararg is not None or bool(node.decorator_list)
+        required = len(node.args.args) - len(node.args.defaults)
+        fits = len(node.args.args) >= 2 and required <= 2  # eval() gives it self and the mode
+        return fits or node.args.vararg is not None or bool(node.decorator_list)

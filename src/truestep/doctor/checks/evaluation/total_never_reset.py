@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A running total that goes on from epoch to epoch."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+
+class TotalNeverReset(SourceCheck):
+    """A total is set to 0 before the epochs, summed over the batches, and divided by the length of one epoch.
+
+    Why: from the second epoch on it also holds the epochs before: the loss seems to grow, the accuracy lags.
+
+    Bad:
+        total = 0.0
+        for epoch in range(3):
+            for x, y in loader:
+                total += F.cross_entropy(net(x), y).item()
+            print(total / len(loader))  # here
+
+    Good:
+        for epoch in range(3):
+            total = 0.0
+            for x, y in loader:
+                total += F.cross_entropy(net(x), y).item()
+            print(total / len(loader))
+
+    Fix: set it to 0 at the start of each epoch.
+    """
+
+    code = "EVAL013"
+    words = ("len(",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report `total / len(...)` in a loop whose inner loop adds to it, and that never sets it."""
+        for node in module.all(ast.BinOp):
+            total, length = node.left, node.right
+            measured = isinstance(length, ast.Call) and module.qualify(length.func) == "len"
+            if isinstance(node.op, ast.Div) and isinstance(total, ast.Name) and measured:
+                outer = module.loop(node)
+                if isinstance(outer, ast.For) and self._goes_on(module, total, outer):
+                    yield At(node, f"{total.id!r} also holds the epochs before: nothing sets it back.", RISK)
+
+    def _goes_on(self, module: SourceModule, total: ast.Name, outer: ast.For) -> bool:
+        inside = [each for each in module.bindings(total) if outer in module.ancestors(each.node)]
+        added = [each for each in inside if each.how == "augmented" and module.loop(each.node) is not outer]
+        numbers = isinstance(outer.iter, ast.Call) and module.qualify(outer.iter.func) == "range"
+        return bool(added) and len(inside) == len(added) and numbers

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`___init___`, which nobody calls."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+MISSPELT = re.compile(r"^_*(init|inti|int|forwad|foward|froward|forwards)_*$")
+RIGHT = {"__init__", "forward", "init", "forwards", "int", "__int__", "_init"}
+
+
+class ConstructorMisspelt(SourceCheck):
+    """A module's __init__ or forward is misspelt.
+
+    Why: Python calls the inherited one: the layers are never made, and an optimizer finds no parameters.
+
+    Bad:
+        class Net(nn.Module):
+            def ___init___(self):  # here
+                self.layer = nn.Linear(4, 3)
+
+    Good:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 3)
+
+    Fix: two underscores on each side; `forward` in full.
+    """
+
+    code = "PARAM019"
+    words = ("Module",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a method whose name is nearly one of the two, in a module class that lacks the right one."""
+        for owner in module.classes_of_kind("module"):
+            methods = {node.name: node for node in owner.body if isinstance(node, ast.FunctionDef)}
+            for name, node in methods.items():
+                wanted = "__init__" if "in" in name else "forward"
+                if MISSPELT.match(name) and name not in RIGHT and wanted not in methods:
+                    yield At(node, f"{owner.name}.{name} is never called: {wanted} is meant.")

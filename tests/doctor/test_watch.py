@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The watch itself: what it wraps is put back, what breaks in it is reported, and it keeps to its window."""
+
+import contextlib
+import threading
+import types
+
+import pytest
+import torch
+import torch._dynamo
+import torch.nn.functional as F
+from torch import nn
+from torch.optim.optimizer import Optimizer
+
+import truestep as ts
+from truestep.doctor.watch import StopWatching, Watch
+from truestep.doctor.watcher import Watcher
+from truestep.doctor.watching.scene import PERIOD, WINDOW
+
+
+def training(steps, clear=True):
+    net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 3))
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(steps):
+        x, y = torch.randn(8, 4), torch.randint(3, (8,))
+        if clear:
+            opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+    return net
+
+
+def wrapped():
+    return [
+        torch.Tensor.backward,
+        torch.autograd.backward,
+        F.cross_entropy,
+        Optimizer.__init__,
+        Optimizer.zero_grad,
+        nn.Module.train,
+        nn.Module.zero_grad,
+        torch.nn.utils.clip_grad_norm_,
+        torch.optim.lr_scheduler.LRScheduler.step,
+        torch.utils.data.DataLoader.__iter__,
+        torch.compile,
+    ]
+
+
+def test_everything_wrapped_is_put_back_also_after_an_exception():
+    before = wrapped()
+    with contextlib.suppress(ZeroDivisionError), ts.watch():
+        assert all(now is not then for now, then in zip(wrapped(), before, strict=True))
+        training(2)
+        raise ZeroDivisionError
+    assert wrapped() == before
+
+
+def test_a_watch_finds_and_says_so():
+    with ts.watch() as watch:
+        training(5, clear=False)
+    assert [finding.code for finding in watch.findings] == ["GRAD001"]
+    assert watch.findings[0].place.path == __file__
+
+
+def test_models_and_optimizers_made_before_are_known():
+    net = nn.Linear(4, 3)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    with ts.watch(net, opt) as watch:
+        for _ in range(4):
+            F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+            opt.step()
+    assert [finding.code for finding in watch.findings] == ["GRAD001"]
+
+
+def test_select_and_ignore_choose_the_checks():
+    for options in ({"ignore": ["GRAD001"]}, {"select": ["LOSS"]}):
+        with ts.watch(**options) as watch:
+            training(5, clear=False)
+        assert watch.findings == []
+
+
+def test_a_watched_loop_ends_bit_identical():
+    torch.manual_seed(3)
+    plain = training(WINDOW + 5)
+    state = torch.get_rng_state()
+    torch.manual_seed(3)
+    with ts.watch():
+        watched = training(WINDOW + 5)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), watched.parameters(), strict=True))
+
+
+def test_a_watch_looks_closely_at_first_and_then_at_two_steps_of_64():
+    live = []
+    with ts.watch() as watch:
+        net = nn.Linear(4, 3)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(2 * PERIOD + 4):
+            live.append(watch.live)
+            opt.zero_grad()
+            F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+            opt.step()
+    seen = {step for step, on in enumerate(live) if on}
+    assert seen == {*range(WINDOW), PERIOD, PERIOD + 1, 2 * PERIOD, 2 * PERIOD + 1}
+
+
+def test_an_evaluation_after_the_window_is_watched():
+    with ts.watch() as watch:
+        net = training(WINDOW + 5)
+        assert not watch.live
+        net.eval()
+        assert watch.live
+
+
+def test_a_watcher_that_breaks_is_reported_and_the_rest_goes_on():
+    watch = Watch()
+    broken = next(each for each in watch.watchers if each.code == "LOSS017")
+
+    def fail(self, *facts):
+        raise ValueError("broken on purpose")
+
+    watch._handlers["on_loss"].insert(0, types.MethodType(fail, broken))
+    with watch:
+        training(5, clear=False)
+    assert [failure.code for failure in watch.failures] == ["LOSS017"]
+    assert [finding.code for finding in watch.findings] == ["GRAD001"]
+
+
+def test_two_watches_at_once_are_refused():
+    with ts.watch(), pytest.raises(RuntimeError, match="already on"):
+        ts.watch().__enter__()
+
+
+def test_steps_of_other_threads_are_not_mixed_in():
+    with ts.watch() as watch:
+        worker = threading.Thread(target=training, args=(5, False))
+        worker.start()
+        worker.join()
+    assert watch.findings == []
+
+
+def test_a_closure_may_run_several_times_per_step():
+    with ts.watch() as watch:
+        net = nn.Linear(4, 3)
+        opt = torch.optim.LBFGS(net.parameters(), max_iter=4)
+        x, y = torch.randn(8, 4), torch.randint(3, (8,))
+
+        def closure():
+            opt.zero_grad()
+            loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            return loss
+
+        for _ in range(5):
+            opt.step(closure)
+    assert watch.findings == []
+
+
+def test_gradients_cleared_by_hand_count_as_cleared():
+    for clear in (lambda p: p.grad.zero_(), lambda p: setattr(p, "grad", None)):
+        with ts.watch() as watch:
+            net = nn.Linear(4, 3)
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+            for _ in range(6):
+                F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+                opt.step()
+                for parameter in net.parameters():
+                    clear(parameter)
+        assert watch.findings == []
+
+
+def test_a_gan_of_two_optimizers_gives_nothing():
+    with ts.watch() as watch:
+        generator, critic = nn.Linear(2, 4), nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+        opt_g = torch.optim.Adam(generator.parameters(), lr=1e-3)
+        opt_d = torch.optim.Adam(critic.parameters(), lr=1e-3)
+        for _ in range(10):
+            real, fake = torch.randn(8, 4), generator(torch.randn(8, 2))
+            opt_d.zero_grad()
+            ((critic(real) - 1).square().mean() + critic(fake.detach()).square().mean()).backward()
+            opt_d.step()
+            opt_g.zero_grad()
+            (critic(fake) - 1).square().mean().backward()
+            opt_g.step()
+    assert watch.findings == []
+
+
+def test_stopping_early_is_no_ordinary_exception():
+    assert not issubclass(StopWatching, Exception)
+    with pytest.raises(StopWatching), Watch(max_steps=3):
+        training(10)
+
+
+def test_watchers_are_new_for_each_watch():
+    first, second = Watch(), Watch()
+    assert {id(each) for each in first.watchers}.isdisjoint({id(each) for each in second.watchers})
+    assert all(isinstance(each, Watcher) for each in first.watchers)
