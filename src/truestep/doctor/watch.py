@@ -198,7 +198,7 @@ class Watch:
         if self.live:
             with self.timed():
                 self.tell("on_stepped", record, user_place())
-                record.num_backwards, record.cleared_at, record.unscaled = 0, None, False
+                record.num_backwards, record.cleared_at = 0, None
                 record.mark()
         if self._counted is None:
             self._counted = record  # with several optimizers, the first that steps counts the steps

@@ -20,7 +20,7 @@ class Saver:
     def __init__(self, run: "Run") -> None:
         self._run = run
         self._options = run.saving
-        self._store: "CheckpointStore | None" = None
+        self._store: CheckpointStore | None = None
         self._saved_at = time.monotonic()
         self._saved_place: tuple[int, ...] | None = None
         self._best_found = False

@@ -44,7 +44,6 @@ def install(watch: "Watch", wrappers: Wrappers) -> None:
     """Wrap the calls of the protocol."""
     _optimizers(watch, wrappers)
     _gradients(watch, wrappers)
-    _scaling(watch, wrappers)
     _schedules(watch, wrappers)
     _modules(watch, wrappers)
     _data(watch, wrappers)
@@ -105,29 +104,6 @@ def _gradients(watch: "Watch", wrappers: Wrappers) -> None:
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         for home in (torch.nn.utils, torch.nn.utils.clip_grad):
             wrappers.function(home, name, clip)
-
-
-def _scaling(watch: "Watch", wrappers: Wrappers) -> None:
-    scaler = torch.amp.grad_scaler.GradScaler
-
-    def scale(original: Call) -> Call:
-        def wrapped(self: Any, outputs: Any) -> Any:
-            scaled = original(self, outputs)
-            if self.is_enabled():
-                watch.scene.scaled = True
-            return scaled
-
-        return wrapped
-
-    def unscale(original: Call) -> Call:
-        def wrapped(self: Any, optimizer: Optimizer) -> None:
-            original(self, optimizer)
-            watch.scene.record(optimizer).unscaled = True
-
-        return wrapped
-
-    wrappers.method(scaler, "scale", scale)
-    wrappers.method(scaler, "unscale_", unscale)
 
 
 def _schedules(watch: "Watch", wrappers: Wrappers) -> None:

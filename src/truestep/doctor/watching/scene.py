@@ -27,7 +27,6 @@ class OptimizerRecord:
     has_closure: bool = False
     stale: bool = False  # the last backward added to gradients from before the last step
     num_stale_steps: int = 0
-    unscaled: bool = False
     marks: list[tuple[Tensor, int, int]] = field(
         default_factory=list
     )  # parameter, address and version of its gradient
@@ -69,7 +68,6 @@ class Scene:
         self.model_names: set[str] = set()  # they outlive the models
         self.num_steps = 0
         self.num_backwards = 0
-        self.scaled = False  # the last backward was of a scaled loss
         self.compiled = False
         self.forwards_since_backward: list[tuple[nn.Module, Place, list[str]]] = []  # with layers in training
         self.trained_modes: dict[int, bool] = {}
