@@ -6,6 +6,7 @@ and an update at learning rate 1 is that mean. The last update has one micro-bat
 """
 
 import tempfile
+from itertools import pairwise
 
 import torch
 from table import ACCELERATE, IGNITE, LIGHTNING, LIGHTNING_PLAIN, TRUESTEP, Row, quiet, show
@@ -106,7 +107,7 @@ def rows():
     contenders = {LIGHTNING: lightning, ACCELERATE: accelerate, IGNITE: ignite, TRUESTEP: truestep}
     for name, train in contenders.items():
         weights = train()
-        steps = [a - b for a, b in zip(weights, weights[1:], strict=False) if a != b]
+        steps = [a - b for a, b in pairwise(weights) if a != b]
         for number, case in enumerate(["a full window", "the last window, one micro-batch"]):
             ratio = steps[number] / RIGHT[number] if number < len(steps) else 0.0
             found = f"{ratio:.2f} times the right update" if ratio else "no update"

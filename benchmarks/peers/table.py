@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every comparison here prints: one row a library and case, with what was expected, what was found, and a verdict."""
 
-import datetime
+import datetime as dt
 import logging
 import os
 import platform
@@ -39,7 +39,7 @@ TRUESTEP = "Truestep"
 def show(claim: str, rows: Iterable[Row]) -> None:
     """Print the rows, each as soon as it is there."""
     where = f"{os.cpu_count()} cores, CPU only, {TORCH}, Python {platform.python_version()}"
-    print(f"{claim} ({datetime.date.today()}, {where})\n", flush=True)
+    print(f"{claim} ({dt.date.today()}, {where})\n", flush=True)
     print("| library | case | expected | found | verdict |\n|---|---|---|---|---|", flush=True)
     for row in rows:
         print(row, flush=True)
