@@ -24,6 +24,7 @@ import truestep as ts
 SCALE = 1024.0
 ROWS = torch.full((4, 2), 0.5)
 RIGHT = 0.5
+NORM = 100.0  # clips at a norm that no gradient here has, once unscaled
 HUGE = 2.0**10  # times the scale, more than float16 holds
 
 
@@ -34,7 +35,7 @@ class Case:
     name: str
     growth_interval: int = 2000
     overflow: bool = False
-    clip: bool = False  # one norm over both nets, too large to change anything
+    clip: str = ""  # one norm over "both", or one for "each": too large to change anything
     separate: bool = False  # a backward and a step for one net, then for the other
 
     def losses(self, first: Callable, second: Callable, rows):
@@ -45,7 +46,8 @@ CASES = [
     Case("nothing happens"),
     Case("the scale grows", growth_interval=1),
     Case("the first overflows", overflow=True),
-    Case("one clip over both", clip=True),
+    Case("one clip over both", clip="both"),
+    Case("each clipped by itself", clip="each"),
     Case("the scale grows; one backward and step after the other", growth_interval=1, separate=True),
 ]
 
@@ -64,6 +66,12 @@ def scaler(case):
     return torch.amp.GradScaler("cpu", init_scale=SCALE, growth_interval=case.growth_interval)
 
 
+def clipped_together(case, nets):
+    """Return the lists of parameters over each of which one norm is taken."""
+    each = [list(net.parameters()) for net in nets]
+    return {"": [], "each": each, "both": [each[0] + each[1]]}[case.clip]
+
+
 def by_hand(case):
     nets = [network(), network()]
     optimizers = [sgd(net.parameters()) for net in nets]
@@ -74,7 +82,8 @@ def by_hand(case):
     if case.clip:
         for optimizer in optimizers:
             scale.unscale_(optimizer)
-        nn.utils.clip_grad_norm_([*nets[0].parameters(), *nets[1].parameters()], 100.0)
+        for parameters in clipped_together(case, nets):
+            nn.utils.clip_grad_norm_(parameters, NORM)
     for optimizer in optimizers:
         scale.step(optimizer)
     scale.update()
@@ -97,8 +106,8 @@ def accelerate(case):
             optimizer.step()
         return nets[1]
     accelerator.backward(sum(losses))
-    if case.clip:
-        accelerator.clip_grad_norm_([*nets[0].parameters(), *nets[1].parameters()], 100.0)
+    for parameters in clipped_together(case, nets):
+        accelerator.clip_grad_norm_(parameters, NORM)
     for optimizer in optimizers:
         optimizer.step()
     return nets[1]
@@ -108,7 +117,7 @@ def lightning(case):
     import lightning.pytorch as pl
     from lightning.pytorch.plugins.precision import MixedPrecision
 
-    if case.clip:
+    if case.clip == "both":
         return None  # it clips one optimizer's parameters at a time
 
     class Module(pl.LightningModule):
@@ -126,6 +135,8 @@ def lightning(case):
                 return
             self.manual_backward(sum(losses))
             for optimizer in self.optimizers():
+                if case.clip:
+                    self.clip_gradients(optimizer, gradient_clip_val=NORM, gradient_clip_algorithm="norm")
                 optimizer.step()
 
         def configure_optimizers(self):
@@ -143,17 +154,21 @@ def truestep(case):
         tempfile.TemporaryDirectory() as folder,
         ts.Run(folder, precision="fp16-mixed", progress=False) as run,
     ):
-        if case.clip:  # one learner of two nets and two optimizers is clipped as one
+        if case.clip == "both":  # one learner of two nets and two optimizers is clipped as one
             nets = [network(), network()]
             both = run.learner(
                 nets,
                 lambda _: [sgd(net.parameters()) for net in nets],
-                clip=ts.ClipNorm(100.0),
+                clip=ts.ClipNorm(NORM),
                 loss_scale=scale,
             )
             both.update(lambda rows: sum(case.losses(*nets, rows)), ROWS)
             return nets[1]
-        learners = [run.learner(network(), sgd, name=name, loss_scale=scale) for name in ("first", "second")]
+        clip = ts.ClipNorm(NORM) if case.clip else None
+        learners = [
+            run.learner(network(), sgd, name=name, clip=clip, loss_scale=scale)
+            for name in ("first", "second")
+        ]
         if case.separate:
             for number, learner in enumerate(learners):
                 learner.update(lambda rows, number=number: case.losses(*learners, rows)[number], ROWS)
@@ -181,7 +196,9 @@ def update_row(name, case, train):
     try:
         net = train(case)
     except RuntimeError as error:
-        return Row(name, case.name, expected, f"{type(error).__name__}: {error}", False)
+        return Row(
+            name, case.name, expected, f"{type(error).__name__}: {str(error).partition('.')[0]}", False
+        )
     if net is None:
         return Row(name, case.name, "–", "it clips one optimizer at a time", None)
     ratio = -float(net.weight.mean()) / RIGHT
