@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One bit of a checkpoint is flipped: is it loaded or refused? `python benchmarks/peers/bit_flips.py`
 
-A state of four tensors (16 KB each) is saved in each format as usual. Then, 400 times, one random bit of all of its files
-is flipped, the checkpoint is loaded as usual, and the bit is put back. What is loaded is compared with what was saved: a flip
-may hit bytes that mean nothing. Lightning and Accelerate keep their checkpoints in files of torch.save and safetensors.
+A state of four tensors (16 KB each; `--side 512` makes it 1 MB) is saved in each format as usual. Then, 400 times, one random bit
+of all of its files is flipped, the checkpoint is loaded as usual, and the bit is put back. What is loaded is compared with what
+was saved: a flip may hit bytes that mean nothing. Lightning keeps its checkpoints in files of torch.save, Accelerate in both.
 """
 
 import argparse
@@ -17,8 +17,7 @@ from table import TORCH, TRUESTEP, Row, named, quiet, show
 
 import truestep as ts
 
-generator = torch.Generator().manual_seed(0)
-STATE = {f"layer{number}.weight": torch.randn(64, 64, generator=generator) for number in range(4)}
+STATE: dict[str, torch.Tensor] = {}
 Loaded = dict[str, torch.Tensor]
 
 
@@ -143,5 +142,11 @@ def rows(flips: int):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--flips", type=int, default=400, help="for each row")
+    parser.add_argument("--side", type=int, default=64, help="of the four matrices")
+    arguments = parser.parse_args()
     quiet()
-    show("A random bit of a checkpoint's files is flipped", rows(parser.parse_args().flips))
+    draws = torch.Generator().manual_seed(0)
+    for layer in range(4):
+        STATE[f"layer{layer}.weight"] = torch.randn(arguments.side, arguments.side, generator=draws)
+    size = f"four tensors of {arguments.side**2 * 4 // 1024} KB"
+    show(f"A random bit of a checkpoint's files is flipped, {size}", rows(arguments.flips))
