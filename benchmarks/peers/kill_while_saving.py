@@ -229,6 +229,7 @@ def main():
     for name in ("accelerate", "lightning.pytorch"):
         importlib.import_module(name)  # once, before the forks
     with tempfile.TemporaryDirectory() as here:
+        tempfile.tempdir = here  # what a killed process leaves of its temporary files goes with the folder
         other = arguments.other
         if other.is_dir() and other.stat().st_dev != Path(here).stat().st_dev:
             with tempfile.TemporaryDirectory(dir=other) as there:
