@@ -127,9 +127,10 @@ def forked(trainer: Trainer, directory: Path) -> Child:
 def fresh(trainer: Trainer, directory: Path) -> Child:
     """Start a training in an interpreter of its own, and return when it has imported what it needs."""
     code = (
-        f"from {trainer.__module__} import {trainer.__name__} as train, _attempt; import sys, pathlib\n"
-        "sys.stdout.write('!'); sys.stdout.flush()\n"
-        f"sys.stdout.buffer.write(_attempt(train, pathlib.Path({str(directory)!r})))\n"
+        f"from {trainer.__module__} import {trainer.__name__} as train, _attempt; import os, pathlib\n"
+        "os.write(1, b'!')\n"
+        f"os.write(1, _attempt(train, pathlib.Path({str(directory)!r})))\n"
+        "os._exit(0)\n"  # leaving torch takes longer than the training, and nothing is killed in it
     )
     paths = os.pathsep.join(path for path in sys.path if path)
     process = subprocess.Popen(
