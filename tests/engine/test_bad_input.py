@@ -2,6 +2,7 @@
 """Bad input: each error says what, why and what to write instead; nothing is lost, and the next update works."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -147,12 +148,54 @@ def test_keep_keeps(make_learner, make_context):
     assert bool(torch.isnan(learner.module[0].weight).all())
 
 
-def test_a_gradient_that_spoilt_the_parameters_before_is_named_in_the_error(make_learner, make_context):
-    """Without a clip gradients are not measured; the error that follows may not say that all is as before."""
+@pytest.mark.parametrize("precision", ["float32", "float64", "bf16-mixed", "bf16"])
+def test_a_gradient_that_is_not_finite_though_its_loss_is_changes_nothing(
+    make_learner, make_context, snapshot, same, precision
+):
+    """Without a clip nothing measures the gradient's norm; it is checked all the same."""
+    learner = new(make_learner, make_context, precision=precision)
+    before = snapshot(learner)
+    with pytest.raises(ts.NonFiniteError, match=r"finite .* but its gradient is not"):
+        learner.update(lambda x: (learner(x).squeeze(1) * 0).sqrt(), DATA)
+    assert same(before, snapshot(learner))
+
+
+def test_parameters_that_were_not_finite_before_are_named_in_the_error(make_learner, make_context):
     learner = new(make_learner, make_context)
-    learner.update(lambda x: (learner(x).squeeze(1) * 0).sqrt(), DATA)
+    with torch.no_grad():
+        learner.weights[0].fill_(float("nan"))
     with pytest.raises(ts.NonFiniteError, match="were not finite before it already"):
         learner.update(good(learner), DATA)
+
+
+def test_an_update_inside_another_or_inside_averaged_is_refused(make_learner, make_context):
+    learner = new(make_learner, make_context)  # it keeps an average
+
+    def nested(x):
+        learner.update(good(learner), DATA)
+        return good(learner)(x)
+
+    with pytest.raises(ts.OptionError, match="while an update is under way"):
+        learner.update(nested, DATA)
+    with learner.averaged(), pytest.raises(ts.OptionError, match="inside averaged"):
+        learner.update(good(learner), DATA)
+    learner.update(good(learner), DATA)
+
+
+def test_metrics_that_differ_between_parts_are_refused_with_nothing_lost(
+    make_learner, make_context, snapshot, same
+):
+    learner = new(make_learner, make_context)
+    before, calls = snapshot(learner), []
+
+    def loss(x):
+        calls.append(x)
+        return ts.weighted(good(learner)(x), **{f"m{len(calls)}": torch.ones(len(x))})
+
+    with pytest.raises(ts.LossError, match="same names each time"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the batch normalisation that is split
+        learner.update(loss, DATA, micro_batch=1)
+    assert same(before, snapshot(learner))
 
 
 def test_errors_of_the_users_own_code_go_through_with_nothing_lost(

@@ -329,3 +329,158 @@ def test_every_automatic_choice_has_a_reason(tmp_path):
         run.data((POINTS, LABELS), batch_size=8)
         assert {"device", "fused of linear", "loading of data_1"} <= {choice.name for choice in run.choices()}
         assert all(choice.reason for choice in run.choices())
+
+
+def test_a_resume_that_is_refused_saves_nothing(tmp_path):
+    with run_in(tmp_path / "run") as run:
+        train(run, learner_of(run, name="net"), run.data((POINTS, LABELS), batch_size=8))
+    before = sorted(entry.name for entry in (tmp_path / "run" / "checkpoints").iterdir())
+    for _ in range(4):
+        with pytest.raises(ts.CheckpointError), run_in(tmp_path / "run") as run:  # noqa: PT012
+            other = run.learner(
+                nn.Sequential(nn.Linear(4, 3)), lambda p: torch.optim.SGD(p, lr=0.1), name="net"
+            )
+            train(run, other, run.data((POINTS, LABELS), batch_size=8), epochs=3)
+    now = sorted(
+        entry.name for entry in (tmp_path / "run" / "checkpoints").iterdir() if "attempt" not in entry.name
+    )
+    assert before == now
+    with run_in(tmp_path / "run") as run:
+        train(run, learner_of(run, name="net"), run.data((POINTS, LABELS), batch_size=8), epochs=3)
+        assert run.step == 9
+
+
+def test_the_best_checkpoint_is_the_one_whose_weights_were_measured(tmp_path):
+    saving = ts.Saving(every_steps=1, best="accuracy", keep_last=1, background=False)
+    with run_in(tmp_path / "run", saving=saving) as run:
+        net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=5)
+        for epoch in run.epochs(4):
+            for batch in run.batches(data):
+                net.update(loss_of(net), batch)
+            run.log(accuracy=[0.5, 0.9, 0.1, 0.2][epoch])
+    with CheckpointStore(tmp_path / "run" / "checkpoints") as store:
+        best = [checkpoint for checkpoint in store.checkpoints() if checkpoint.metrics.get("accuracy") == 0.9]
+        assert [checkpoint.step for checkpoint in best] == [8]
+
+
+def go_on_after(tmp_path, interrupt, body):
+    """Train in `tmp_path / "stopped"` until `interrupt`, go on, and return the weights beside the undisturbed ones."""
+    saving = ts.Saving(every_steps=1, background=False)
+
+    def go(name, disturb):
+        with run_in(tmp_path / name, saving=saving) as run:
+            torch.manual_seed(0)
+            net = run.learner(nn.Linear(4, 3), lambda p: torch.optim.SGD(p, lr=0.1))
+            body(run, net, disturb)
+            return net.weight.clone()
+
+    whole = go("whole", lambda run: None)
+    with pytest.raises(SystemExit):
+        go("stopped", interrupt)
+    return whole, go("stopped", lambda run: None)
+
+
+def terminate_at(step):
+    return lambda run: os.kill(os.getpid(), signal.SIGTERM) if run.step == step else None
+
+
+@pytest.mark.parametrize("step", [5, 6, 12, 13])
+def test_a_loop_inside_another_resumes_at_the_outer_batch(tmp_path, step):
+    def body(run, net, disturb):
+        outer = run.data((POINTS, LABELS), batch_size=7, shuffle=True)
+        inner = run.data((POINTS, LABELS), batch_size=5, shuffle=True)
+        for _ in run.epochs(2):
+            for batch in run.batches(inner):  # a pass of its own before
+                net.update(loss_of(net), batch)
+            for a in run.batches(outer):
+                for b in run.batches(inner):
+                    net.update(loss_of(net), b)
+                net.update(loss_of(net), a)
+                disturb(run)
+
+    whole, again = go_on_after(tmp_path, terminate_at(step), body)
+    assert torch.equal(whole, again)
+
+
+@pytest.mark.parametrize("step", [1, 2, 4])
+def test_what_the_loop_draws_at_the_top_of_an_epoch_is_drawn_again(tmp_path, step):
+    def body(run, net, disturb):
+        data = run.data((POINTS, LABELS), batch_size=8)
+        for _ in run.epochs(2):
+            factor = float(torch.rand(())) + float(torch.rand(()))
+            for batch in run.batches(data):
+                noise = float(torch.rand(()))
+                net.update(lambda b, f=factor, n=noise: loss_of(net)(b) * f * n, batch)
+                disturb(run)
+
+    whole, again = go_on_after(tmp_path, terminate_at(step), body)
+    assert torch.equal(whole, again)
+
+
+def test_an_exception_that_the_caller_catches_is_no_end_of_the_pass(tmp_path):
+    def go(name, fail_at):
+        with run_in(tmp_path / name, saving=ts.Saving(every_steps=1, background=False)) as run:
+            net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=4)
+            try:
+                for _ in run.epochs(2):
+                    for batch in run.batches(data):
+                        net.update(loss_of(net), batch)
+                        if run.step == fail_at:
+                            raise ZeroDivisionError
+            except ZeroDivisionError:
+                pass
+            return net.weight.clone()
+
+    whole = go("whole", None)
+    go("failed", 3)
+    assert torch.equal(whole, go("failed", None))
+
+
+def test_a_source_inside_its_own_loop_is_refused(tmp_path):
+    with run_in(tmp_path / "run") as run:
+        data = run.data((POINTS, LABELS), batch_size=8)
+        run.epochs(1)
+        first = run.batches(data)
+        next(first)
+        with pytest.raises(ts.DataError, match="is being read already"):
+            next(run.batches(data))
+
+
+def test_an_exception_without_a_clip_is_saved_too(tmp_path):
+    def fail(batch):
+        raise KeyError("in the loss")
+
+    with pytest.raises(KeyError) as raised, run_in(tmp_path / "run") as run:  # noqa: PT012
+        net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=8)
+        for _ in run.epochs(1):
+            for batch in run.batches(data):
+                net.update(fail if run.step == 3 else loss_of(net), batch)
+    assert not getattr(raised.value, "__notes__", [])
+    with CheckpointStore(tmp_path / "run" / "checkpoints") as store:
+        assert store.newest(incomplete=True).summary.reason == "exception KeyError"
+
+
+def test_functions_in_the_state_are_refused_not_dropped(tmp_path):
+    with run_in(tmp_path / "run") as run:
+        net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=8)
+        run.state["f"] = len
+        with pytest.raises(ts.CheckpointError, match=r"run\.state/f"):
+            train(run, net, data)
+        run.state.clear()
+
+
+def test_a_config_is_compared_by_what_it_means(tmp_path):
+    config = {"limit": float("nan"), "kinds": {"b", "a"}, "path": tmp_path}
+    run_in(tmp_path / "run", config=config).close()
+    run_in(tmp_path / "run", config=config).close()
+    with pytest.raises(ts.OptionError, match="no later process could recognise"):
+        run_in(tmp_path / "other", config={"f": lambda: None})
+
+
+def test_must_resume_needs_a_checkpoint(tmp_path):
+    run_in(tmp_path / "run").close()
+    run = run_in(tmp_path / "run", resume="must")
+    learner_of(run)
+    with pytest.raises(ts.RunDirectoryError, match="before its first checkpoint"):
+        run.epochs(1)
+    run.close()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from truestep.engine.backward import backward
-from truestep.engine.group import Group
+from truestep.engine.group import Group, check_free
 from truestep.engine.losses import Part, Weighted, read_loss
 from truestep.engine.step import Update, apply, decide
 from truestep.engine.sums import Sums
@@ -71,8 +71,10 @@ class Accumulating:
                 f"The optimizer of {self._learner.name!r} has to evaluate the loss again while it steps, which a block can't. "
                 "Use update(loss, batch) with the loss as a function."
             )
+        check_free([self._learner])
         if self._learner.started:
             context.ordinal += 1
+        context.is_busy = True
         self._micro_batch = 0
         self._caller = context.random.save()
         context.random.set(context.key(0))
@@ -88,6 +90,7 @@ class Accumulating:
     ) -> None:
         self._surround.__exit__(kind, error, trace)
         self._group.isolation.__exit__(kind, error, trace)
+        self._learner.context.is_busy = False
         self._learner.context.random.restore(self._caller)
         if error is not None:
             self._group.undo()

@@ -64,6 +64,8 @@ class Context:
     """Batches so far: the cursor, which keys randomness and `starts_at`."""
     ordinal: int = 0
     """Updates since the cursor last moved."""
+    is_busy: bool = False
+    """Whether an update is under way."""
     learners: "dict[str, Learner]" = field(default_factory=dict)
     groups: "dict[tuple[int, ...], Group]" = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from truestep.engine.batches import to_device
+from truestep.engine.batches import to_device, try_count
 from truestep.engine.losses import Weighted
 from truestep.engine.randomness import key_of
 from truestep.errors import BatchError, LossError
@@ -35,7 +35,7 @@ def evaluate(learner: "Learner", values: Values, data: Any, metric: Any) -> Any:
             with learner.precision.surround(context.device):
                 result = values(to_device(batch, context.device))
             if metric is None:
-                totals.add(result)
+                totals.add(result, try_count(batch))
             else:
                 metric.update(*result if isinstance(result, tuple) else (result,))
             if stopping := context.observer.wants_to_stop():
@@ -77,7 +77,7 @@ class _Totals:
         self._weight: Tensor | float = 0.0
         self._single = True
 
-    def add(self, result: Any) -> None:
+    def add(self, result: Any, num_examples: int | None) -> None:
         """Add what one batch gave."""
         if isinstance(result, Weighted):
             weights = torch.ones_like(result.values) if result.weights is None else result.weights
@@ -94,6 +94,11 @@ class _Totals:
         first = next(iter(named.values()))
         for name, values in named.items():
             self._check(name, values, weights, first)
+            if weights is None and values.numel() != (num_examples or len(values)):
+                raise LossError(
+                    f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} for {num_examples} examples; "
+                    "return one value per example, or ts.weighted(values, weights) for values that count otherwise."
+                )
         weights = torch.ones_like(first, dtype=torch.float64) if weights is None else weights.double()
         total = weights.sum()
         for name, values in named.items():

@@ -178,6 +178,21 @@ class Before:
         set_host_streams(self._streams)
 
 
+def check_free(learners: Sequence["Learner"]) -> None:
+    """Refuse an update inside another one, or while averages stand in the place of weights."""
+    for learner in learners:
+        if learner.context.is_busy:
+            raise OptionError(
+                f"{learner.name!r} was to be updated while an update is under way: a loss function may be called several times and "
+                "must change nothing. Make the second update after the first."
+            )
+        if learner.shows_average:
+            raise OptionError(
+                f"{learner.name!r} was to be updated inside averaged(), where its average stands in for its weights; the step "
+                "would be lost at the end of the block. Update it outside."
+            )
+
+
 def _check_distinct(learners: Sequence["Learner"]) -> None:
     if len({id(learner) for learner in learners}) < len(learners):
         raise OptionError("ts.update was given the same learner twice; name each once.")

@@ -77,6 +77,7 @@ class Learner:
         self.options: LearnerOptions = options
         self.precision: Precision = precision_named(options.precision)
         self._alone = [self]
+        self.shows_average = False
         self._splitting = Splitting(options.micro_batch)
         self.clip: Clip | None = clip_of(options.clip)
         with weights_back_after_error(self.module):
@@ -136,10 +137,20 @@ class Learner:
             # Where the device decides, any first step may be left out: no weight in the batch, a loss that is not finite.
             if scaling or self.context.device.type == "cuda":
                 prepare_momentum(optimizer)
+        self._choose_measures()
+
+    def _choose_measures(self) -> None:
+        """Decide what is remembered of the module, and what is measured of its gradients, at each update."""
         self.buffer_places = buffer_places(self.module)
         self.spectral_places = spectral_places(self.module)
         self.statistics = Statistics(statistics_places(self.module))
-        self.measures_norm = self.clip is not None or self.context.nonfinite in ("skip", "rollback")
+        policy = self.context.nonfinite
+        complex_weights = any(weight.is_complex() for weight in self.weights)
+        self.measures_norm = (
+            self.clip is not None or policy in ("skip", "rollback") or (complex_weights and policy == "raise")
+        )
+        # A loss scale looks at the gradients itself.
+        self.checks_finite = policy == "raise" and self.scaler is None and not self.measures_norm
 
     def _register(self) -> None:
         if self.name in self.context.learners:
@@ -311,7 +322,11 @@ class Learner:
                 f"{self.name!r} keeps no average of its weights; ask for one with run.learner(..., ema=ts.EMA())."
             )
         with self.average.in_place():
-            yield self.module
+            self.shows_average = True
+            try:
+                yield self.module
+            finally:
+                self.shows_average = False
 
     # ------------------------------------------------------------------ state
 

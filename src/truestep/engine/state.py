@@ -20,7 +20,7 @@ def learner_state(learner: "Learner") -> dict[str, Any]:
     state: dict[str, Any] = {
         "modules": dict(learner.module.state_dict()),
         "optimizers": [to_tree(optimizer.state_dict()) for optimizer in learner.optimizers],
-        "schedules": to_tree(learner.schedules.state_dict()),
+        "schedules": to_tree(_without_functions(learner.schedules.state_dict())),
         "counters": {
             "attempts": learner.attempts,
             "updates": learner.updates,
@@ -104,9 +104,7 @@ def to_tree(value: Any, path: str = "") -> Any:
     """Return `value` with what JSON lacks spelt out: tuples, and dicts whose keys are not strings."""
     if isinstance(value, dict):
         if all(isinstance(key, str) and not key.startswith("__") for key in value):
-            return {
-                key: to_tree(member, f"{path}/{key}") for key, member in value.items() if not callable(member)
-            }
+            return {key: to_tree(member, f"{path}/{key}") for key, member in value.items()}
         kind = "counter" if isinstance(value, Counter) else "dict"
         return {
             f"__{kind}__": [[to_tree(key), to_tree(member, f"{path}/{key}")] for key, member in value.items()]
@@ -123,6 +121,16 @@ def to_tree(value: Any, path: str = "") -> Any:
         f"A checkpoint holds tensors, numbers, strings, lists and dicts, so that it can be read without running code; "
         f"{path or 'the state'} is a {type(value).__name__}. Keep it as one of those."
     )
+
+
+def _without_functions(value: Any) -> Any:
+    """Return a schedule's state without the functions in it, which the run's own code makes again."""
+    if isinstance(value, dict):
+        kept = {key: _without_functions(member) for key, member in value.items() if not callable(member)}
+        return Counter(kept) if isinstance(value, Counter) else kept
+    if isinstance(value, list):
+        return [_without_functions(member) for member in value]
+    return value
 
 
 def from_tree(value: Any) -> Any:

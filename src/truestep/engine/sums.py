@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from truestep.engine.losses import Part
+from truestep.errors import LossError
 
 
 class Sums:
@@ -34,6 +35,11 @@ class Sums:
         else:
             weight = part.weights.sum()
             self._parts.append(((values * part.weights).sum() / _nonzero(weight), weight))
+        if self._parts[1:] and part.metrics.keys() != (self._metrics[0].keys() if self._metrics else set()):
+            raise LossError(
+                f"The loss function gave the metrics {sorted(part.metrics)} for one part of the batch, others for another; it "
+                "must give the same names each time."
+            )
         if part.metrics or self._metrics:
             self._metrics.append(
                 {name: _mean(metric.detach(), part) for name, metric in part.metrics.items()}

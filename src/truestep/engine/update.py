@@ -25,7 +25,7 @@ from truestep.engine.batches import (
 )
 from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import refusal
-from truestep.engine.group import Group
+from truestep.engine.group import Group, check_free
 from truestep.engine.losses import Part, read_loss
 from truestep.engine.memory import is_out_of_memory, release
 from truestep.engine.step import Update, apply, decide
@@ -93,6 +93,15 @@ def update(
     return update_together(learners, loss, batch, Splitting(micro_batch, split, decomposable))
 
 
+def check_function(loss: Any) -> None:
+    """Raise unless `loss` can be called."""
+    if not callable(loss):
+        raise LossError(
+            f"update was given a {type(loss).__name__} instead of a loss function. The engine calls the loss itself, so that it "
+            "can split the batch or try it again: def loss(batch): ... and then net.update(loss, batch)."
+        )
+
+
 def _micro_batch_of(learners: Sequence["Learner"]) -> MicroBatch:
     """Return what suits all learners: "auto" where one leaves it to memory, else the smallest of their own."""
     asked = [learner.options.micro_batch for learner in learners]
@@ -106,21 +115,19 @@ def update_together(
     learners: Sequence["Learner"], loss: Loss, batch: Batch, splitting: Splitting
 ) -> list[Update]:
     """Freeze everybody else, compute the gradient, let each learner step, put everything back."""
-    if not callable(loss):
-        raise LossError(
-            f"update was given a {type(loss).__name__} instead of a loss function. The engine calls the loss itself, so that it "
-            "can split the batch or try it again: def loss(batch): ... and then net.update(loss, batch)."
-        )
+    check_function(loss)
     group = Group.of(learners)
     context = group.context
     context.observer.starting()
     if not group.learners:
         return [Update.not_started(learner) for learner in learners]
+    check_free(group.learners)
     context.ordinal += 1
     if context.device.type != "cpu":
         batch = to_device(batch, context.device, non_blocking=True)
     caller = context.random.save()
     group.keep_statistics()
+    context.is_busy = True
     try:
         with group.isolation:
             if group.closure_learner is not None:
@@ -129,8 +136,10 @@ def update_together(
         steps = decide(group.learners, sums)
     except BaseException:
         group.undo()
+        context.ordinal -= 1
         raise
     finally:
+        context.is_busy = False
         context.random.restore(caller)
     done = {step.learner: apply(step, sums) for step in steps}
     return [done.get(learner) or Update.not_started(learner) for learner in learners]

@@ -25,15 +25,28 @@ class Stream:
     batch: int = 0
     """How many batches of it are done."""
     passes: int = 0
-    """Passes begun in this epoch."""
+    """Passes begun in this epoch while no other stream led."""
     finished: bool = False
     """Whether the last of them is over: all batches were read, or the loop was left."""
+    beside: bool = False
+    """Whether the last pass was begun while another stream led."""
     in_body: bool = False
     """Whether a batch was given out that is not done."""
+    is_read: bool = False
+    interrupted: bool = False
+    """Whether the last pass was left by an exception: its last body is half done."""
     _over: int = 0
     _resumed: bool = False
 
-    def begin(self) -> bool:
+    def check_free(self) -> None:
+        """Raise a DataError while a loop around this one reads the same source."""
+        if self.is_read:
+            raise DataError(
+                f"{self.name!r} is being read already, in a loop around this one, and a source has one place. Make a second source "
+                "of the same data with run.data."
+            )
+
+    def begin(self, *, leads: bool) -> bool:
         """Begin a pass, or go on with the one that was under way at a save; return False where it was over then.
 
         After a resume the loop's code runs again from the top of its epoch, so passes that were over yield nothing.
@@ -45,15 +58,21 @@ class Stream:
             self._resumed = False
             return not self.finished
         self.number += 1
-        self.passes += 1
+        self.passes += leads
+        self.beside = not leads
         self.batch = 0
-        self.finished = False
+        self.finished = self.interrupted = False
         return True
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether passes are still to come that were under way or over when the run was saved."""
+        return bool(self._over) or self._resumed
 
     def end_epoch(self) -> None:
         """The next pass is the first of an epoch."""
         self.passes = self._over = 0
-        self._resumed = self.in_body = False
+        self._resumed = self.in_body = self.beside = self.interrupted = False
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place, and what a source without places keeps instead."""
@@ -63,6 +82,7 @@ class Stream:
             "batch": self.batch + self.in_body,
             "passes": self.passes,
             "finished": self.finished,
+            "beside": self.beside,
             "source": self.source.state_dict(),
             "fingerprint": self.source.fingerprint(),
         }
@@ -80,9 +100,12 @@ class Stream:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the place."""
         self.number, self.batch = state["number"], state["batch"]
-        self.passes, self.finished = state["passes"], state["finished"]
-        self._over = max(self.passes - 1, 0)
-        self._resumed = self.passes > 0
+        self.passes, self.finished, self.beside = state["passes"], state["finished"], state["beside"]
+        if self.beside:
+            # Read beside a leader whose bodies are done: what was over there is not gone through again.
+            self._over, self._resumed = self.passes, not self.finished
+        else:
+            self._over, self._resumed = max(self.passes - 1, 0), self.passes > 0
         self.source.load_state_dict(state["source"])
 
 

@@ -73,7 +73,7 @@ def _compare(directory: Path, saved: dict[str, Any], config: dict[str, Any]) -> 
     differences = [
         f"  {key}: {_shown(before, key)} there, {_shown(now, key)} now"
         for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key)
+        if not _same(before.get(key), now.get(key))
     ]
     if differences:
         raise RunDirectoryError(
@@ -82,6 +82,10 @@ def _compare(directory: Path, saved: dict[str, Any], config: dict[str, Any]) -> 
             + "\nGoing on with other settings would give a run that is "
             "neither. Use the settings it was started with, or another directory."
         )
+
+
+def _same(before: Any, now: Any) -> bool:
+    return bool(before == now) or repr(before) == repr(now) == "nan"  # NaN is unequal to itself
 
 
 def _shown(values: dict[str, Any], key: str) -> str:

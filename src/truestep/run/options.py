@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from truestep.errors import OptionError
+from truestep.engine.context import NON_FINITE
+from truestep.errors import OptionError, nearest
 
 if TYPE_CHECKING:
     from truestep.engine.checkpoints import Retention
@@ -80,6 +81,10 @@ def plain_config(config: Any) -> dict[str, Any]:
     if is_dataclass(config) and not isinstance(config, type):
         config = asdict(config)
     if not isinstance(config, Mapping):
+        if not hasattr(config, "__dict__"):
+            raise OptionError(
+                f"config={config!r} has no names; give a dict or a data class of the hyper-parameters."
+            )
         config = vars(config)
     return {str(key): _plain(value) for key, value in config.items()}
 
@@ -91,4 +96,36 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(member) for key, member in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(member) for member in value]
-    return str(value)
+    if isinstance(value, set | frozenset):
+        return sorted(_plain(member) for member in value)
+    text = str(value)
+    if " at 0x" in text:
+        raise OptionError(
+            f"config holds {text}, which no later process could recognise as the same. Give names, numbers, paths and the like."
+        )
+    return text
+
+
+def as_number(name: str, value: Any) -> float:
+    """Return what was logged as a number, or say what can be logged."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise OptionError(
+            f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, or a "
+            "one-element tensor. Log several under several names; keep text in run.state."
+        ) from error
+
+
+def check_options(*, seed: Any, nonfinite: Any, saving: Any, log_every: Any) -> None:
+    """Raise an OptionError unless these options of a run can be used."""
+    if nonfinite not in NON_FINITE:
+        raise OptionError(f"nonfinite={nonfinite!r} is not known. {nearest(str(nonfinite), NON_FINITE)}")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise OptionError(f"seed={seed!r}: give a whole number; the same one gives the same run.")
+    if saving is not None and not isinstance(saving, Saving):
+        raise OptionError(
+            f"saving={saving!r}: write ts.Saving(every_steps=...), which says when to save and what to keep."
+        )
+    if log_every < 1:
+        raise OptionError(f"log_every={log_every}: give at least 1; metrics are averaged over so many steps.")

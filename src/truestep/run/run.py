@@ -11,7 +11,7 @@ import torch
 from truestep.engine.averages import EMA
 from truestep.engine.choices import Choice
 from truestep.engine.clipping import Clip
-from truestep.engine.context import NON_FINITE, Context, NonFinite
+from truestep.engine.context import Context, NonFinite
 from truestep.engine.data import BatchSource, DataOptions
 from truestep.engine.learner import Learner, LearnerOptions, Modules
 from truestep.engine.optimizers import OptimizerFactory
@@ -20,13 +20,13 @@ from truestep.engine.precision.loss_scale import LossScale
 from truestep.engine.randomness import key_of, seed_everything
 from truestep.engine.schedules import ScheduleFactory
 from truestep.engine.update import MicroBatch
-from truestep.errors import OptionError, nearest
+from truestep.errors import OptionError
 from truestep.run.cursor import Cursor, Stream
 from truestep.run.device import choose_device, set_determinism
 from truestep.run.directory import open_directory
 from truestep.run.logbook import Logbook
 from truestep.run.loop import Loop
-from truestep.run.options import Resume, Saving, plain_config
+from truestep.run.options import Resume, Saving, as_number, check_options, plain_config
 from truestep.run.session import Session
 
 
@@ -69,12 +69,7 @@ class Run:
         progress: bool = True,
         exit_statuses: Mapping[int, int] | None = None,
     ) -> None:
-        if nonfinite not in NON_FINITE:
-            raise OptionError(f"nonfinite={nonfinite!r} is not known. {nearest(str(nonfinite), NON_FINITE)}")
-        if log_every < 1:
-            raise OptionError(
-                f"log_every={log_every}: give at least 1; metrics are averaged over so many steps."
-            )
+        check_options(seed=seed, nonfinite=nonfinite, saving=saving, log_every=log_every)
         self.precision = precision_named(precision)
         self.directory = Path(directory).absolute()
         self.context = Context(choose_device(device), seed=seed, nonfinite=nonfinite)
@@ -86,6 +81,7 @@ class Run:
         self.best: float | None = None
         self.cursor = Cursor()
         described = {"seed": seed, "precision": self.precision.name, "config": self.config}
+        self.resume = resume
         self.holds_run = open_directory(self.directory, described, resume)
         self.context.choose("precision", self.precision.name, self.precision.meaning)
         set_determinism(self.context, deterministic=deterministic)
@@ -181,7 +177,7 @@ class Run:
 
     def log(self, **values: float | torch.Tensor) -> None:
         """Write named values to `metrics.jsonl` and show them; schedules and savings that wait for one see it."""
-        self.session.log({name: float(value) for name, value in values.items()})
+        self.session.log({name: as_number(name, value) for name, value in values.items()})
 
     def save(self) -> None:
         """Save a checkpoint at the next moment between two batches."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from truestep.errors import NonFiniteError
+from truestep.errors import NonFiniteError, RunDirectoryError
 from truestep.run import snapshot
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ class Saver:
         self._saved_at = time.monotonic()
         self._saved_place: tuple[int, ...] | None = None
         self._best_found = False
-        self._metrics: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}  # logged for the weights as they are
+        self._logged: set[str] = set()
         self._attempts = 0
 
     @property
@@ -44,6 +45,11 @@ class Saver:
         """Bring the run to its newest checkpoint; return its name and the environment it was saved in."""
         found = self.store.resume() if self._run.holds_run else None
         self._mark_boundary()
+        if found is None and self._run.resume == "must":
+            raise RunDirectoryError(
+                f"{self._run.directory} holds a run that was stopped before its first checkpoint, and resume='must' was asked for. "
+                "Use resume='auto' to start it from the beginning."
+            )
         if found is None:
             self._run.logbook.cut_back(0)  # lines of a start that came to no checkpoint
             return None
@@ -64,6 +70,7 @@ class Saver:
             options.every_seconds is not None and time.monotonic() - self._saved_at >= options.every_seconds
         ):
             self._save("periodic")
+        self._metrics.clear()
 
     def roll_back_if_stuck(self) -> str | None:
         """After too many skipped updates in a row, bring the learners back to the newest healthy checkpoint.
@@ -94,10 +101,12 @@ class Saver:
             self._save("best")
         elif self._options.at_epoch_end and waited:
             self._save("epoch")
+        self._metrics.clear()
 
     def logged(self, values: dict[str, float]) -> None:
         """See what was logged: a checkpoint knows the newest metrics, and the best is saved at the next moment."""
         self._metrics.update(values)
+        self._logged |= values.keys()
         name = self._options.best
         if name is not None and name in values and self._options.is_better(values[name], self._run.best):
             self._run.best = values[name]
@@ -106,6 +115,12 @@ class Saver:
     def save_now(self, reason: str) -> str:
         """Save at once, wait until it is on disk, and return the checkpoint's path."""
         self._save(reason)
+        return self._newest()
+
+    def save_at_close(self) -> str:
+        """Save where the run stands; what an exception left half done, if somebody caught it, is marked so."""
+        interrupted = any(stream.interrupted for stream in self._run.cursor.streams.values())
+        self._save("closed", complete=not interrupted)
         return self._newest()
 
     def save_crashed(self, reason: str) -> str:
@@ -120,7 +135,8 @@ class Saver:
 
     def _save(self, reason: str, *, complete: bool = True) -> None:
         run = self._run
-        metrics = run.logbook.newest | self._metrics
+        logged = {name: value for name, value in run.logbook.newest.items() if name not in self._logged}
+        metrics = logged | self._metrics
         state = snapshot.take(run)
         self.store.save(
             run.cursor.done, state, reason=reason, metrics=metrics, healthy=is_healthy(run), complete=complete

@@ -4,11 +4,12 @@
 import sys
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from truestep.engine.learner import Learner
 from truestep.engine.step import Update
 from truestep.errors import RunDirectoryError
+from truestep.run import snapshot
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
 from truestep.run.endings import Endings
@@ -42,6 +43,9 @@ class Session:
         self._saver = Saver(run)
         self._started = False
         self.save_requested = False
+        self.random_at_epoch: dict[str, Any] | None = None
+        """The generators as they were at the top of the epoch's body, which runs again after a resume."""
+        self._random_at_save: dict[str, Any] | None = None
 
     # ------------------------------------------------------------------ start
 
@@ -51,16 +55,18 @@ class Session:
             self._restore()
 
     def _restore(self) -> None:
-        self._started = True
         run = self._run
         write_json(run.directory / "environment.json", fingerprint(run.context.device))
         resumed = self._saver.resume()
+        self._started = True  # only now: a run that could not be restored must not save what it holds
         if resumed is not None:
             checkpoint, saved = resumed
             self.say(
                 f"going on from {checkpoint} (step {run.step}, epoch {run.epoch}); "
                 f"the rest is {promise(saved, fingerprint(run.context.device))}"
             )
+        elif run.holds_run:
+            self.say("this run was stopped before its first checkpoint; it starts at the beginning")
 
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
@@ -79,11 +85,47 @@ class Session:
         first = next(iter(self._run.cursor.streams.values()), None)
         return first.source.num_batches if first else None
 
+    # ------------------------------------------------------------------ randomness of the loop's own code
+
+    def epoch_begins(self) -> None:
+        """The body of an epoch begins."""
+        if self._random_at_save is None:
+            self.random_at_epoch = snapshot.random_state(self._run.context.device)
+
+    def restore_random(self, saved: dict[str, Any], at_epoch: dict[str, Any] | None) -> None:
+        """Put the generators where the code that runs next found them.
+
+        Within an epoch that is its top: what the loop draws there is drawn again, and only where the batches go on do the
+        generators stand as they did at the save.
+        """
+        device = self._run.context.device
+        within_epoch = any(stream.passes for stream in self._run.cursor.streams.values())
+        if within_epoch and at_epoch is not None:
+            self.random_at_epoch, self._random_at_save = at_epoch, saved
+            snapshot.set_random_state(at_epoch, device)
+        else:
+            snapshot.set_random_state(saved, device)
+
+    def _resume_random(self) -> None:
+        """The first batches since the resume: from here on everything is as at the save."""
+        if self._random_at_save is not None:
+            snapshot.set_random_state(self._random_at_save, self._run.context.device)
+            self._random_at_save = None
+
+    def pass_skipped(self) -> None:
+        """A pass was over at the save already; after the last of them everything is as at the save."""
+        if not any(other.is_behind for other in self._run.cursor.streams.values()):
+            self._resume_random()
+
     # ------------------------------------------------------------------ the loop
 
-    def pass_begun(self, stream: Stream) -> None:
-        """The leader's pass begins, or goes on."""
-        self._progress.tick(self._run.step, self._run.epoch, stream.batch)
+    def pass_begun(self, stream: Stream, *, leads: bool) -> None:
+        """A pass begins, or goes on."""
+        self._resume_random()
+        if leads:
+            cursor = self._run.cursor
+            cursor.leader, cursor.done = stream, cursor.step
+            self._progress.tick(cursor.step, cursor.epoch, stream.batch)
 
     def batch_done(self, stream: Stream) -> None:
         """Between two batches: write, show, save, stop."""
@@ -155,7 +197,8 @@ class Session:
         saved = self._saver.save_now(f"signal {self._signals.requested}")
         self._finish()
         self.say(
-            f"stopped as asked after step {self._run.cursor.done}; saved {saved}. The same command goes on from there."
+            f"stopped as asked after step {self._run.cursor.done}; saved {saved}. A run in "
+            f"{self._run.directory} goes on from there."
         )
         if is_interactive():
             raise KeyboardInterrupt
@@ -193,7 +236,7 @@ class Session:
         """End the run wherever it stands; more calls do nothing."""
         self._run.cursor.done = self._run.cursor.step
         if self._started and not self._endings.ended and self._saver.is_unsaved:
-            self._saver.save_now("closed")
+            self._saver.save_at_close()
         self._finish()
 
     def _finish(self, *, alive: bool = True) -> None:

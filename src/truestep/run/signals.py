@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Being asked to stop: the first signal is a wish that the loop grants between two batches, the second is an order."""
 
+import os
 import signal
 import threading
 from collections.abc import Mapping
@@ -17,12 +18,14 @@ class StopSignals:
         self._statuses = EXIT_STATUS | dict(statuses or {})
         self._previous: dict[int, Any] = {}
         self.requested: int | None = None
+        self._process = os.getpid()
 
     def listen(self) -> None:
         """Take the signals over; only a main thread can."""
         if self._previous or threading.current_thread() is not threading.main_thread():
             return
         self.requested = None
+        self._process = os.getpid()
         for number in self._statuses:
             previous = signal.getsignal(number)
             if (
@@ -44,6 +47,10 @@ class StopSignals:
         return self._statuses[self.requested]
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a forked child, which has no loop to finish
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+            return
         if self.requested is None:
             self.requested = number
             return

@@ -21,6 +21,7 @@ def take(run: "Run") -> dict[str, Any]:
         "learners": {name: learner.training_state() for name, learner in run.context.learners.items()},
         "cursor": run.cursor.state_dict(),
         "random": random_state(run.context.device),
+        "random_at_epoch": run.session.random_at_epoch,
         "logbook": run.logbook.state_dict(),
         "best": run.best,
         "user": to_tree(dict(run.state), "run.state"),
@@ -40,7 +41,7 @@ def put_back(run: "Run", state: dict[str, Any]) -> None:
     run.best = state["best"]
     run.state.clear()
     run.state.update(from_tree(state["user"]))
-    set_random_state(state["random"], run.context.device)
+    run.session.restore_random(state["random"], state["random_at_epoch"])
 
 
 def _check_learners(run: "Run", saved: dict[str, Any]) -> None:

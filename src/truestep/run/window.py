@@ -38,7 +38,9 @@ class Window:
     @property
     def gradient_norm(self) -> Tensor | None:
         """The gradient norm of the newest update."""
-        return self._last.gradient_norm if self._last is not None else self._gradient_norm
+        if self._last is None:
+            return self._gradient_norm
+        return self._last.gradient_norm if self._last.has_gradient else None
 
     def averages(self) -> dict[str, Tensor]:
         """Return the mean of each value weighted by the updates' weights; NaN is not smoothed away."""
