@@ -23,6 +23,8 @@ BATCH_STATISTICS = (
     *(nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d),
 )
 
+SEEDS_KEPT = 64
+
 
 class Group:
     """The learners that one update trains, with everything about them that does not change from step to step."""
@@ -44,6 +46,7 @@ class Group:
         self._half = [learner for learner in self.learners if learner.has_half_weights]
         self._scalers = [learner.scaler for learner in self.learners if learner.scaler is not None]
         self._statistics = [learner.statistics for learner in self.learners if learner.statistics.places]
+        self._seeds: dict[tuple[Any, ...], Tensor] = {}
         self._buffers: list[Place] = [place for learner in everybody for place in learner.buffer_places]
         self._spectral: list[Place] = [place for learner in everybody for place in learner.spectral_places]
         self.compiler = next((learner.compiler for learner in self.learners if learner.compiler), None)
@@ -53,6 +56,10 @@ class Group:
     def of(cls, learners: Sequence["Learner"]) -> "Group":
         """Return the group of those of `learners` that have started, made once for each set."""
         context = learners[0].context
+        if len(learners) == 1 and learners[0].started:
+            group = context.groups.get((len(context.learners), id(learners[0])))
+            if group is not None:
+                return group
         started = [learner for learner in learners if learner.started]
         key = (len(context.learners), *(id(learner) for learner in started))
         groups: dict[tuple[int, ...], Group] = context.groups
@@ -133,6 +140,23 @@ class Group:
     def call(self, loss: Any, batch: Any) -> Any:
         """Call the loss function, compiled where that was asked for."""
         return loss(batch) if self.compiler is None else self.compiler.call(loss, batch)
+
+    def uniform_seed(self, values: Tensor, expected: float) -> Tensor:
+        """Return 1 / expected for every value.
+
+        One number, seen as often as there are values, is kept for the next step: autograd copies such a gradient where it would
+        take a plain one's own memory (a loss that is a view of a parameter), so that nobody can write to it.
+        """
+        if values.ndim != 1 or len(values) < 2:
+            return torch.full_like(values, 1 / expected)
+        key = (len(values), values.dtype, expected)
+        seed = self._seeds.get(key)
+        if seed is None:
+            if len(self._seeds) >= SEEDS_KEPT:
+                self._seeds.clear()
+            number = torch.full((1,), 1 / expected, dtype=values.dtype, device=values.device)
+            seed = self._seeds[key] = number.expand(len(values))
+        return seed
 
     def shared_scale(self) -> Tensor | None:
         """Return the loss scale for one backward through all learners: their smallest, which all of them adopt."""

@@ -45,10 +45,11 @@ class LateFlags:
             )
         return None if slow else cls(learner)
 
-    def step(self, sums: Sums, norm: Tensor | None) -> Tensor:
+    def step(self, sums: Sums, norm: Tensor | float | None) -> Tensor:
         """Step the optimizers unless the flag is set; return the flag."""
         self.settle()
         learner = self._learner
+        assert not isinstance(norm, float)  # on an accelerator it is a tensor
         flag = self._flag(sums, norm)
         for optimizer in learner.optimizers:
             optimizer.grad_scale, optimizer.found_inf = None, flag  # type: ignore[attr-defined]

@@ -19,6 +19,7 @@ from truestep.engine.combinations import check_combination
 from truestep.engine.compiling import Compiler
 from truestep.engine.context import Context
 from truestep.engine.evaluation import Values, evaluate
+from truestep.engine.finite import FiniteCheck
 from truestep.engine.fused import FusedStep
 from truestep.engine.isolation import Statistics, buffer_places, spectral_places, statistics_places
 from truestep.engine.late import LateFlags
@@ -150,7 +151,8 @@ class Learner:
             self.clip is not None or policy in ("skip", "rollback") or (complex_weights and policy == "raise")
         )
         # A loss scale looks at the gradients itself.
-        self.checks_finite = policy == "raise" and self.scaler is None and not self.measures_norm
+        checks = policy == "raise" and self.scaler is None and not self.measures_norm
+        self.finite_check = FiniteCheck(self.context.device, self.weights) if checks else None
 
     def _register(self) -> None:
         if self.name in self.context.learners:

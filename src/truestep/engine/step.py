@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from truestep.engine.clipping import Gradients, total_norm
-from truestep.engine.precision.loss_scale import by_dtype
 from truestep.engine.sums import Sums
 from truestep.errors import LossError, NonFiniteError
 
@@ -134,7 +133,7 @@ def normalise(learner: "Learner", gradients: Gradients, sums: Sums) -> None:
         torch._foreach_mul_(gradients.tensors, sums.factor)
 
 
-def prepare(learner: "Learner", sums: Sums) -> Tensor | None:
+def prepare(learner: "Learner", sums: Sums) -> Tensor | float | None:
     """Normalise, measure and clip the learner's gradients; return their norm before clipping, or what says that it is finite."""
     gradients = gather(learner)
     if not gradients.tensors:
@@ -143,13 +142,13 @@ def prepare(learner: "Learner", sums: Sums) -> Tensor | None:
             "change nothing. Does the loss function call this learner, without detach() or no_grad() on the way?"
         )
     normalise(learner, gradients, sums)
-    evidence = None
+    evidence: Tensor | float | None = None
     if learner.measures_norm:
         evidence = total_norm(gradients.tensors, learner.clip.norm_type if learner.clip else 2.0)
-    elif learner.checks_finite:
-        evidence = _infinite_if_any(gradients.tensors)
+    elif learner.finite_check is not None:
+        evidence = learner.finite_check(gradients.tensors)
     if learner.clip is not None:
-        assert evidence is not None
+        assert isinstance(evidence, Tensor)
         learner.clip.apply(gradients, evidence)
     if learner.has_half_weights:
         for target, gradient in zip(gradients.parameters, gradients.tensors, strict=True):
@@ -158,29 +157,18 @@ def prepare(learner: "Learner", sums: Sums) -> Tensor | None:
     return evidence
 
 
-def _infinite_if_any(gradients: list[Tensor]) -> Tensor:
-    """Return infinity if an entry is not finite, else 0: one pass, at a fraction of what a norm costs.
-
-    It is the check of float16 gradients, with a scale of one, which changes no bit.
-    """
-    found = torch.zeros((), device=gradients[0].device)
-    for same_kind in by_dtype(gradients):
-        torch._amp_foreach_non_finite_check_and_unscale_(same_kind, found, torch.ones_like(found))
-    return found / (1 - found)
-
-
 class Step(NamedTuple):
     """What one learner is going to do with its gradients."""
 
     learner: "Learner"
-    evidence: Tensor | None  # finite if the gradient is; the norm, where that was measured
+    evidence: Tensor | float | None  # finite if the gradient is; the norm, where that was measured
     skipped: bool
     overflow: bool
 
     @property
     def norm(self) -> Tensor | None:
         """The gradient's norm before clipping, where it was measured."""
-        return self.evidence if self.learner.measures_norm else None
+        return self.evidence if isinstance(self.evidence, Tensor) and self.learner.measures_norm else None
 
 
 def decide(learners: "Sequence[Learner]", sums: Sums) -> list[Step]:
@@ -215,18 +203,18 @@ def apply(step: Step, sums: Sums) -> Update:
     return update
 
 
-def _must_skip(learner: "Learner", sums: Sums, norm: Tensor | None, *, overflow: bool) -> bool:
+def _must_skip(learner: "Learner", sums: Sums, evidence: Tensor | float | None, *, overflow: bool) -> bool:
     """Decide on the host, where the flags are there already (a CPU) or have to be waited for."""
     if sums.may_be_empty and not sums.total:
         return True
     policy = learner.context.nonfinite
     if policy == "keep":
         return overflow
-    is_finite = math.isfinite(sums.loss) and (overflow or norm is None or math.isfinite(norm))
+    is_finite = math.isfinite(sums.loss) and (overflow or evidence is None or math.isfinite(evidence))
     if is_finite and not (overflow and learner.overflows_in_a_row + 1 >= MOST_OVERFLOWS_IN_A_ROW):
         return overflow
     if policy == "raise":
-        raise nonfinite_error(learner, float(sums.loss), None if norm is None else float(norm))
+        raise nonfinite_error(learner, float(sums.loss), None if evidence is None else float(evidence))
     return True
 
 

@@ -20,6 +20,8 @@ class Sums:
         self._fixed_total = fixed_total
         self._adds_up = False  # scalars: their sum is the loss
         self._parts: list[tuple[Tensor, Tensor | int]] = []
+        self.total: Tensor | int = 0
+        """The total weight: a host number where every value counts one."""
         self._metrics: list[dict[str, Tensor]] = []
         self._loss: Tensor | None = None
         self._weight: Tensor | None = None
@@ -35,6 +37,7 @@ class Sums:
         else:
             weight = part.weights.sum()
             self._parts.append(((values * part.weights).sum() / _nonzero(weight), weight))
+        self.total = self.total + self._parts[-1][1]
         if self._parts[1:] and part.metrics.keys() != (self._metrics[0].keys() if self._metrics else set()):
             raise LossError(
                 f"The loss function gave the metrics {sorted(part.metrics)} for one part of the batch, others for another; it "
@@ -48,12 +51,7 @@ class Sums:
     @property
     def may_be_empty(self) -> bool:
         """Whether the total weight is only known on the device and could be zero."""
-        return any(isinstance(weight, Tensor) for _, weight in self._parts)
-
-    @property
-    def total(self) -> Tensor | int:
-        """The total weight: a host number where every value counts one."""
-        return sum(weight for _, weight in self._parts)
+        return isinstance(self.total, Tensor)
 
     @property
     def weight(self) -> Tensor:

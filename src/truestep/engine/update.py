@@ -230,8 +230,7 @@ def _backward(group: Group, part: Part, sums: Sums) -> None:
     if part.is_scalar:
         seed = torch.ones_like(values)
     elif part.weights is None:
-        # Made anew each time: where a loss is a view of a parameter, autograd keeps the seed's own memory as its gradient.
-        seed = torch.full_like(values, 1 / sums.expected)
+        seed = group.uniform_seed(values, sums.expected)
     else:
         seed = part.weights / sums.expected
     scale = group.shared_scale()

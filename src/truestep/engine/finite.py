@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether all gradients are finite, at a fraction of what their norm costs."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from truestep.engine.precision.loss_scale import by_dtype
+
+
+class FiniteCheck:
+    """One pass over the gradients: the check of float16 gradients, with a scale of one, which changes no bit."""
+
+    def __init__(self, device: torch.device, weights: Sequence[Tensor]) -> None:
+        self._one = torch.ones((), device=device)
+        self._found = torch.zeros((), device=device)
+        self._is_one_kind = len({weight.dtype for weight in weights}) == 1 and weights[0].dtype.itemsize >= 4
+
+    def __call__(self, gradients: list[Tensor]) -> Tensor | float:
+        """Return infinity if an entry is not finite, else 0; on an accelerator as a tensor that nobody waits for."""
+        found = self._found if self._found.device.type == "cpu" else torch.zeros_like(self._found)
+        for same_kind in [gradients] if self._is_one_kind else by_dtype(gradients):
+            torch._amp_foreach_non_finite_check_and_unscale_(same_kind, found, self._one)
+        if found is not self._found:
+            return found / (1 - found)
+        if not found.item():
+            return 0.0
+        found.zero_()
+        return math.inf
