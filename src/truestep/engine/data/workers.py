@@ -83,7 +83,13 @@ class WorkerPool:
             except StopIteration:
                 return
             except RuntimeError as error:
-                self._explain(error)
+                self._explain(str(error), error)
+                raise
+            except (
+                EOFError,
+                ConnectionError,
+            ) as error:  # it was killed while a batch of its was being fetched
+                self._explain(self._ended(), error)
                 raise
             yield batch.batch if isinstance(batch, Pinned) else batch
 
@@ -119,13 +125,21 @@ class WorkerPool:
                 "module, open files and connections in the first __getitem__, or write num_workers=0."
             ) from error
 
-    def _explain(self, error: RuntimeError) -> None:
+    def _ended(self) -> str:
+        """Return, in torch's words, which workers have ended; empty if none has."""
+        workers = getattr(self._iterator, "_workers", [])
+        for worker in workers:
+            worker.join(timeout=1.0 / len(workers))  # a death is known to its parent a moment later
+        ended = [worker for worker in workers if worker.exitcode is not None]
+        return "; ".join(f"DataLoader worker (pid {w.pid}) ended with {w.exitcode}" for w in ended)
+
+    def _explain(self, message: str, error: Exception) -> None:
         """Say which samples were being loaded when a worker was killed."""
-        if not str(error).startswith("DataLoader worker"):
+        if not message.startswith("DataLoader worker"):
             return
         self.close()
         raise DataError(
-            f"a worker process died {self._progress.sentence(str(error))}: {str(error).strip().rstrip('.')}. "
+            f"a worker process died {self._progress.sentence(message)}: {message.strip().rstrip('.')}. "
             "Most often the machine was out of memory, or native code crashed. Load that sample with "
             "num_workers=0 to see, or write fewer workers or a smaller prefetch."
         ) from error
