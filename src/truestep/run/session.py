@@ -175,14 +175,12 @@ class Session:
 
     def say(self, text: str) -> None:
         """Print a message on standard error, above the progress bar."""
-        if self._stream is not None:
-            self._progress.line(f"truestep: {text}") if self._progress_shown else print(
-                f"truestep: {text}", file=self._stream
-            )
-
-    @property
-    def _progress_shown(self) -> bool:
-        return self._endings.watching
+        if self._stream is None:
+            return
+        if self._endings.watching:
+            self._progress.line(f"truestep: {text}")
+        else:
+            print(f"truestep: {text}", file=self._stream)
 
     # ------------------------------------------------------------------ stopping
 
