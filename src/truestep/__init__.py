@@ -10,6 +10,7 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from truestep import nn as nn
     from truestep.doctor.watch import watch as watch
     from truestep.engine.averages import EMA as EMA
     from truestep.engine.batches import Split as Split
@@ -89,6 +90,7 @@ _WHERE = {
     "LossError": "truestep.errors",
     "LossScale": "truestep.engine.precision.loss_scale",
     "muon_with_adamw": "truestep.engine.optimizers",
+    "nn": "truestep",
     "NonFiniteError": "truestep.errors",
     "one_cycle": "truestep.engine.schedules",
     "OptionError": "truestep.errors",
@@ -144,6 +146,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "LossError",
     "LossScale",
     "muon_with_adamw",
+    "nn",
     "NonFiniteError",
     "one_cycle",
     "OptionError",
@@ -180,7 +183,10 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'truestep' has no attribute {name!r}; it has: {', '.join(__all__)}")
     try:
-        value = getattr(import_module(_WHERE[name]), name)
+        home = _WHERE[name]
+        value = (
+            import_module(f"truestep.{name}") if home == "truestep" else getattr(import_module(home), name)
+        )
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

@@ -56,6 +56,7 @@ def one_thread_and(training, stop):
 
 
 def check(folder, training):
+    kills.load_all(one_thread_and(training, stop=False), folder / "loaded")
     undisturbed = kills.forked(one_thread_and(training, stop=False), folder / "whole").end(600.0)
     for number in range(EPOCHS * BATCHES):
         left = kills.forked(one_thread_and(training, stop=True), folder / "stopped").end(600.0)

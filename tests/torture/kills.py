@@ -124,6 +124,14 @@ def forked(trainer: Trainer, directory: Path) -> Child:
     return Child(number, os.fdopen(reader, "rb"))
 
 
+def load_all(trainer: Trainer, directory: Path) -> None:
+    """Run a training in this process, so that what it imports late need not be imported in each fork of it."""
+    threads, filters = torch.get_num_threads(), warnings.filters[:]
+    _attempt(trainer, directory)
+    torch.set_num_threads(threads)
+    warnings.filters[:] = filters
+
+
 def fresh(trainer: Trainer, directory: Path) -> Child:
     """Start a training in an interpreter of its own, and return when it has imported what it needs."""
     code = (
@@ -179,6 +187,7 @@ def torture(
     `where` in its directory a training keeps its checkpoints.
     """
     dice = random.Random(seed)
+    load_all(trainer, folder / "loaded")
     expected = launch(trainer, folder / "undisturbed").end(600.0)
     assert expected is not None
     assert not expected.startswith("raised"), expected
