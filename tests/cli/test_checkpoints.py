@@ -52,6 +52,33 @@ def test_list_shows_the_newest_first(run):
     assert call("list", run / "checkpoints") == call("list", run)
 
 
+def test_list_fits_80_columns_and_shows_what_checkpoints_are_chosen_by(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    metrics = {"loss": 0.123456, "accuracy": 0.987654, "memory_bytes": 1e9, "net/learning_rate": 0.1}
+    with CheckpointStore(tmp_path / "run" / "checkpoints") as store:
+        store.save(123456, state(1.0), metrics=metrics, reason="signal SIGTERM")
+    out = call("list", tmp_path / "run")
+    assert max(map(len, out.splitlines())) <= 80
+    assert "loss=0.1235" in out
+    assert "accuracy=0.9877" in out
+    assert "memory" not in out
+    assert "learning_rate" not in out
+    assert json.loads(call("list", tmp_path / "run", "--json"))["checkpoints"][0]["metrics"] == metrics
+
+
+def test_show_takes_the_best_and_shortens_long_lists(tmp_path):
+    with CheckpointStore(tmp_path / "run" / "checkpoints", retention=Retention(last=5)) as store:
+        for step, loss in ((10, 0.5), (20, 0.25), (30, 0.75)):
+            store.save(step, {"stream": list(range(600)), "few": [1, 2]}, metrics={"loss": loss})
+    out = call("show", tmp_path / "run", "lowest loss")
+    assert out.startswith("000002-step-20  ")
+    assert "  stream  600 values\n" in out
+    assert "  few/1  2\n" in out
+    assert call("show", tmp_path / "run", "highest loss").startswith("000003-step-30")
+    with pytest.raises(CheckpointError, match=r"no checkpoint with 'los' logged\. Did you mean 'loss'"):
+        call("show", tmp_path / "run", "lowest los")
+
+
 def test_list_as_json(run):
     document = json.loads(call("list", run, "--json"))
     assert document["schema_version"] == 1

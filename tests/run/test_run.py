@@ -16,6 +16,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.engine.checkpoints import CheckpointStore
+from truestep.engine.checkpoints.listing import overview
 from truestep.run.metrics import read_metrics
 
 POINTS = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
@@ -484,3 +485,95 @@ def test_must_resume_needs_a_checkpoint(tmp_path):
     with pytest.raises(ts.RunDirectoryError, match="before its first checkpoint"):
         run.epochs(1)
     run.close()
+
+
+def weights_of(run_directory, checkpoint):
+    net = nn.Linear(4, 3)
+    ts.load_weights(net, run_directory, checkpoint=checkpoint)
+    return net.weight.detach().clone()
+
+
+def measured_run(directory, accuracies, **saving):
+    """Train an epoch for each accuracy, log it, and return the weights that it was logged of."""
+    run = run_in(directory, saving=ts.Saving(every_steps=1, keep_last=20, **saving))
+    net, data, weights = learner_of(run), run.data((POINTS, LABELS), batch_size=8), []
+    for epoch in run.epochs(len(accuracies)):
+        for batch in run.batches(data):
+            net.update(loss_of(net), batch)
+        weights.append(net.weight.detach().clone())
+        run.log(accuracy=accuracies[epoch])
+    return weights
+
+
+def test_a_checkpoint_knows_what_was_measured_of_its_weights_and_of_no_others(tmp_path):
+    measured_run(tmp_path / "run", [0.25, 0.5], epoch_seconds=1e9)
+    found = {
+        (item.summary.step, item.summary.reason): item.metrics.get("accuracy")
+        for item in overview(tmp_path / "run")
+    }
+    assert found.pop((6, "finished")) == 0.5
+    assert set(found.values()) == {None}
+
+
+def test_weights_of_a_step_and_of_the_best_are_one_line_each(tmp_path):
+    weights = measured_run(tmp_path / "run", [0.5, 0.9, 0.7], epoch_seconds=0.0)
+    assert weights_of(tmp_path / "run", 3).equal(weights[0])
+    assert weights_of(tmp_path / "run", "highest accuracy").equal(weights[1])
+    assert weights_of(tmp_path / "run", "lowest accuracy").equal(weights[0])
+    with pytest.raises(ts.CheckpointError, match=r"with 'acuracy' logged. Did you mean 'accuracy'"):
+        weights_of(tmp_path / "run", "lowest acuracy")
+    with pytest.raises(ts.CheckpointError, match="is no run's directory"):
+        ts.load_weights(nn.Linear(4, 3), nn.Linear(4, 3).state_dict(), checkpoint="highest accuracy")
+
+
+def said_by(capsys, directory, make_learner, data, epochs):
+    """Train with messages on, and return what the run said."""
+    run = ts.Run(directory, saving=ts.Saving(every_steps=1))
+    train(run, make_learner(run), run.data(data, batch_size=8), epochs)
+    return capsys.readouterr().err
+
+
+def adam(learning_rate, decay):
+    return lambda run: run.learner(
+        nn.Linear(4, 3), lambda p: torch.optim.AdamW(p, lr=learning_rate, weight_decay=decay), name="net"
+    )
+
+
+def test_options_that_the_code_gives_otherwise_than_the_checkpoint_are_named_at_a_resume(tmp_path, capsys):
+    data = (POINTS, LABELS)
+    assert "in the checkpoint" not in said_by(capsys, tmp_path, adam(0.1, 0.5), data, 1)
+    assert "in the checkpoint" not in said_by(capsys, tmp_path, adam(0.1, 0.5), data, 2)
+    said = said_by(capsys, tmp_path, adam(0.2, 0.25), data, 3)
+    assert "net: lr=0.2 in the code, 0.1 in the checkpoint; weight_decay=0.25 in the code, 0.5 in the" in said
+
+
+def test_a_schedule_that_moves_the_learning_rate_is_no_difference(tmp_path, capsys):
+    def one_cycle(run):
+        return run.learner(
+            nn.Linear(4, 3),
+            lambda p: torch.optim.AdamW(p, lr=0.1),
+            schedule=lambda o: torch.optim.lr_scheduler.OneCycleLR(o, max_lr=0.1, total_steps=9),
+        )
+
+    said_by(capsys, tmp_path, one_cycle, (POINTS, LABELS), 1)
+    said = said_by(capsys, tmp_path, one_cycle, (POINTS, LABELS), 3)
+    assert "bit-identical" in said
+    assert "in the checkpoint" not in said
+
+
+class Unrepeatable(torch.utils.data.Dataset):
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        return POINTS[index] + os.urandom(1)[0], LABELS[index]
+
+
+def test_data_that_weakens_the_promise_is_named_at_the_start_and_at_a_resume(tmp_path, capsys):
+    said = said_by(capsys, tmp_path, learner_of, Unrepeatable(), 1)
+    assert "sample randomness of data_1: not repeatable; sample" in said
+    said = said_by(capsys, tmp_path, learner_of, Unrepeatable(), 2)
+    assert (
+        "the rest is no more than its data can promise (sample randomness of data_1: not repeatable)" in said
+    )
+    assert "bit-identical" not in said

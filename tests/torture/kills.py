@@ -135,7 +135,8 @@ def load_all(trainer: Trainer, directory: Path) -> None:
 def fresh(trainer: Trainer, directory: Path) -> Child:
     """Start a training in an interpreter of its own, and return when it has imported what it needs."""
     code = (
-        f"from {trainer.__module__} import {trainer.__name__} as train, _attempt; import os, pathlib\n"
+        f"from {trainer.__module__} import {trainer.__name__} as train; from {__name__} import _attempt\n"
+        "import os, pathlib\n"
         "os.write(1, b'!')\n"
         f"os.write(1, _attempt(train, pathlib.Path({str(directory)!r})))\n"
         "os._exit(0)\n"  # leaving torch takes longer than the training, and nothing is killed in it

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep checkpoints`: what a run has saved, whether it is sound, and what can be done with it."""
 
-import json
 import sys
 import warnings
+from collections import Counter
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from truestep.cli import screen
 from truestep.engine.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.engine.checkpoints.listing import contents, overview, plain, problem_of, select
 
@@ -22,11 +23,23 @@ app = typer.Typer(
 
 Run = Annotated[Path, typer.Argument(help="The run's directory, its checkpoints, or one of them.")]
 Which = Annotated[
-    str | None, typer.Argument(help="A step or a name as `list` shows it; the newest sound one if left out.")
+    str | None,
+    typer.Argument(
+        help='A step or a name as `list` shows it, or "highest METRIC", "lowest METRIC"; the newest sound one if left out.'
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 EXIT_FAILED = 1
+LONG_LIST = 16
+OWN = (  # measured by the run itself: `show` and the JSON have them, but nobody chooses a checkpoint by them
+    "samples_per_second",
+    "memory_bytes",
+    "save_stall_seconds",
+    "updates_skipped",
+    "gradient_norm",
+    "learning_rate",
+)
 
 
 class Mode(Enum):
@@ -69,9 +82,11 @@ def show(run: Run, which: Which = None, as_json: Json = False) -> None:
     if as_json:
         _print_json({**_entry(checkpoint), "contents": values})
         return
-    created, reason, size, state, metrics = _row(checkpoint)[1:]
-    _print(f"{checkpoint.name}  {reason}, {state}, {size}, {created}  {metrics}".rstrip())
-    for name, value in values.items():
+    created, reason, size, state = _row(checkpoint)[1:5]
+    _print(f"{checkpoint.name}  {reason}, {state}, {size}, {created}")
+    for name, metric in checkpoint.metrics.items():
+        _print(f"  {name}={_number(metric)}")
+    for name, value in _without_long_lists(values).items():
         _print(f"  {name}  {value}")
 
 
@@ -96,7 +111,10 @@ def export(
     run: Run,
     target: Annotated[Path, typer.Argument(help="A file to write: .safetensors, .pt or .pth.")],
     which: Annotated[
-        str | None, typer.Option(help="A step or a name; the newest sound one if left out.")
+        str | None,
+        typer.Option(
+            help='A step, a name, "highest METRIC" or "lowest METRIC"; the newest sound one if left out.'
+        ),
     ] = None,
     learner: Annotated[
         str | None, typer.Option(help="Whose weights, where a run has several learners.")
@@ -143,7 +161,7 @@ def _chosen(run: Path, which: str | None) -> Checkpoint:
         warnings.simplefilter("always")
         checkpoint = select(run, which)
     for warning in caught:
-        sys.stderr.write(f"truestep: {warning.message}\n")
+        screen.warn(str(warning.message))
     return checkpoint
 
 
@@ -170,9 +188,26 @@ def _row(item: Checkpoint | PassedOver) -> list[str]:
     summary = item.summary
     words = [] if summary.healthy else ["unhealthy"]
     words += [] if summary.complete else ["mid-step"]
-    metrics = " ".join(f"{name}={_number(value)}" for name, value in item.metrics.items())
+    metrics = " ".join(
+        f"{name}={_number(value)}"
+        for name, value in item.metrics.items()
+        if name.rpartition("/")[2] not in OWN
+    )
     created = summary.created[:16].replace("T", " ")
     return [item.name, created, summary.reason, _size(item.bytes), " ".join(words) or "whole", metrics]
+
+
+def _without_long_lists(values: dict[str, str]) -> dict[str, str]:
+    """Return the values with one line for each long list of numbers, as the state of a generator is; JSON has them all."""
+    counts = Counter(name.rpartition("/")[0] for name in values)
+    shown: dict[str, str] = {}
+    for name, value in values.items():
+        parent, _, last = name.rpartition("/")
+        if last.isdigit() and counts[parent] > LONG_LIST:
+            shown[parent] = f"{counts[parent]} values"
+        else:
+            shown[name] = value
+    return shown
 
 
 def _number(value: Any) -> str:
@@ -188,17 +223,18 @@ def _size(count: float) -> str:
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> None:
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
+    if not rows:
+        _print("no checkpoints")
+        return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for number, column in enumerate(columns):
-        table.add_column(column, no_wrap=number < 2, overflow="fold")
+        table.add_column(column, no_wrap=number == 0, overflow="fold")
     for row in rows:
-        table.add_row(*row)
-    # in a pipe lines are as long as they are: whoever reads them there cuts them by himself
-    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 200)
-    console.print(table if rows else "no checkpoints")
+        table.add_row(*map(Text, row))
+    screen.show(table)
 
 
 def _print(text: str) -> None:
@@ -206,4 +242,4 @@ def _print(text: str) -> None:
 
 
 def _print_json(document: dict[str, Any]) -> None:
-    _print(json.dumps({"schema_version": 1, **plain(document)}, indent=2, allow_nan=False))
+    screen.print_document({"schema_version": 1, **plain(document)})

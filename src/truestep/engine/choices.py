@@ -10,3 +10,5 @@ class Choice(NamedTuple):
     name: str
     value: str
     reason: str
+    weakens: bool = False
+    """Whether a law can't be kept because of it; the run then says so when it starts."""

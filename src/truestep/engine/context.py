@@ -82,7 +82,7 @@ class Context:
         """Return the key of the random stream of one micro-batch of the current update."""
         return key_of(self.seed, self.step, self.ordinal, micro_batch, self.rank)
 
-    def choose(self, name: str, value: object, reason: str) -> None:
+    def choose(self, name: str, value: object, reason: str, *, weakens: bool = False) -> None:
         """Note an automatic choice; one made again replaces its predecessor."""
         self.choices = [choice for choice in self.choices if choice.name != name]
-        self.choices.append(Choice(name, str(value), reason))
+        self.choices.append(Choice(name, str(value), reason, weakens))

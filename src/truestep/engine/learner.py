@@ -340,6 +340,10 @@ class Learner:
         """Raise a CheckpointError, listing every difference, unless `state` fits this learner."""
         states.check_learner_state(self, state)
 
+    def changed_options(self, state: dict[str, Any]) -> list[str]:
+        """Return which options of the optimizers the code gives otherwise than `state`."""
+        return states.changed_options(self, state)
+
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Take over what `training_state` returned."""
         states.load_learner_state(self, state)

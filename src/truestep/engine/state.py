@@ -12,6 +12,9 @@ from truestep.errors import CheckpointError
 if TYPE_CHECKING:
     from truestep.engine.learner import Learner
 
+_KERNEL = ("fused", "foreach")
+_SCHEDULED = ("lr", "momentum", "betas")  # what a schedule of torch's may move
+
 
 def learner_state(learner: "Learner") -> dict[str, Any]:
     """Return modules, optimizers, scaler, schedules, averages and counters."""
@@ -72,6 +75,27 @@ def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str
     return problems
 
 
+def changed_options(learner: "Learner", state: dict[str, Any]) -> list[str]:
+    """Return which options of the optimizers the code gives otherwise than `state`, whose values are the ones used."""
+    found: list[str] = []
+    for optimizer, tree in zip(learner.optimizers, state["optimizers"], strict=True):
+        saved_groups = from_tree(tree)["param_groups"]
+        for number, (group, saved) in enumerate(zip(optimizer.param_groups, saved_groups, strict=False)):
+            where = f" (group {number})" if len(saved_groups) > 1 else ""
+            found += [
+                f"{name}={group[name]} in the code, {saved[name]} in the checkpoint{where}"
+                for name in _fixed_options(group)
+                if name in saved and bool(group[name] != saved[name])
+            ]
+    return found
+
+
+def _fixed_options(group: dict[str, Any]) -> list[str]:
+    """Return the options of a group that nothing moves while it trains."""
+    moved = _SCHEDULED if "initial_lr" in group else ()
+    return [name for name in group if name not in ("params", *_KERNEL, *moved)]
+
+
 @torch.no_grad()
 def load_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
     """Take over what `learner_state` returned; the caller has compared the structures before."""
@@ -94,7 +118,7 @@ def load_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Load an optimizer's state; which kernel runs it stays this machine's choice."""
-    kernels = [{key: group.get(key) for key in ("fused", "foreach")} for group in optimizer.param_groups]
+    kernels = [{key: group.get(key) for key in _KERNEL} for group in optimizer.param_groups]
     optimizer.load_state_dict(saved)
     for group, kernel in zip(optimizer.param_groups, kernels, strict=True):
         group.update({key: value for key, value in kernel.items() if key in group})

@@ -2,13 +2,17 @@
 """What the bits of a run depend on besides its code and data, and what a resumed run can promise."""
 
 import platform
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from truestep.engine.choices import Choice
+
 EXACT = "bit-identical: it ends with the same bits as if it had never stopped"
 ROUNDED = "the same samples and random numbers with other rounding"
+WEAKER = "no more than its data can promise"
 
 
 def fingerprint(device: torch.device) -> dict[str, Any]:
@@ -25,6 +29,7 @@ def fingerprint(device: torch.device) -> dict[str, Any]:
         "default_dtype": str(torch.get_default_dtype()),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
+        "cudnn_tf32": _cudnn_tf32(),
         "float32_matmul_precision": _matmul_precision(),
     }
     if device.type == "cuda":
@@ -41,8 +46,19 @@ def _matmul_precision() -> str:
         return str(torch.backends.fp32_precision)  # type: ignore[attr-defined]
 
 
-def promise(saved: dict[str, Any], now: dict[str, Any]) -> str:
+def _cudnn_tf32() -> bool | str:
+    try:
+        return torch.backends.cudnn.allow_tf32
+    except RuntimeError:  # convolutions and recurrent layers were set apart
+        cudnn: Any = torch.backends.cudnn
+        return f"{cudnn.conv.fp32_precision}, {cudnn.rnn.fp32_precision}"
+
+
+def promise(saved: dict[str, Any], now: dict[str, Any], choices: Sequence[Choice]) -> str:
     """Return what a run resumed here promises, and why, in one sentence."""
+    weaker = [f"{choice.name}: {choice.value}" for choice in choices if choice.weakens]
+    if weaker:
+        return f"{WEAKER} ({'; '.join(weaker)})"
     changed = [
         f"{key} was {saved.get(key)}, is {now.get(key)}"
         for key in sorted(saved.keys() | now.keys())

@@ -155,7 +155,9 @@ class Run:
         seed = key_of(self.context.seed, len(self.cursor.streams))
         source = open_source(data, DataOptions.of(options), seed=seed, device=self.context.device)
         for choice in source.choices:
-            self.context.choose(f"{choice.name} of {name}", choice.value, choice.reason)
+            self.context.choose(
+                f"{choice.name} of {name}", choice.value, choice.reason, weakens=choice.weakens
+            )
         self.cursor.streams[name] = Stream(name, source)
         return source
 

@@ -101,6 +101,9 @@ class Saver:
             self._save("best")
         elif self._options.at_epoch_end and waited:
             self._save("epoch")
+
+    def pass_begun(self) -> None:
+        """The weights are about to change: what was logged was true of them as they were."""
         self._metrics.clear()
 
     def logged(self, values: dict[str, float]) -> None:

@@ -61,12 +61,15 @@ class Session:
         self._started = True  # only now: a run that could not be restored must not save what it holds
         if resumed is not None:
             checkpoint, saved = resumed
+            promised = promise(saved, fingerprint(run.context.device), run.choices())
             self.say(
-                f"going on from {checkpoint} (step {run.step}, epoch {run.epoch}); "
-                f"the rest is {promise(saved, fingerprint(run.context.device))}"
+                f"going on from {checkpoint} (step {run.step}, epoch {run.epoch}); the rest is {promised}"
             )
         elif run.holds_run:
             self.say("this run was stopped before its first checkpoint; it starts at the beginning")
+        for choice in run.choices():
+            if choice.weakens:
+                self.say(f"{choice.name}: {choice.value}; {choice.reason}")
 
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
@@ -123,6 +126,7 @@ class Session:
         """A pass begins, or goes on."""
         self._resume_random()
         if leads:
+            self._saver.pass_begun()
             cursor = self._run.cursor
             cursor.leader, cursor.done = stream, cursor.step
             self._progress.tick(cursor.step, cursor.epoch, stream.batch)

@@ -35,7 +35,13 @@ def put_back(run: "Run", state: dict[str, Any]) -> None:
     run.cursor.check(state["cursor"])
     run.cursor.load_state_dict(state["cursor"])
     for name, saved in state["learners"].items():
-        run.context.learners[name].load_training_state(saved)
+        learner = run.context.learners[name]
+        if changed := learner.changed_options(saved):
+            run.session.say(
+                f"{name}: {'; '.join(changed)}. The checkpoint's is used, so that the run ends as it would have ended; "
+                "another value is another run, in another directory"
+            )
+        learner.load_training_state(saved)
     run.context.advance(run.cursor.step)
     run.logbook.load_state_dict(state["logbook"])
     run.best = state["best"]

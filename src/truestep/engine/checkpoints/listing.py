@@ -4,7 +4,7 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from truestep.engine.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.engine.checkpoints.clean import divide, remove
@@ -18,6 +18,8 @@ from truestep.engine.checkpoints.sources import checkpoints_folder, read_newest
 from truestep.engine.checkpoints.tree import children_of, tensor_name
 from truestep.errors import CheckpointError, nearest
 
+_MODES: dict[str, Literal["max", "min"]] = {"highest": "max", "lowest": "min"}
+
 
 def overview(run: Path) -> list[Checkpoint | PassedOver]:
     """Return the checkpoints of a run, newest first and damaged ones too; or the one `run` is."""
@@ -30,10 +32,13 @@ def overview(run: Path) -> list[Checkpoint | PassedOver]:
 
 
 def select(run: Path, which: str | None) -> Checkpoint:
-    """Return the checkpoint of a step or a name, or the newest sound one."""
+    """Return the checkpoint of a step or a name, that of the "highest METRIC" or "lowest METRIC", or the newest sound one."""
     if which is None:
         return read_newest(run, Checkpoint.verify)[0]
     found = overview(run)
+    extreme, _, metric = which.partition(" ")
+    if extreme in _MODES and metric:
+        return _best(run, [item for item in found if isinstance(item, Checkpoint)], extreme, metric)
     names = {item.name: item for item in reversed(found)}
     steps = {item.name.rpartition("-")[2]: item for item in reversed(found)}  # of one step, the newest
     numbers = {str(sequence_of(item.name)): item for item in found}
@@ -43,6 +48,15 @@ def select(run: Path, which: str | None) -> Checkpoint:
     if isinstance(item, PassedOver):
         raise CheckpointError(f"The checkpoint {item.name} can't be used: {item.reason}.")
     return item
+
+
+def _best(run: Path, found: list[Checkpoint], extreme: str, metric: str) -> Checkpoint:
+    retention = Retention(best=1, best_metric=metric, best_mode=_MODES[extreme])
+    best = retention.best_of([item.summary for item in found if item.summary.complete])
+    if not best:
+        known = {name for item in found for name in item.metrics}
+        raise CheckpointError(f"{run} has no checkpoint with {metric!r} logged. {nearest(metric, known)}")
+    return next(item for item in found if item.summary is best[0])
 
 
 def contents(checkpoint: Checkpoint) -> dict[str, str]:

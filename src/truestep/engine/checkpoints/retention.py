@@ -44,14 +44,15 @@ class Retention:
         """Return the sequence numbers of those to keep."""
         newest_first = sorted(summaries, key=lambda summary: -summary.sequence)
         whole = [summary for summary in newest_first if summary.complete]
-        keep = whole[: self.last] + self._best(whole)
+        keep = whole[: self.last] + self.best_of(whole)
         keep += [summary for summary in whole if summary.healthy][:1]
         keep += [summary for summary in whole if self.every and summary.step % self.every == 0]
         newest_whole = whole[0].sequence if whole else -1
         keep += [summary for summary in newest_first if summary.sequence > newest_whole]
         return {summary.sequence for summary in keep}
 
-    def _best(self, newest_first: list[Summary]) -> list[Summary]:
+    def best_of(self, newest_first: Sequence[Summary]) -> list[Summary]:
+        """Return the best by the metric, best first; of equals the newest."""
         measured = [summary for summary in newest_first if math.isfinite(self._value(summary))]
         sign = -1 if self.best_mode == "max" else 1
         return sorted(measured, key=lambda summary: sign * self._value(summary))[: self.best]

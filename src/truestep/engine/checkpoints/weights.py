@@ -16,6 +16,7 @@ from truestep.engine.checkpoints.differences import Differences, Missing, compar
 from truestep.engine.checkpoints.files import Files, sync_folder, write_file
 from truestep.engine.checkpoints.imports import SUFFIX, read_file, weights_in
 from truestep.engine.checkpoints.layout import LEARNERS, lay_out_file
+from truestep.engine.checkpoints.listing import select
 from truestep.engine.checkpoints.regions import Region, dtype_name
 from truestep.engine.checkpoints.snapshot import direct_image
 from truestep.engine.checkpoints.sources import read_newest
@@ -29,6 +30,7 @@ def load_weights(
     module: nn.Module,
     source: Source,
     *,
+    checkpoint: str | int | None = None,
     learner: str | None = None,
     averages: bool = False,
     strict: bool = True,
@@ -36,12 +38,13 @@ def load_weights(
     """Load weights into a module: all of them, or, where a name or a shape does not fit, none.
 
     `source` is a run's directory (its newest sound checkpoint), one checkpoint, a safetensors file, a file of
-    torch.save, or a state dict. `learner` says whose, where a run has several, and `averages=True` takes the
-    moving averages that it kept. What DataParallel, DDP or torch.compile put into names does not matter. With
-    `strict=False` what fits is loaded, and what does not is returned. Raises CheckpointError with every
-    difference.
+    torch.save, or a state dict. Of a run, `checkpoint` takes another than the newest: a step, a name, or of
+    those kept the "highest accuracy", the "lowest loss", by any metric that was logged. `learner` says whose,
+    where a run has several, and `averages=True` takes the moving averages that it kept. What DataParallel, DDP
+    or torch.compile put into names does not matter. With `strict=False` what fits is loaded, and what does not
+    is returned. Raises CheckpointError with every difference.
     """
-    found = read_weights(source, learner=learner, averages=averages)
+    found = read_weights(source, checkpoint=checkpoint, learner=learner, averages=averages)
     expected = module.state_dict()
     comparison = compare(_shapes(expected), _shapes(found))
     differences = _without_ties(comparison.differences, comparison.pairs, expected)
@@ -57,8 +60,18 @@ def load_weights(
     return differences
 
 
-def read_weights(source: Source, *, learner: str | None = None, averages: bool = False) -> dict[str, Tensor]:
+def read_weights(
+    source: Source,
+    *,
+    checkpoint: str | int | None = None,
+    learner: str | None = None,
+    averages: bool = False,
+) -> dict[str, Tensor]:
     """Return weights by name, on the CPU, from any of the sources of `load_weights`."""
+    if checkpoint is not None and (isinstance(source, Mapping) or not Path(source).is_dir()):
+        raise CheckpointError(
+            f"checkpoint={checkpoint!r} chooses among those of a run, and {_show(source)} is no run's directory."
+        )
     if isinstance(source, Mapping):
         return weights_in(source, lambda: "The dict")
     path = Path(source)
@@ -66,6 +79,8 @@ def read_weights(source: Source, *, learner: str | None = None, averages: bool =
         if learner or averages:
             raise CheckpointError(f"{path} is a file, not a run: it has neither learners nor averages.")
         return weights_in(read_file(path), lambda: str(path))
+    if checkpoint is not None:
+        return _learner_weights(select(path, str(checkpoint)), learner, averages)
     return read_newest(path, lambda checkpoint: _learner_weights(checkpoint, learner, averages))[1]
 
 
@@ -88,15 +103,20 @@ def _averaged(weights: dict[str, Tensor], averages: dict[str, Tensor]) -> dict[s
 
 
 def export_weights(
-    source: Source, target: str | os.PathLike[str], *, learner: str | None = None, averages: bool = False
+    source: Source,
+    target: str | os.PathLike[str],
+    *,
+    checkpoint: str | int | None = None,
+    learner: str | None = None,
+    averages: bool = False,
 ) -> Path:
     """Write weights into one plain file that other programs read, and return its path.
 
     `.safetensors` makes a safetensors file, `.pt` or `.pth` a state dict of torch.save. The file appears
-    whole or not at all. Sources are those of `load_weights`.
+    whole or not at all. Sources, and which checkpoint of a run, are those of `load_weights`.
     """
     path = Path(target)
-    weights = read_weights(source, learner=learner, averages=averages)
+    weights = read_weights(source, checkpoint=checkpoint, learner=learner, averages=averages)
     if path.suffix == SUFFIX:
         data = _safetensors_pieces(weights)
     elif path.suffix in (".pt", ".pth"):

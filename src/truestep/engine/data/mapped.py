@@ -98,4 +98,4 @@ def _randomness(probe: Probe | None) -> list[Choice]:
         "from a generator that was not found (made anew each time, a clock, a C library). Use "
         "truestep.sample_rng()"
     )
-    return [keyed, Choice("sample randomness", "not repeatable", reason)]
+    return [keyed, Choice("sample randomness", "not repeatable", reason, weakens=True)]

@@ -41,7 +41,7 @@ class StreamSource(BatchSource):
         self.choices = [
             Choice("loading", "stream", "the data is an iterable, without __len__ and __getitem__"),
             Choice("workers", str(self._num_workers), why),
-            Choice("promise", "weaker", PROMISE),
+            Choice("promise", "weaker", PROMISE, weakens=True),
         ]
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
