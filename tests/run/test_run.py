@@ -103,6 +103,21 @@ def test_another_configuration_in_the_directory_is_refused_with_the_differences(
         run_in(tmp_path / "run", seed=2, config={"lr": 0.2})
 
 
+def test_a_run_that_was_killed_while_it_wrote_its_first_file_starts_all_the_same(tmp_path):
+    directory = tmp_path / "run"
+    process = os.fork()
+    if process == 0:
+        os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
+        run_in(directory)
+        os._exit(1)
+    assert os.waitpid(process, 0)[1] == signal.SIGKILL
+    (left,) = directory.iterdir()
+    os.utime(left, (0, 0))
+    run = run_in(directory)
+    train(run, learner_of(run), run.data((POINTS, LABELS), batch_size=8))
+    assert [path.name for path in directory.iterdir() if path.name.startswith(".")] == []
+
+
 def test_a_directory_with_other_things_in_it_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("all of it")
     with pytest.raises(ts.RunDirectoryError, match=r"holds no run of Truestep \(thesis\.tex\)"):

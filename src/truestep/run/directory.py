@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.errors import OptionError, RunDirectoryError, nearest
-from truestep.run.files import replacing
+from truestep.run.files import is_partial, replacing
 from truestep.run.options import RESUME, Resume
 
 SCHEMA_VERSION = 1
@@ -51,7 +51,7 @@ def _foreign(directory: Path) -> list[str]:
         return []
     if not directory.is_dir():
         raise RunDirectoryError(f"{directory} is a file; a run needs a directory of its own.")
-    return sorted(entry.name for entry in directory.iterdir())
+    return sorted(entry.name for entry in directory.iterdir() if not is_partial(entry))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from truestep.run import snapshot
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
 from truestep.run.endings import Endings
+from truestep.run.files import remove_partial
 from truestep.run.fingerprint import fingerprint, promise
 from truestep.run.notebook import is_interactive
 from truestep.run.progress import Progress
@@ -56,6 +57,7 @@ class Session:
 
     def _restore(self) -> None:
         run = self._run
+        remove_partial(run.directory)
         write_json(run.directory / "environment.json", fingerprint(run.context.device))
         resumed = self._saver.resume()
         self._started = True  # only now: a run that could not be restored must not save what it holds
