@@ -8,6 +8,9 @@ import pytest
 
 import truestep
 from truestep.doctor.catalogue import checks
+from truestep.doctor.finding import Severity
+from truestep.doctor.page import PRELUDE
+from truestep.doctor.read import read_text
 
 REPOSITORY = Path(__file__).parents[2]
 COOKBOOK = REPOSITORY / "docs" / "cookbook"
@@ -17,6 +20,7 @@ RECIPES = [page for page in PAGES if page.name not in ("index.md", TABLE.name)]
 PARTS = ["As it goes round", "What is wrong", "Plain PyTorch", "Truestep"]
 SNIPPETS = REPOSITORY / "tests" / "doctor" / "snippets.txt"
 CODE = re.compile(r"\b[A-Z]{3,5}\d{3}\b")
+SHOWN = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 RUN = re.compile(r"(?<!-->\n)^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROOF = re.compile(r"\bassert\b|\bassert_close\(|\braises\(")
 
@@ -113,6 +117,24 @@ def test_a_page_proves_what_it_says(page):
 @pytest.mark.parametrize("page", RECIPES, ids=name_of)
 def test_a_page_is_in_the_table(page):
     assert f"[]({page.name})" in text_of(TABLE)
+
+
+@pytest.mark.parametrize("page", RECIPES, ids=name_of)
+def test_what_the_doctor_finds_in_a_snippet_stands_in_its_row(page):
+    goes_round = text_of(page).partition("\n## What is wrong\n")[0]
+    found = {each.code for each in read_text(PRELUDE + "\n".join(SHOWN.findall(goes_round))).findings}
+    named = {code for row in rows() if f"]({page.name})" in row[2] for code in CODE.findall(row[3])}
+    assert sorted(found - named) == []
+
+
+@pytest.mark.parametrize("page", RECIPES, ids=name_of)
+def test_the_doctor_finds_nothing_wrong_with_the_right_forms(page):
+    whole = PRELUDE + "\n".join(SHOWN.findall(text_of(page)))
+    before = PRELUDE + "\n".join(SHOWN.findall(text_of(page).partition("\n## Plain PyTorch\n")[0]))
+    reading = read_text(whole)
+    wrong = [each for each in reading.findings if each.place.line > before.count("\n")]
+    assert [each for each in wrong if each.severity in (Severity.BUG, Severity.RISK)] == []
+    assert (reading.failures, reading.unreadable) == ([], [])
 
 
 def test_every_snippet_has_its_row_with_the_checks_that_find_its_faults():
