@@ -387,3 +387,18 @@ def test_parameters_that_came_after_the_learner_are_refused_by_name_and_frozen_o
     net.update(loss, torch.ones(3, 2))
     assert torch.equal(net.module[1].weight, first)
     assert not torch.equal(net.module[0].weight, before)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda _: ts.EMA(decay="0.9"), r"decay='0\.9'.* was given a str .*ts\.EMA\(decay=0\.999\)"),
+        (lambda _: ts.EMA(starts_at=2.5), "starts_at=2.5.* was given a float where a whole number"),
+        (lambda _: ts.LossScale(initial=None), r"initial=None.*ts\.LossScale\(initial=65536\.0\)"),
+        (lambda _: ts.LossScale(growth_interval="2"), "growth_interval='2'.* whole number"),
+        (lambda make: make(nn.Linear(1, 1), starts_at="5"), r"run\.learner\(starts_at=1000\)"),
+    ],
+)
+def test_options_of_a_type_that_counts_nothing_say_what_to_write(make_learner, make, message):
+    with pytest.raises(ts.OptionError, match=message):
+        make(make_learner)
