@@ -15,6 +15,7 @@ Each says what happened with its values, why it matters, and what to write inste
 """
 
 import difflib
+import numbers
 from collections.abc import Iterable
 
 
@@ -60,3 +61,14 @@ def nearest(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
     return f"{hint}There are: {', '.join(names)}."
+
+
+def check_number(owner: str, name: str, value: object, *, example: float) -> None:
+    """Raise an OptionError unless an option is a real number; a whole one, where the example is."""
+    kind = numbers.Integral if isinstance(example, int) else numbers.Real
+    if isinstance(value, bool) or not isinstance(value, kind):
+        whole = "whole " if kind is numbers.Integral else ""
+        raise OptionError(
+            f"{owner}({name}={value!r}) was given a {type(value).__name__} where a {whole}number is compared: write one, such as "
+            f"{owner}({name}={example})."
+        )

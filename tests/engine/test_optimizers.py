@@ -372,3 +372,33 @@ def test_with_master_weights_the_masters_are_averaged_not_what_they_are_rounded_
     expected = (before + learner.targets[0].detach()) / 2
     torch.testing.assert_close(expected, learner.average.tensors[0], rtol=1e-6, atol=1e-7)
     assert not torch.equal(before, learner.average.tensors[0])
+
+
+def test_parameters_that_came_after_the_learner_are_refused_by_name_and_frozen_ones_are_not(make_learner):
+    net = make_learner(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)), name="net")
+    loss = lambda x: net(x).squeeze(1).square()
+    net.module[1] = nn.Linear(2, 1)
+    first = net.module[1].weight.detach().clone()
+    for _ in range(2):
+        with pytest.raises(ts.OptionError, match=r"2 parameters of 'net' \(1\.weight, 1\.bias\).*replaced"):
+            net.update(loss, torch.ones(3, 2))
+    net.module[1].requires_grad_(False)
+    before = net.module[0].weight.detach().clone()
+    net.update(loss, torch.ones(3, 2))
+    assert torch.equal(net.module[1].weight, first)
+    assert not torch.equal(net.module[0].weight, before)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda _: ts.EMA(decay="0.9"), r"decay='0\.9'.* was given a str .*ts\.EMA\(decay=0\.999\)"),
+        (lambda _: ts.EMA(starts_at=2.5), "starts_at=2.5.* was given a float where a whole number"),
+        (lambda _: ts.LossScale(initial=None), r"initial=None.*ts\.LossScale\(initial=65536\.0\)"),
+        (lambda _: ts.LossScale(growth_interval="2"), "growth_interval='2'.* whole number"),
+        (lambda make: make(nn.Linear(1, 1), starts_at="5"), r"run\.learner\(starts_at=1000\)"),
+    ],
+)
+def test_options_of_a_type_that_counts_nothing_say_what_to_write(make_learner, make, message):
+    with pytest.raises(ts.OptionError, match=message):
+        make(make_learner)

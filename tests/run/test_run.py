@@ -143,11 +143,43 @@ def test_resume_can_be_forbidden_and_demanded(tmp_path, resume, there, message):
         ({"nonfinite": "ignore"}, "raise"),
         ({"device": "cuda:7"}, "can't be used here"),
         ({"log_every": 0}, "at least 1"),
+        ({"log_every": "10"}, r"write one, such as ts\.Run\(log_every=10\)"),
     ],
 )
 def test_unknown_options_are_answered_with_what_there_is(tmp_path, options, message):
     with pytest.raises(ts.OptionError, match=message):
         run_in(tmp_path / "run", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every_steps": 0}, "every_steps=0: give at least 1"),
+        ({"every_steps": "3"}, r"every_steps='3'.*whole number.*ts\.Saving\(every_steps=1000\)"),
+        ({"every_steps": 2.5}, "every_steps=2.5.*whole number"),
+        ({"every_seconds": "60"}, r"ts\.Saving\(every_seconds=300\.0\)"),
+        ({"every_seconds": -1}, "give a positive time"),
+        ({"epoch_seconds": None}, "epoch_seconds=None.* was given a NoneType"),
+        ({"keep_last": "2"}, r"ts\.Saving\(keep_last=2\)"),
+        ({"keep_last": 0}, "at least 1"),
+        ({"keep_every": True}, "keep_every=True.* was given a bool"),
+        ({"rollback_after": "5"}, r"ts\.Saving\(rollback_after=5\)"),
+        ({"rollback_after": 0}, "rollback_after=0: give at least 1"),
+    ],
+)
+def test_a_saving_that_means_nothing_is_refused(options, message):
+    with pytest.raises(ts.OptionError, match=message):
+        ts.Saving(**options)
+
+
+def test_a_layer_that_is_replaced_between_two_passes_is_refused(tmp_path):
+    with run_in(tmp_path / "run") as run:
+        net = run.learner(nn.Sequential(nn.Linear(4, 3)), lambda p: torch.optim.SGD(p, lr=0.1))
+        data = run.data((POINTS, LABELS), batch_size=10)
+        train(run, net, data, epochs=1)
+        net.module[0] = nn.Linear(4, 3)
+        with pytest.raises(ts.OptionError, match=r"2 parameters of 'sequential' \(0\.weight, 0\.bias\)"):
+            train(run, net, data)
 
 
 def test_batches_of_something_that_run_data_did_not_make_are_refused(tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.errors import OptionError
+from truestep.errors import OptionError, check_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,8 @@ class EMA:
     starts_at: int = 0
 
     def __post_init__(self) -> None:
+        check_number("ts.EMA", "decay", self.decay, example=0.999)
+        check_number("ts.EMA", "starts_at", self.starts_at, example=0)
         if not 0 <= self.decay < 1:
             raise OptionError(
                 f"EMA(decay={self.decay}): the decay lies between 0 (no memory) and 1 (never changes); 0.999 is usual."

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from truestep.engine.isolation import BufferSnapshot, Isolation, Place
 from truestep.engine.precision import Precision
 from truestep.engine.randomness import host_streams, set_host_streams
+from truestep.engine.untrained import refuse_untrained
 from truestep.errors import OptionError
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Group:
     def __init__(self, context: "Context", learners: Sequence["Learner"]) -> None:
         self.context = context
         self.learners = list(learners)
+        for learner in self.learners:
+            refuse_untrained(learner)
         everybody = list(context.learners.values())
         others = [learner for learner in everybody if learner not in self.learners]
         self.precision = self._common_precision()

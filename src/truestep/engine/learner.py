@@ -42,7 +42,7 @@ from truestep.engine.precision.weights import (
 from truestep.engine.schedules import ScheduleFactory, Schedules
 from truestep.engine.step import MOST_OVERFLOWS_IN_A_ROW, Update, nonfinite_error
 from truestep.engine.update import Loss, MicroBatch, Splitting, update_together
-from truestep.errors import OptionError
+from truestep.errors import OptionError, check_number
 
 Modules = nn.Module | Mapping[str, nn.Module] | Sequence[nn.Module]
 
@@ -60,6 +60,9 @@ class LearnerOptions:
     micro_batch: MicroBatch = None
     starts_at: int = 0
     compile: bool = False
+
+    def __post_init__(self) -> None:
+        check_number("run.learner", "starts_at", self.starts_at, example=1000)
 
 
 class Learner:

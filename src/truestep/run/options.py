@@ -7,13 +7,24 @@ from dataclasses import asdict, dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from truestep.engine.context import NON_FINITE
-from truestep.errors import OptionError, nearest
+from truestep.errors import OptionError, check_number, nearest
 
 if TYPE_CHECKING:
     from truestep.engine.checkpoints import Retention
 
 Resume = Literal["auto", "never", "must"]
 RESUME: tuple[Resume, ...] = ("auto", "never", "must")
+
+_NUMBERS: dict[str, float] = {  # of Saving, each with an example: whole, where the number is
+    "every_steps": 1000,
+    "every_seconds": 300.0,
+    "epoch_seconds": 10.0,
+    "keep_last": 2,
+    "keep_best": 1,
+    "keep_every": 1000,
+    "rollback_after": 5,
+}
+_MAY_BE_NONE = ("every_steps", "every_seconds", "keep_every")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +58,19 @@ class Saving:
     background: bool = True
 
     def __post_init__(self) -> None:
+        for name, example in _NUMBERS.items():
+            if (value := getattr(self, name)) is not None or name not in _MAY_BE_NONE:
+                check_number("ts.Saving", name, value, example=example)
         if self.every_steps is not None and self.every_steps < 1:
             raise OptionError(
                 f"every_steps={self.every_steps}: give at least 1, or None to save by time and epoch alone."
             )
         if self.every_seconds is not None and self.every_seconds < 0:
             raise OptionError(f"every_seconds={self.every_seconds}: give a positive time, or None.")
+        if self.rollback_after < 1:
+            raise OptionError(
+                f"rollback_after={self.rollback_after}: give at least 1; a run can't go back before an update was skipped."
+            )
         self.retention()
 
     def retention(self) -> "Retention":
@@ -127,5 +145,6 @@ def check_options(*, seed: Any, nonfinite: Any, saving: Any, log_every: Any) -> 
         raise OptionError(
             f"saving={saving!r}: write ts.Saving(every_steps=...), which says when to save and what to keep."
         )
+    check_number("ts.Run", "log_every", log_every, example=10)
     if log_every < 1:
         raise OptionError(f"log_every={log_every}: give at least 1; metrics are averaged over so many steps.")

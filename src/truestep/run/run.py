@@ -19,6 +19,7 @@ from truestep.engine.precision import precision_named
 from truestep.engine.precision.loss_scale import LossScale
 from truestep.engine.randomness import key_of, seed_everything
 from truestep.engine.schedules import ScheduleFactory
+from truestep.engine.untrained import refuse_untrained
 from truestep.engine.update import MicroBatch
 from truestep.errors import OptionError
 from truestep.run.cursor import Cursor, Stream
@@ -174,6 +175,8 @@ class Run:
 
     def batches(self, source: BatchSource) -> Iterator[Any]:
         """Yield the batches of a source that are still to do in this pass; between two of them the run is saved."""
+        for learner in self.context.learners.values():
+            refuse_untrained(learner)
         self.session.start()
         return self._loop.batches(self.cursor.stream_of(source))
 

@@ -20,6 +20,11 @@ def clip_of(option: object) -> Clip | None:
     """Read a user's `clip=`: None, a kind of clipping, or a function of {name: gradient}."""
     if option is None or isinstance(option, Clip):
         return option
+    if isinstance(option, type) and issubclass(option, Clip):
+        raise OptionError(
+            f"clip={option.__name__} is the kind of clipping itself, which does not say how much: write "
+            f"clip=ts.{option.__name__}(...) with its numbers, for example ts.ClipNorm(1.0)."
+        )
     if callable(option):
         return ClipFunction(option)
     if isinstance(option, int | float):

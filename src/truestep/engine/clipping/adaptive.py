@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from truestep.engine.clipping.base import Clip, Gradients
-from truestep.errors import OptionError
+from truestep.errors import OptionError, check_number
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class ClipAdaptive(Clip):
     skip: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_number("ts.ClipAdaptive", "ratio", self.ratio, example=0.01)
+        check_number("ts.ClipAdaptive", "min_weight_norm", self.min_weight_norm, example=0.001)
         if not self.ratio > 0 or not self.min_weight_norm > 0:
             raise OptionError(
                 f"ClipAdaptive(ratio={self.ratio}, min_weight_norm={self.min_weight_norm}) would stop all training; "

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from truestep.engine.clipping.base import Clip, Gradients
-from truestep.errors import OptionError
+from truestep.errors import OptionError, check_number
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class ClipNorm(Clip):
     norm_type: float = 2.0
 
     def __post_init__(self) -> None:
+        check_number("ts.ClipNorm", "max_norm", self.max_norm, example=1.0)
+        check_number("ts.ClipNorm", "norm_type", self.norm_type, example=2.0)
         if not self.max_norm > 0:
             raise OptionError(
                 f"ClipNorm({self.max_norm}) would stop all training: a gradient of norm 0 moves nothing. Give a positive "

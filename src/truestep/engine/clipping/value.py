@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from truestep.engine.clipping.base import Clip, Gradients
-from truestep.errors import OptionError
+from truestep.errors import OptionError, check_number
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class ClipValue(Clip):
     max_value: float
 
     def __post_init__(self) -> None:
+        check_number("ts.ClipValue", "max_value", self.max_value, example=0.5)
         if not self.max_value > 0:
             raise OptionError(
                 f"ClipValue({self.max_value}) would set every gradient to zero and stop all training. Give a positive "

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.errors import OptionError
+from truestep.errors import OptionError, check_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,13 @@ class LossScale:
     growth_interval: int = 2000
 
     def __post_init__(self) -> None:
+        for name, example in {
+            "initial": 65536.0,
+            "growth": 2.0,
+            "backoff": 0.5,
+            "growth_interval": 2000,
+        }.items():
+            check_number("ts.LossScale", name, getattr(self, name), example=example)
         if not self.initial > 0 or self.initial == float("inf"):
             raise OptionError(f"loss_scale={self.initial} must be a positive, finite number; 65536 is usual.")
         if self.growth <= 1 or not 0 < self.backoff < 1 or self.growth_interval < 1:

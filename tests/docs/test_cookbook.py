@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cookbook is whole: every page has its parts and proves something, every snippet has its row, what is named exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import truestep
+from truestep.doctor.catalogue import checks
+from truestep.doctor.finding import Severity
+from truestep.doctor.page import PRELUDE
+from truestep.doctor.read import read_text
+
+REPOSITORY = Path(__file__).parents[2]
+COOKBOOK = REPOSITORY / "docs" / "cookbook"
+TABLE = COOKBOOK / "replaces.md"
+PAGES = sorted(COOKBOOK.glob("*.md"))
+RECIPES = [page for page in PAGES if page.name not in ("index.md", TABLE.name)]
+PARTS = ["As it goes round", "What is wrong", "Plain PyTorch", "Truestep"]
+SNIPPETS = REPOSITORY / "tests" / "doctor" / "snippets.txt"
+CODE = re.compile(r"\b[A-Z]{3,5}\d{3}\b")
+SHOWN = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+RUN = re.compile(r"(?<!-->\n)^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PROOF = re.compile(r"\bassert\b|\bassert_close\(|\braises\(")
+
+# Pieces and pages that the table names before they are there; one that is there has to leave this list.
+ARRIVING_NAMES = {
+    "capture",
+    "clip_gradients",
+    "defaults",
+    "dtypes",
+    "freeze",
+    "from_numpy",
+    "gradient_penalty",
+    "jacobian",
+    "named",
+    "nn.add_weight_norm",
+    "nn.batch_norm_momentum",
+    "nn.exact_batch_norm",
+    "nn.initialize",
+    "nn.output_size",
+    "nn.self_normalizing",
+    "nn.Standardizer",
+    "nn.swap_activation",
+    "nn.Upsample",
+    "nn.VanillaDropout",
+    "to_numpy",
+}
+ARRIVING_PAGES = {
+    "accumulation-and-batch-norm.md",
+    "clipping.md",
+    "cross-entropy.md",
+    "cudnn-flags.md",
+    "dropout-and-batch-norm.md",
+    "dtypes-and-conversions.md",
+    "dying-relu.md",
+    "environment.md",
+    "gpu-choice.md",
+    "gradient-penalty.md",
+    "hooks-and-jacobians.md",
+    "joining-one-hot-permuting.md",
+    "leaf-gradients.md",
+    "module-apply.md",
+    "named-axes.md",
+    "no-grad-and-modes.md",
+    "pooling-and-transposed-convolution.md",
+    "seeds.md",
+    "standardising.md",
+    "weight-norm.md",
+}
+
+
+def name_of(page: Path) -> str:
+    return page.stem
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def rows() -> list[list[str]]:
+    """The cells of each row: snippet, plain PyTorch, Truestep, checks."""
+    lines = [line for line in text_of(TABLE).splitlines() if re.match(r"\| \d", line)]
+    return [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines]
+
+
+def snippets() -> dict[str, set[str]]:
+    """Each snippet's number and name, with the codes that the doctor's own test expects in it."""
+    sections = re.split(r"^## ", text_of(SNIPPETS), flags=re.MULTILINE)[1:]
+    return {section.splitlines()[0].strip(): set(CODE.findall(section)) for section in sections}
+
+
+def exists(name: str) -> bool:
+    piece = truestep
+    for part in name.split("."):
+        if not hasattr(piece, part):
+            return False
+        piece = getattr(piece, part)
+    return True
+
+
+@pytest.mark.parametrize("page", RECIPES, ids=name_of)
+def test_a_page_has_its_four_parts_in_order(page):
+    prose = re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
+    headings = re.findall(r"^## (.+)$", prose, re.MULTILINE)
+    assert [heading for heading in headings if heading in PARTS] == PARTS
+
+
+@pytest.mark.parametrize("page", RECIPES, ids=name_of)
+def test_a_page_proves_what_it_says(page):
+    wrong, _, rest = text_of(page).partition("\n## Plain PyTorch\n")
+    assert any(PROOF.search(block) for block in RUN.findall(wrong)), "no fault is asserted"
+    assert any(PROOF.search(block) for block in RUN.findall(rest)), "the right forms are not compared"
+
+
+@pytest.mark.parametrize("page", RECIPES, ids=name_of)
+def test_a_page_is_in_the_table(page):
+    assert f"[]({page.name})" in text_of(TABLE)
+
+
+@pytest.mark.parametrize("page", RECIPES, ids=name_of)
+def test_what_the_doctor_finds_in_a_snippet_stands_in_its_row(page):
+    goes_round = text_of(page).partition("\n## What is wrong\n")[0]
+    found = {each.code for each in read_text(PRELUDE + "\n".join(SHOWN.findall(goes_round))).findings}
+    named = {code for row in rows() if f"]({page.name})" in row[2] for code in CODE.findall(row[3])}
+    assert sorted(found - named) == []
+
+
+@pytest.mark.parametrize("page", RECIPES, ids=name_of)
+def test_the_doctor_finds_nothing_wrong_with_the_right_forms(page):
+    whole = PRELUDE + "\n".join(SHOWN.findall(text_of(page)))
+    before = PRELUDE + "\n".join(SHOWN.findall(text_of(page).partition("\n## Plain PyTorch\n")[0]))
+    reading = read_text(whole)
+    wrong = [each for each in reading.findings if each.place.line > before.count("\n")]
+    assert [each for each in wrong if each.severity in (Severity.BUG, Severity.RISK)] == []
+    assert (reading.failures, reading.unreadable) == ([], [])
+
+
+def test_every_snippet_has_its_row_with_the_checks_that_find_its_faults():
+    expected = snippets()
+    assert [row[0] for row in rows()] == list(expected)
+    for name, plain, piece, found_by in rows():
+        assert plain, name
+        assert piece, name
+        assert expected[name] <= set(CODE.findall(found_by)), name
+        assert sorted(set(CODE.findall(found_by))) == re.findall(r"\[(\w+)\]\(#\1\)", found_by), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_check_and_every_piece_that_is_named_exists(page):
+    text = text_of(page)
+    pieces = set(re.findall(r"\bts\.(\w+(?:\.\w+)*)", text))
+    assert sorted(set(CODE.findall(text)) - set(checks())) == []
+    assert sorted(name for name in pieces - ARRIVING_NAMES if not exists(name)) == []
+
+
+def test_what_has_arrived_is_linked_and_leaves_the_lists():
+    named = set(re.findall(r"`([a-z-]+\.md)`", text_of(TABLE)))
+    assert sorted(name for name in ARRIVING_NAMES if exists(name)) == []
+    assert sorted(page.name for page in PAGES if page.name in ARRIVING_PAGES) == []
+    assert named == ARRIVING_PAGES, "link a page that is there: [](page.md)"
