@@ -7,19 +7,25 @@ Names are imported when they are first asked for, so that one piece never pays f
 from truestep.lazy import lazy_names
 
 _WHERE: dict[str, str] = {
+    "activation_gain": "truestep.nn.activations",
     "add_spectral_norm": "truestep.nn.norms.add",
     "add_weight_norm": "truestep.nn.norms.add",
     "convert_norm_keys": "truestep.nn.norms.keys",
+    "initialize": "truestep.nn.initialization.initialize",
+    "Initialization": "truestep.nn.initialization.report",
     "NormChange": "truestep.nn.norms.change",
     "remove_spectral_norm": "truestep.nn.norms.remove",
     "remove_weight_norm": "truestep.nn.norms.remove",
 }
 
 __all__ = [
+    "Initialization",
     "NormChange",
+    "activation_gain",
     "add_spectral_norm",
     "add_weight_norm",
     "convert_norm_keys",
+    "initialize",
     "remove_spectral_norm",
     "remove_weight_norm",
 ]
