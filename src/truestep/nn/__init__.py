@@ -7,6 +7,7 @@ Names are imported when they are first asked for, so that one piece never pays f
 from truestep.lazy import lazy_names
 
 _WHERE: dict[str, str] = {
+    "ActivationSwap": "truestep.nn.swapping.swap",
     "activation_gain": "truestep.nn.activations",
     "add_spectral_norm": "truestep.nn.norms.add",
     "add_weight_norm": "truestep.nn.norms.add",
@@ -16,9 +17,11 @@ _WHERE: dict[str, str] = {
     "NormChange": "truestep.nn.norms.change",
     "remove_spectral_norm": "truestep.nn.norms.remove",
     "remove_weight_norm": "truestep.nn.norms.remove",
+    "swap_activation": "truestep.nn.swapping.swap",
 }
 
 __all__ = [
+    "ActivationSwap",
     "Initialization",
     "NormChange",
     "activation_gain",
@@ -28,6 +31,7 @@ __all__ = [
     "initialize",
     "remove_spectral_norm",
     "remove_weight_norm",
+    "swap_activation",
 ]
 
 __getattr__ = lazy_names(__name__, _WHERE)
