@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-# The kinds whose function has another name than the kind in lower case.
-_NAMES = {nn.LeakyReLU: "leaky_relu", nn.AlphaDropout: "alpha_dropout"}
+# Where the function is not called as the kind is in lower case.
+_NAMES: dict[type[nn.Module], str] = {nn.LeakyReLU: "leaky_relu"}
 
 
 def function_names(kinds: tuple[type[nn.Module], ...]) -> frozenset[str]:
