@@ -90,7 +90,9 @@ def test_what_stands_in_the_way_is_warned_about_and_listed():
     ):
         done = ts.nn.self_normalizing(net, generator=seeded())
     assert len(done.concerns) == 3
-    assert done.concerns[2].endswith(f"Mixed.forward ({__file__}:{Mixed.forward.__code__.co_firstlineno + 1})")
+    assert done.concerns[2].endswith(
+        f"Mixed.forward ({__file__}:{Mixed.forward.__code__.co_firstlineno + 1})"
+    )
 
 
 def test_looking_changes_nothing():
