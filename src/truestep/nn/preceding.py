@@ -96,12 +96,13 @@ def preceding_activations(model: nn.Module) -> dict[str, Preceding]:
     """
     if not any(True for _ in model.children()):
         return {"": Preceding()}
-    graph = _traced(model)
+    graph = trace(model)
     found = _in_sequences(model) if graph is None else _in_graph(model, graph)
     return {**found, **_in_torchs_own(model)}
 
 
-def _traced(model: nn.Module) -> fx.Graph | None:
+def trace(model: nn.Module) -> fx.Graph | None:
+    """Return the graph of the model's forward, or None where torch.fx can't trace it."""
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
     with torch.random.fork_rng(devices=list(devices)):
         try:
