@@ -10,11 +10,20 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from truestep.nn.activations import ELEMENTWISE, Activation
+from truestep.nn.dropout.vanilla import VanillaDropout
 
 # What leaves the question to the operation before: it moves, selects or averages numbers. A norm ends it: what it gives
 # has size 1 whatever came before.
 _PASSES = (
-    *(nn.modules.dropout._DropoutNd, nn.Identity, nn.Flatten, nn.Unflatten, nn.Upsample, nn.PixelShuffle),
+    *(
+        nn.modules.dropout._DropoutNd,
+        VanillaDropout,
+        nn.Identity,
+        nn.Flatten,
+        nn.Unflatten,
+        nn.Upsample,
+        nn.PixelShuffle,
+    ),
     *(nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd, nn.modules.padding._ConstantPadNd),
     *(nn.modules.pooling._AdaptiveAvgPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd),
 )
@@ -101,12 +110,19 @@ def preceding_activations(model: nn.Module) -> dict[str, Preceding]:
     return {**found, **_in_torchs_own(model)}
 
 
+class _Tracer(fx.Tracer):
+    """Takes the layers of this package as wholes, as it does torch's."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, VanillaDropout) or super().is_leaf_module(m, module_qualified_name)
+
+
 def trace(model: nn.Module) -> fx.Graph | None:
     """Return the graph of the model's forward, or None where torch.fx can't trace it."""
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
     with torch.random.fork_rng(devices=list(devices)):
         try:
-            return fx.Tracer().trace(model)
+            return _Tracer().trace(model)
         except Exception:  # noqa: BLE001 - whatever the user's forward raises for a stand-in, the answer is "unknown"
             return None
 
