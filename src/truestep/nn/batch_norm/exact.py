@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running statistics of batch normalisation that are those of a data set."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from truestep.errors import OptionError
+from truestep.nn.batch_norm.moments import Moments
+from truestep.nn.batch_norm.report import ExactBatchNorm, LayerChange
+from truestep.nn.keeping import only_looking
+from truestep.nn.layers import check_model, refuse_lazy
+
+Forward = Callable[[Any], object]
+Run = Callable[[], Iterator[None]]
+BatchNorm = nn.modules.batchnorm._BatchNorm
+
+
+def exact_batch_norm(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    forward: Forward | None = None,
+    method: str = "layer_by_layer",
+    unbiased: bool = True,
+) -> ExactBatchNorm:
+    """Set the running statistics of all batch norms to the mean and variance of their inputs over a data set.
+
+    What a later layer sees depends on how earlier ones normalise, so there are two definitions.
+
+    - "layer_by_layer": the layers get their statistics one after another, in the order of the forward, everything in
+      evaluation mode. Each layer's are then exactly those of its inputs in evaluation, whatever the batches; it takes one
+      pass over the data for each layer, and one to find the order.
+    - "one_pass": each layer normalises by the batch's own statistics, as in training, while its inputs are measured. One pass
+      and the usual approximation ("precise batch norm", Wu and Johnson 2021); from the second layer on it depends on how the
+      data is cut into batches. Everything else, dropout say, is in evaluation mode here too.
+
+    Sums are in float64 and every sample counts once, whatever the sizes of the batches. Modes, gradients, other buffers,
+    `num_batches_tracked` and torch's random state are left as they were, after an error the statistics too.
+
+    Args:
+        model: changed in its running statistics alone.
+        batches: batches that can be gone through again, a list or a DataLoader; of one process, all of the data.
+        forward: runs the model on a batch: `lambda batch: model(batch["image"])`. By default a tensor is the model's input,
+            and so is the first of a tuple or list; both are brought to the model's device.
+        method: "layer_by_layer" or "one_pass".
+        unbiased: divide by count − 1, as torch does for running variances; False for the variance of the data itself.
+
+    Raises:
+        OptionError: no batch norm with running statistics; no batches, or an iterator that is used up by one pass; a
+            layer that is used several times in a forward ("layer_by_layer"); NaN or infinite statistics.
+    """
+    check_model(model)
+    refuse_lazy(model)
+    if method not in {"layer_by_layer", "one_pass"}:
+        raise OptionError(f"method={method!r}: it is 'layer_by_layer' or 'one_pass'.")
+    layers = {
+        module: name
+        for name, module in model.named_modules()
+        if isinstance(module, BatchNorm) and module.running_mean is not None
+    }
+    if not layers:
+        raise OptionError(f"{type(model).__name__} has no batch norm with running statistics to set.")
+    if method == "layer_by_layer" and isinstance(batches, Iterator):
+        raise OptionError(
+            "method='layer_by_layer' goes over the data once for each layer, and an iterator can be used once: give the list or "
+            "the DataLoader itself, or method='one_pass'."
+        )
+    run = forward or _default_forward(model)
+    with only_looking(model):
+        model.eval()
+        passes = partial(_run_all, run, batches)
+        in_order = method == "layer_by_layer"
+        moments = _layer_by_layer(layers, passes, unbiased) if in_order else _one_pass(layers, passes)
+        statistics = {layer: _statistics(layers[layer], held, unbiased) for layer, held in moments.items()}
+    return _write(layers, moments, statistics)
+
+
+def _default_forward(model: nn.Module) -> Forward:
+    device = next((tensor.device for tensor in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
+
+    def forward(batch: Any) -> object:
+        inputs = batch[0] if isinstance(batch, tuple | list) and batch else batch
+        if not isinstance(inputs, Tensor):
+            raise OptionError(
+                f"A batch is a {type(batch).__name__} and its inputs can't be told; say how the model is run: "
+                'forward=lambda batch: model(batch["image"]).'
+            )
+        return model(inputs.to(device))
+
+    return forward
+
+
+def _run_all(forward: Forward, batches: Iterable[Any]) -> Iterator[None]:
+    """Run all batches, and stop after each."""
+    count = 0
+    for batch in batches:
+        forward(batch)
+        count += 1
+        yield
+    if count == 0:
+        raise OptionError("There are no batches, so there are no statistics to take.")
+
+
+@contextmanager
+def _measuring(layers: Iterable[BatchNorm]) -> Iterator[dict[BatchNorm, Moments]]:
+    """Collect the moments of what is given to these layers, in the order in which they are first called."""
+    moments: dict[BatchNorm, Moments] = {}
+
+    def look(layer: BatchNorm, inputs: tuple[Tensor, ...]) -> None:
+        moments.setdefault(layer, Moments()).add(inputs[0])
+
+    handles = [layer.register_forward_pre_hook(look) for layer in layers]
+    try:
+        yield moments
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _one_pass(layers: dict[BatchNorm, str], run: Run) -> dict[BatchNorm, Moments]:
+    for layer in layers:
+        layer.train()
+    with _measuring(layers) as moments:
+        try:
+            deque(run(), maxlen=0)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise OptionError(
+                "A batch has one value per channel, and its own statistics would make it 0. Use larger batches, or "
+                "method='layer_by_layer', which needs no statistics of batches."
+            ) from error
+    return moments
+
+
+def _layer_by_layer(layers: dict[BatchNorm, str], run: Run, unbiased: bool) -> dict[BatchNorm, Moments]:
+    found: dict[BatchNorm, Moments] = {}
+    for layer in _order(layers, run):
+        with _measuring([layer]) as moments:
+            deque(run(), maxlen=0)
+        found |= moments
+        mean, variance = _statistics(layers[layer], moments[layer], unbiased)
+        assert layer.running_mean is not None
+        assert layer.running_var is not None
+        layer.running_mean.copy_(mean)
+        layer.running_var.copy_(variance)
+    return found
+
+
+def _order(layers: dict[BatchNorm, str], run: Run) -> list[BatchNorm]:
+    """Return the layers in an order that every forward follows; one that is called twice in a forward has none."""
+    calls: list[BatchNorm] = []
+    handles = [layer.register_forward_pre_hook(lambda layer, _: calls.append(layer)) for layer in layers]
+    sorter: TopologicalSorter[BatchNorm] = TopologicalSorter()
+    try:
+        for _ in run():
+            for layer in calls:
+                sorter.add(layer)
+            for before, after in pairwise(calls):
+                sorter.add(after, before)
+            calls.clear()
+        return list(sorter.static_order())
+    except CycleError as error:
+        names = ", ".join(dict.fromkeys(repr(layers[layer]) for layer in error.args[1]))
+        raise OptionError(
+            f"{names} is used several times in a forward, so its inputs depend on its own statistics and none fit exactly. Use "
+            "method='one_pass'."
+        ) from error
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _statistics(name: str, moments: Moments, unbiased: bool) -> tuple[Tensor, Tensor]:
+    if moments.count < (2 if unbiased else 1):
+        raise OptionError(
+            f"{name!r} got {moments.count} values per channel, and an unbiased variance needs two: give more data."
+        )
+    assert moments.mean is not None
+    variance = moments.variance(unbiased=unbiased)
+    if not (moments.mean.isfinite().all() and variance.isfinite().all()):
+        raise OptionError(
+            f"The inputs of {name!r} hold NaN or infinite numbers, which its statistics would keep for ever. Nothing was changed."
+        )
+    return moments.mean, variance
+
+
+@torch.no_grad()
+def _write(
+    layers: dict[BatchNorm, str],
+    moments: dict[BatchNorm, Moments],
+    statistics: dict[BatchNorm, tuple[Tensor, Tensor]],
+) -> ExactBatchNorm:
+    changes = []
+    for layer, (mean, variance) in statistics.items():
+        assert layer.running_mean is not None
+        assert layer.running_var is not None
+        changes.append(_change(layers[layer], moments[layer].count, layer, mean, variance))
+        layer.running_mean.copy_(mean)
+        layer.running_var.copy_(variance)
+    left = tuple(name for layer, name in layers.items() if layer not in statistics)
+    return ExactBatchNorm(layers=tuple(changes), left=left)
+
+
+def _change(name: str, count: int, layer: BatchNorm, mean: Tensor, variance: Tensor) -> LayerChange:
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    old_mean, old_variance = layer.running_mean.to(mean), layer.running_var.to(mean)
+    return LayerChange(
+        name=name,
+        num_values=count,
+        mean_shift=float(((mean - old_mean).abs() / (variance + layer.eps).sqrt()).max()),
+        variance_ratio=float((old_variance / (variance + layer.eps)).max()),
+    )

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drawing one tensor's values, and putting them where the tensor is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import _SpectralNorm
+
+from truestep.errors import OptionError
+from truestep.nn.initialization.presets import PRESETS
+from truestep.nn.initialization.rules import Chosen
+from truestep.nn.initialization.slots import Slot
+
+# The start vectors of a spectral norm follow a new weight by this many power iterations, as when it is made.
+_POWER_ITERATIONS = 15
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The activation before a layer, the gain for it, and the rows that stay zero."""
+
+    activation: str | None
+    value: float | None
+    padding_rows: frozenset[int] = frozenset()
+
+
+@torch.no_grad()
+def fresh(slot: Slot, chosen: Chosen, gain: Gain, generator: torch.Generator | None) -> Tensor:
+    """Return new values for a tensor, drawn in float32 at least, so that the type changes rounding only."""
+    old, rule = slot.value, chosen.rule
+    if old.is_meta or old.is_complex():
+        why = (
+            "has no memory yet: call model.to_empty(device=...)"
+            if old.is_meta
+            else "is complex: initialise it yourself"
+        )
+        raise OptionError(f"{slot.name} {why}, or leave it out of the rules.")
+    device = generator.device if generator is not None else old.device
+    dtype = torch.float64 if old.dtype == torch.float64 else torch.float32
+    value = torch.zeros(old.shape, dtype=dtype, device=device)
+    if slot.is_bias and chosen.nearness < 3:
+        if slot.role == "forget bias":
+            value[value.shape[0] // 4 : value.shape[0] // 2] = 1.0
+    elif isinstance(rule, str):
+        _draw(slot, rule, gain, value, generator)
+    else:
+        _call(rule, value, generator)
+    for row in gain.padding_rows:
+        value[row] = 0.0
+    return value
+
+
+def _draw(slot: Slot, rule: str, gain: Gain, value: Tensor, generator: torch.Generator | None) -> None:
+    preset = PRESETS[rule]
+    if slot.is_bias and rule != "zeros":
+        raise OptionError(
+            f"{rule!r} is a distribution of weights and {slot.name} is a bias; use a function: lambda bias: bias.fill_(-2.0)."
+        )
+    if slot.role == "scale":
+        value.fill_(0.0 if rule == "zeros" else 1.0)
+    elif slot.role == "embedding":
+        value.normal_(0.0, preset.embedding_std, generator=generator)
+    else:
+        std = preset.std(slot.fans(), 1.0 if gain.value is None else gain.value)
+        recurrent = slot.role == "recurrent" and rule not in {"zeros", "truncated_normal"}
+        for part in value.chunk(slot.chunks):
+            if recurrent:
+                nn.init.orthogonal_(part, generator=generator)
+            else:
+                preset.fill(part, std, generator)
+
+
+def _call(rule: Callable[[Tensor], Any], value: Tensor, generator: torch.Generator | None) -> None:
+    """Call the user's function, which draws from torch's own stream: that one is seeded by `generator` meanwhile."""
+    if generator is None:
+        rule(value)
+        return
+    with torch.random.fork_rng(devices=[value.device] if value.device.type == "cuda" else []):
+        torch.manual_seed(int(torch.randint(2**62, (), generator=generator, device=generator.device)))
+        rule(value)
+
+
+@torch.no_grad()
+def assign(slot: Slot, value: Tensor) -> None:
+    """Write new values into a parameter, or through the parametrizations of a computed tensor."""
+    held = slot.held
+    if isinstance(held, Tensor):
+        held.copy_(value)
+        return
+    old = slot.value
+    try:
+        setattr(slot.module, slot.tensor, value.to(old.device, old.dtype))
+    except (RuntimeError, NotImplementedError) as error:
+        raise OptionError(
+            f"{slot.name} is computed by {', '.join(type(each).__name__ for each in held)}, which can't be inverted: initialise it "  # type: ignore[attr-defined]
+            "before it is parametrized, or leave it out of the rules."
+        ) from error
+    for part in held.modules():
+        if isinstance(part, _SpectralNorm):
+            part._power_method(part._reshape_weight_to_matrix(held.original), _POWER_ITERATIONS)  # type: ignore[arg-type]
+    if not slot.value.isfinite().all():
+        raise OptionError(
+            f"{slot.name} became NaN: its norm divides by a length, and the new values hold zeros. "
+            "Leave zeros to layers without one."
+        )

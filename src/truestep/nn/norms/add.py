@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weight norm and spectral norm on the layers of a model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations, parametrize
+
+from truestep.errors import OptionError
+from truestep.nn.layers import Layers, full_name
+from truestep.nn.norms.change import NormChange
+from truestep.nn.norms.targets import KINDS, Target, find_targets, output_dimension
+
+SPECTRAL_SEED = 0  # of the start vectors, which the first power iterations turn to the singular ones
+
+
+def add_weight_norm(model: nn.Module, layers: Layers | None = None, *, dim: int | None = None) -> NormChange:
+    """Split the weights of a model's layers into length and direction (Salimans and Kingma 2016), in place.
+
+    The weights keep their values up to rounding. Each becomes two parameters, so make the optimizer afterwards; see
+    `NormChange.replaced`. What has the norm already is skipped and named in the result.
+
+    Args:
+        model: its layers are changed in place.
+        layers: kinds or patterns of names (`nn.Conv1d`, `"decoder.*"`), or several; linear, convolutional and
+            transposed convolutional layers by default. All weights of recurrent layers, if they are chosen.
+        dim: the dimension whose entries each have a length of their own. By default that of the outputs: 0, and 1 for
+            transposed convolutions. torch's own default is 0 for these too: say `dim=0` to load such a checkpoint.
+
+    Raises:
+        OptionError: before anything is changed, for lazy layers, other parametrizations, rows of zeros (their
+            direction is NaN), or a weight shared with a layer that was not chosen.
+    """
+
+    def register(target: Target) -> None:
+        chosen = output_dimension(target.module) if dim is None else dim
+        parametrizations.weight_norm(target.module, target.tensor, dim=chosen)
+
+    def has_direction(target: Target) -> bool:
+        chosen = output_dimension(target.module) if dim is None else dim
+        return bool((torch.norm_except_dim(target.weight.detach(), 2, chosen) > 0).all())
+
+    return _add(_Norm("weight norm", register, has_direction), model, layers)
+
+
+def add_spectral_norm(
+    model: nn.Module, layers: Layers | None = None, *, num_power_iterations: int = 1, eps: float = 1e-12
+) -> NormChange:
+    """Divide the weights of a model's layers by their largest singular value (Miyato et al. 2018), in place.
+
+    The parameters stay the same objects under another name, so an optimizer may be made before or after. torch's
+    random state is not touched: the start vectors come from a stream of their own.
+
+    Args:
+        model: its layers are changed in place.
+        layers: as in `add_weight_norm`.
+        num_power_iterations: per access of the weight, in training mode.
+        eps: added where vectors are normalised.
+
+    Raises:
+        OptionError: as in `add_weight_norm`; for a weight that is zero everywhere its singular value is 0.
+    """
+    if num_power_iterations < 1:
+        raise OptionError(
+            f"num_power_iterations={num_power_iterations}: at least one is needed to follow the weight."
+        )
+
+    def register(target: Target) -> None:
+        device = target.weight.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(SPECTRAL_SEED)
+            parametrizations.spectral_norm(target.module, target.tensor, num_power_iterations, eps)
+
+    def is_not_zero(target: Target) -> bool:
+        return bool(target.weight.detach().any())
+
+    return _add(_Norm("spectral norm", register, is_not_zero), model, layers)
+
+
+@dataclass(frozen=True)
+class _Norm:
+    """A norm: its name, how it is put on a tensor, and whether a tensor can have it without becoming NaN."""
+
+    name: str
+    register: Callable[[Target], None]
+    is_sound: Callable[[Target], bool]
+
+
+def _add(kind: _Norm, model: nn.Module, layers: Layers | None) -> NormChange:
+    norm, targets = kind.name, find_targets(model, layers)
+    already = [target for target in targets if target.carries(norm)]
+    fresh = [target for target in targets if target not in already]
+    _refuse_others(norm, fresh)
+    left = _tied_outside(model, fresh)
+    if left and layers is not None:
+        raise OptionError(
+            f"{'; '.join(f'{name} is {reason}' for name, reason in left.items())}. With {norm} on one of them alone they would be "
+            "two weights. Choose all layers that share it, or none, with layers=."
+        )
+    fresh = [target for target in fresh if target.name not in left]
+    _refuse_zeros(norm, [target for target in fresh if not kind.is_sound(target)])
+    return NormChange(
+        norm=norm,
+        action="added",
+        changed=tuple(target.name for target in fresh),
+        already=tuple(target.name for target in already),
+        left=left,
+        replaced=_register_all(fresh, kind.register),
+    )
+
+
+def _refuse_others(norm: str, targets: list[Target]) -> None:
+    hooked = [target.name for target in targets for kind in KINDS if target.old_hook(kind)]
+    if hooked:
+        raise OptionError(
+            f"{', '.join(hooked)} has a norm in torch's old form, a hook before the forward. Take it off first: "
+            "ts.nn.remove_weight_norm(model) and ts.nn.remove_spectral_norm(model) know it too."
+        )
+    others = {
+        target.name: [type(each).__name__.strip("_") for each in target.parametrization]
+        for target in targets
+        if parametrize.is_parametrized(target.module, target.tensor)
+    }
+    if others:
+        listed = ", ".join(f"{name} ({', '.join(kinds)})" for name, kinds in others.items())
+        raise OptionError(
+            f"{listed}: parametrized already, and {norm} on top of that would normalise a weight that is computed. Remove the "
+            "other one first, or leave these layers out with layers=."
+        )
+
+
+def _refuse_zeros(norm: str, targets: list[Target]) -> None:
+    if targets:
+        raise OptionError(
+            f"{', '.join(target.name for target in targets)}: zeros where {norm} divides by a length, so that the weight would be "
+            "NaN. Initialise these layers otherwise, or leave them out with layers=."
+        )
+
+
+def _tied_outside(model: nn.Module, targets: list[Target]) -> dict[str, str]:
+    """Return the targets whose parameter is also held by a place that is no target, with that place."""
+    chosen = {target.name for target in targets}
+    holders: dict[int, list[str]] = {}
+    for layer, module in model.named_modules():
+        for tensor, parameter in module._parameters.items():
+            if parameter is not None:
+                holders.setdefault(id(parameter), []).append(full_name(layer, tensor))
+    outside = {}
+    for target in targets:
+        others = [name for name in holders[id(target.weight)] if name not in chosen]
+        if others:
+            outside[target.name] = f"shared with {', '.join(others)}"
+    return outside
+
+
+def _register_all(
+    targets: list[Target], register: Callable[[Target], None]
+) -> dict[nn.Parameter, tuple[nn.Parameter, ...]]:
+    """Register on each target; those that shared a parameter share its parametrization. Return what was replaced."""
+    first: dict[Tensor, Target] = {}
+    replaced: dict[nn.Parameter, tuple[nn.Parameter, ...]] = {}
+    for target in targets:
+        old = target.weight
+        assert isinstance(old, nn.Parameter)
+        register(target)
+        if old in first:
+            target.module.parametrizations[target.tensor] = first[old].parametrization  # type: ignore[index,operator,assignment]
+            continue
+        first[old] = target
+        target.module.parametrizations.train(target.module.training)  # type: ignore[union-attr]
+        new = tuple(target.parametrization.parameters())
+        if all(parameter is not old for parameter in new):
+            replaced[old] = new
+    return replaced

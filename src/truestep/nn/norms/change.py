@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What adding or removing a norm did to a model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from truestep.results import Result, plain
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormChange(Result):
+    """The tensors that were normalised, or are plain again; those that were so before; those left out, and why.
+
+    `replaced` maps each parameter that is no longer part of the model to those that took its place. An optimizer that
+    was made before still holds the old ones and would never train the new ones: make the optimizer afterwards.
+    """
+
+    norm: str  # "weight norm" or "spectral norm"
+    action: str  # "added" or "removed"
+    changed: tuple[str, ...]
+    already: tuple[str, ...] = ()
+    left: Mapping[str, str] = field(default_factory=dict)
+    replaced: Mapping[nn.Parameter, tuple[nn.Parameter, ...]] = field(default_factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return names and reasons as JSON values; of the replaced parameters their number."""
+        shown = {name: getattr(self, name) for name in ("norm", "action", "changed", "already", "left")}
+        return {
+            "schema_version": self.schema_version,
+            **{name: plain(value) for name, value in shown.items()},
+            "num_replaced_parameters": len(self.replaced),
+        }
+
+    def __rich__(self) -> "RenderableType":
+        from rich.table import Table
+
+        table = Table(title=f"{self.norm} {self.action}: {len(self.changed)}", title_justify="left")
+        table.add_column("tensor")
+        table.add_column("what became of it")
+        for name in self.changed:
+            table.add_row(name, self.action)
+        for name in self.already:
+            table.add_row(name, "had it already")
+        for name, reason in self.left.items():
+            table.add_row(name, f"left: {reason}")
+        return table

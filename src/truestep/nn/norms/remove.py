@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain weights again where weight norm or spectral norm was, with the values that the norm gave them."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+from torch.nn.utils import remove_spectral_norm as remove_old_spectral
+from torch.nn.utils import remove_weight_norm as remove_old_weight
+
+from truestep.errors import OptionError
+from truestep.nn.layers import Layers, check_model, matches, refuse_unmatched, selectors
+from truestep.nn.norms.change import NormChange
+from truestep.nn.norms.targets import KINDS, OLD_HOOKS, Target
+
+_REMOVE_OLD = {"weight norm": remove_old_weight, "spectral norm": remove_old_spectral}
+
+
+def remove_weight_norm(model: nn.Module, layers: Layers | None = None) -> NormChange:
+    """Make the weights of all weight-normalised layers plain again, in place, bit for bit as the norm gave them.
+
+    torch's old hook is taken off too. Frozen weights stay frozen parameters, and parameters keep their order, which
+    torch's `remove_parametrizations` does for neither.
+
+    Args:
+        model: its layers are changed in place.
+        layers: kinds or patterns of names; all layers that have the norm by default.
+
+    Raises:
+        OptionError: no chosen layer has the norm.
+    """
+    return _remove("weight norm", model, layers)
+
+
+def remove_spectral_norm(model: nn.Module, layers: Layers | None = None) -> NormChange:
+    """Make the weights of all spectrally normalised layers plain again, in place, as they are in evaluation mode.
+
+    No power iteration is made on the way, in either mode. Arguments and errors are those of `remove_weight_norm`.
+    """
+    return _remove("spectral norm", model, layers)
+
+
+def _remove(norm: str, model: nn.Module, layers: Layers | None) -> NormChange:
+    chosen = None if layers is None else selectors(layers)
+    check_model(model)
+    if chosen:
+        refuse_unmatched(model, chosen)
+    targets = [
+        target
+        for target in _normalised(norm, model)
+        if chosen is None or any(matches(each, target.layer, target.module) for each in chosen)
+    ]
+    if not targets:
+        there = ", ".join(sorted({target.name for kind in KINDS for target in _normalised(kind, model)}))
+        raise OptionError(
+            f"No chosen layer of {type(model).__name__} has {norm}; normalised weights: {there or 'none'}."
+        )
+    _refuse_partial(model, targets)
+    replaced: dict[nn.Parameter, tuple[nn.Parameter, ...]] = {}
+    made: dict[parametrize.ParametrizationList, nn.Parameter] = {}
+    for target in targets:
+        old, new = _take_off_hook(norm, target) if target.old_hook(norm) else _take_off(target, made)
+        replaced |= {parameter: (new,) for parameter in old if parameter is not new}
+        _place(target, new)
+    return NormChange(
+        norm=norm, action="removed", changed=tuple(target.name for target in targets), replaced=replaced
+    )
+
+
+def _normalised(norm: str, model: nn.Module) -> list[Target]:
+    found = []
+    for name, module in model.named_modules():
+        held: Iterable[str] = module.parametrizations.keys() if parametrize.is_parametrized(module) else ()
+        found += [target for tensor in held if (target := Target(name, module, tensor)).carries(norm)]
+        hooks = [hook for hook in module._forward_pre_hooks.values() if isinstance(hook, OLD_HOOKS[norm])]
+        found += [Target(name, module, hook.name) for hook in hooks]  # type: ignore[attr-defined]
+    return found
+
+
+def _refuse_partial(model: nn.Module, targets: list[Target]) -> None:
+    chosen = {target.name for target in targets}
+    held = {id(t.parametrization) for t in targets if parametrize.is_parametrized(t.module, t.tensor)}
+    for norm in KINDS:
+        for target in _normalised(norm, model):
+            shared = not target.old_hook(norm) and id(target.parametrization) in held
+            if shared and target.name not in chosen:
+                raise OptionError(
+                    f"{target.name} shares its weight with a layer that was chosen; with the norm off one of them alone "
+                    "they would be two weights. Choose all layers that share it, or none, with layers=."
+                )
+
+
+def _take_off_hook(norm: str, target: Target) -> tuple[list[nn.Parameter], nn.Parameter]:
+    own = {f"{target.tensor}_{end}" for end in ("g", "v", "orig")}
+    old = [held for name, held in target.module._parameters.items() if name in own and held is not None]
+    _REMOVE_OLD[norm](target.module, target.tensor)
+    new = target.weight
+    assert isinstance(new, nn.Parameter)
+    new.requires_grad = any(parameter.requires_grad for parameter in old)
+    return old, new
+
+
+def _take_off(
+    target: Target, made: dict[parametrize.ParametrizationList, nn.Parameter]
+) -> tuple[list[nn.Parameter], nn.Parameter]:
+    """Take the parametrization off; `made` holds what one that several layers share has become already."""
+    held = target.parametrization
+    old = list(held.parameters())
+    if held not in made:
+        made[held] = _plain(held)
+    with torch.enable_grad():  # without it torch registers the result as a buffer
+        parametrize.remove_parametrizations(
+            target.module, target.tensor, leave_parametrized=not held.is_tensor
+        )
+    hooks = target.module._load_state_dict_pre_hooks
+    for key, hook in list(hooks.items()):
+        # weight norm's, of the old keys; a module that keeps it can't be pickled
+        if getattr(getattr(hook, "hook", hook), "__name__", "") == "_weight_norm_compat_hook":
+            del hooks[key]
+    return old, made[held]
+
+
+@torch.no_grad()
+def _plain(held: parametrize.ParametrizationList) -> nn.Parameter:
+    held.eval()  # in training mode a spectral norm would make one more power iteration
+    value = held().detach().clone()
+    if held.is_tensor:
+        assert isinstance(held.original, nn.Parameter)
+        held.original.copy_(value)
+        return held.original
+    return nn.Parameter(value, requires_grad=any(each.requires_grad for each in held.parameters()))
+
+
+def _place(target: Target, weight: nn.Parameter) -> None:
+    """Register the weight where the layer had it at first, so that an optimizer's state keeps its order."""
+    module, tensor = target.module, target.tensor
+    if hasattr(module, tensor):  # a frozen weight came back as a buffer
+        delattr(module, tensor)
+    module.register_parameter(tensor, weight)
+    order = module._flat_weights_names if isinstance(module, nn.RNNBase) else [tensor]
+    first = {name: module._parameters.pop(name) for name in order if name in module._parameters}
+    later = dict(module._parameters)
+    module._parameters.clear()
+    module._parameters.update({**first, **later})
