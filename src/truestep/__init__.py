@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from truestep.engine.optimizers import muon_with_adamw as muon_with_adamw
     from truestep.engine.precision import Precision as Precision
     from truestep.engine.precision.loss_scale import LossScale as LossScale
-    from truestep.engine.randomness import seed_everything as seed_everything
     from truestep.engine.schedules import one_cycle as one_cycle
     from truestep.engine.schedules import plateau as plateau
     from truestep.engine.schedules import warmup_constant as warmup_constant
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from truestep.inspection.gpus.use import use_gpus as use_gpus
     from truestep.inspection.memory import free_memory as free_memory
     from truestep.inspection.memory import leftover_memory as leftover_memory
+    from truestep.nn.seeds import seed_everything as seed_everything
     from truestep.run.options import Saving as Saving
     from truestep.run.report import write_report as write_report
     from truestep.run.run import Run as Run
@@ -103,7 +103,7 @@ _WHERE = {
     "RunDirectoryError": "truestep.errors",
     "sample_rng": "truestep.engine.data",
     "Saving": "truestep.run.options",
-    "seed_everything": "truestep.engine.randomness",
+    "seed_everything": "truestep.nn.seeds",
     "Split": "truestep.engine.batches",
     "split_along": "truestep.engine.batches",
     "TruestepError": "truestep.errors",

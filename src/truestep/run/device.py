@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choosing the device and the flags that decide whether it repeats itself."""
 
-import os
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 from truestep.engine.batches import map_tensors
 from truestep.engine.context import Context
 from truestep.errors import OptionError
+from truestep.nn.seeds import make_deterministic
 
 
 def choose_device(device: str | torch.device) -> torch.device:
@@ -37,9 +37,7 @@ def set_determinism(context: Context, *, deterministic: bool) -> None:
     reason = "an accelerator is there" if device.type != "cpu" else "torch finds no accelerator"
     context.choose("device", device, reason)
     if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS repeats itself only with this
-        torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.benchmark = False
+        make_deterministic()
         context.choose(
             "cudnn.benchmark",
             "off",
