@@ -59,6 +59,9 @@ if TYPE_CHECKING:
     from truestep.inspection.gpus.use import use_gpus as use_gpus
     from truestep.inspection.memory import free_memory as free_memory
     from truestep.inspection.memory import leftover_memory as leftover_memory
+    from truestep.nn.arrays import from_numpy as from_numpy
+    from truestep.nn.arrays import rounding as rounding
+    from truestep.nn.arrays import to_numpy as to_numpy
     from truestep.nn.seeds import seed_everything as seed_everything
     from truestep.run.options import Saving as Saving
     from truestep.run.report import write_report as write_report
@@ -83,6 +86,7 @@ _WHERE = {
     "environment": "truestep.inspection.environment",
     "export_weights": "truestep.engine.checkpoints.weights",
     "free_memory": "truestep.inspection.memory",
+    "from_numpy": "truestep.nn.arrays",
     "gpus": "truestep.inspection.gpus",
     "Learner": "truestep.engine.learner",
     "leftover_memory": "truestep.inspection.memory",
@@ -100,12 +104,14 @@ _WHERE = {
     "read_checkpoint": "truestep.engine.checkpoints.sources",
     "Retention": "truestep.engine.checkpoints.retention",
     "Run": "truestep.run.run",
+    "rounding": "truestep.nn.arrays",
     "RunDirectoryError": "truestep.errors",
     "sample_rng": "truestep.engine.data",
     "Saving": "truestep.run.options",
     "seed_everything": "truestep.nn.seeds",
     "Split": "truestep.engine.batches",
     "split_along": "truestep.engine.batches",
+    "to_numpy": "truestep.nn.arrays",
     "TruestepError": "truestep.errors",
     "Update": "truestep.engine.step",
     "update": "truestep.engine.update",
@@ -139,6 +145,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "environment",
     "export_weights",
     "free_memory",
+    "from_numpy",
     "gpus",
     "Learner",
     "leftover_memory",
@@ -155,6 +162,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "Precision",
     "read_checkpoint",
     "Retention",
+    "rounding",
     "Run",
     "RunDirectoryError",
     "sample_rng",
@@ -162,6 +170,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "seed_everything",
     "Split",
     "split_along",
+    "to_numpy",
     "TruestepError",
     "Update",
     "update",

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from truestep.engine.batches import map_tensors
 from truestep.engine.context import Context
-from truestep.errors import OptionError
+from truestep.nn.devices import usable_device
 from truestep.nn.seeds import make_deterministic
 
 
@@ -20,15 +20,7 @@ def choose_device(device: str | torch.device) -> torch.device:
             assert found is not None
             return torch.device(found.type, torch.accelerator.current_device_index())
         return torch.device("cpu")
-    try:
-        chosen = torch.device(device)
-        torch.empty(0, device=chosen)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise OptionError(
-            f'device={str(device)!r} can\'t be used here: {reason} Use "auto", or "cpu".'
-        ) from error
-    return chosen
+    return usable_device(device)
 
 
 def set_determinism(context: Context, *, deterministic: bool) -> None:
