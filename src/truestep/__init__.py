@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from truestep.nn.arrays import from_numpy as from_numpy
     from truestep.nn.arrays import rounding as rounding
     from truestep.nn.arrays import to_numpy as to_numpy
+    from truestep.nn.defaults import defaults as defaults
     from truestep.nn.seeds import seed_everything as seed_everything
     from truestep.run.options import Saving as Saving
     from truestep.run.report import write_report as write_report
@@ -82,6 +83,7 @@ _WHERE = {
     "ClipValue": "truestep.engine.clipping",
     "DataError": "truestep.errors",
     "DataOptions": "truestep.engine.data",
+    "defaults": "truestep.nn.defaults",
     "EMA": "truestep.engine.averages",
     "environment": "truestep.inspection.environment",
     "export_weights": "truestep.engine.checkpoints.weights",
@@ -141,6 +143,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "ClipValue",
     "DataError",
     "DataOptions",
+    "defaults",
     "EMA",
     "environment",
     "export_weights",

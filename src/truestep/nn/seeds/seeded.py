@@ -13,7 +13,7 @@ from truestep.errors import OptionError, nearest
 from truestep.nn.seeds.flags import Flags, make_deterministic, read_flags
 from truestep.nn.seeds.gaps import Gap, gaps_between_machines, gaps_between_runs, without_deterministic_form
 from truestep.nn.seeds.streams import Streams, seed_streams
-from truestep.results import Result, plain
+from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -64,11 +64,6 @@ class Seeded(Result):
         """
         digest = hashlib.sha256(f"{self.seed}/{number}".encode()).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON values, `schema_version` first."""
-        shown = {name: plain(value) for name, value in vars(self).items() if name != "_before"}
-        return {"schema_version": self.schema_version, **shown}
 
     def __rich__(self) -> "RenderableType":
         from truestep.nn.seeds.screen import screen
