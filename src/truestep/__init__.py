@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from truestep.errors import OptionError as OptionError
     from truestep.errors import RunDirectoryError as RunDirectoryError
     from truestep.errors import TruestepError as TruestepError
+    from truestep.inspection.dtypes import dtypes as dtypes
     from truestep.inspection.environment import environment as environment
     from truestep.inspection.gpus import gpus as gpus
     from truestep.inspection.gpus.use import use_gpus as use_gpus
@@ -84,6 +85,7 @@ _WHERE = {
     "DataError": "truestep.errors",
     "DataOptions": "truestep.engine.data",
     "defaults": "truestep.nn.defaults",
+    "dtypes": "truestep.inspection.dtypes",
     "EMA": "truestep.engine.averages",
     "environment": "truestep.inspection.environment",
     "export_weights": "truestep.engine.checkpoints.weights",
@@ -144,6 +146,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "DataError",
     "DataOptions",
     "defaults",
+    "dtypes",
     "EMA",
     "environment",
     "export_weights",
