@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from truestep.engine.optimizers import muon_with_adamw as muon_with_adamw
     from truestep.engine.precision import Precision as Precision
     from truestep.engine.precision.loss_scale import LossScale as LossScale
-    from truestep.engine.randomness import seed_everything as seed_everything
     from truestep.engine.schedules import one_cycle as one_cycle
     from truestep.engine.schedules import plateau as plateau
     from truestep.engine.schedules import warmup_constant as warmup_constant
@@ -55,11 +54,17 @@ if TYPE_CHECKING:
     from truestep.errors import OptionError as OptionError
     from truestep.errors import RunDirectoryError as RunDirectoryError
     from truestep.errors import TruestepError as TruestepError
+    from truestep.inspection.dtypes import dtypes as dtypes
     from truestep.inspection.environment import environment as environment
     from truestep.inspection.gpus import gpus as gpus
     from truestep.inspection.gpus.use import use_gpus as use_gpus
     from truestep.inspection.memory import free_memory as free_memory
     from truestep.inspection.memory import leftover_memory as leftover_memory
+    from truestep.nn.arrays import from_numpy as from_numpy
+    from truestep.nn.arrays import rounding as rounding
+    from truestep.nn.arrays import to_numpy as to_numpy
+    from truestep.nn.defaults import defaults as defaults
+    from truestep.nn.seeds import seed_everything as seed_everything
     from truestep.run.options import Saving as Saving
     from truestep.run.report import write_report as write_report
     from truestep.run.run import Run as Run
@@ -79,10 +84,13 @@ _WHERE = {
     "ClipValue": "truestep.engine.clipping",
     "DataError": "truestep.errors",
     "DataOptions": "truestep.engine.data",
+    "defaults": "truestep.nn.defaults",
+    "dtypes": "truestep.inspection.dtypes",
     "EMA": "truestep.engine.averages",
     "environment": "truestep.inspection.environment",
     "export_weights": "truestep.engine.checkpoints.weights",
     "free_memory": "truestep.inspection.memory",
+    "from_numpy": "truestep.nn.arrays",
     "gpus": "truestep.inspection.gpus",
     "Learner": "truestep.engine.learner",
     "leftover_memory": "truestep.inspection.memory",
@@ -100,12 +108,14 @@ _WHERE = {
     "read_checkpoint": "truestep.engine.checkpoints.sources",
     "Retention": "truestep.engine.checkpoints.retention",
     "Run": "truestep.run.run",
+    "rounding": "truestep.nn.arrays",
     "RunDirectoryError": "truestep.errors",
     "sample_rng": "truestep.engine.data",
     "Saving": "truestep.run.options",
-    "seed_everything": "truestep.engine.randomness",
+    "seed_everything": "truestep.nn.seeds",
     "Split": "truestep.engine.batches",
     "split_along": "truestep.engine.batches",
+    "to_numpy": "truestep.nn.arrays",
     "TruestepError": "truestep.errors",
     "Update": "truestep.engine.step",
     "update": "truestep.engine.update",
@@ -135,10 +145,13 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "ClipValue",
     "DataError",
     "DataOptions",
+    "defaults",
+    "dtypes",
     "EMA",
     "environment",
     "export_weights",
     "free_memory",
+    "from_numpy",
     "gpus",
     "Learner",
     "leftover_memory",
@@ -155,6 +168,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "Precision",
     "read_checkpoint",
     "Retention",
+    "rounding",
     "Run",
     "RunDirectoryError",
     "sample_rng",
@@ -162,6 +176,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "seed_everything",
     "Split",
     "split_along",
+    "to_numpy",
     "TruestepError",
     "Update",
     "update",

@@ -44,9 +44,10 @@ class Result(ABC):
 
 
 def plain(value: Any) -> Any:
-    """Return `value` with data classes as dicts, sequences as lists and keys as strings."""
+    """Return `value` with data classes as dicts of their public fields, sequences as lists and keys as strings."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        public = [field.name for field in dataclasses.fields(value) if not field.name.startswith("_")]
+        return {name: plain(getattr(value, name)) for name in public}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

@@ -6,15 +6,15 @@ import torch
 
 from truestep.engine.context import Context
 from truestep.errors import OptionError
+from truestep.nn.seeds.flags import read_flags
 from truestep.run.device import CudnnTuner, choose_device, set_determinism
 
 
 @pytest.fixture(autouse=True)
 def flags():
-    kept = torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
+    kept = read_flags()
     yield
-    torch.backends.cudnn.benchmark = kept[0]
-    torch.use_deterministic_algorithms(kept[1])
+    kept.restore()
 
 
 def tuner():

@@ -48,6 +48,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "truestep.cli.gpus",
         "Show the GPUs; pick, claim, free and set them.",
     ),
+    "dtypes": (
+        "truestep.cli.dtypes",
+        "Show every dtype of the installed torch: range, precision, devices, carriers.",
+    ),
 }
 
 EXIT_USAGE = 2

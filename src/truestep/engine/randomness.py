@@ -43,17 +43,6 @@ class KeyedRandom:
             generator.set_state(state)
 
 
-def seed_everything(seed: int) -> None:
-    """Start python's, NumPy's and torch's global streams (those of every device) at `seed`; `ts.Run` does this with its own."""
-    import random
-
-    import numpy as np
-
-    random.seed(seed)
-    np.random.seed(seed & 0xFFFFFFFF)  # NumPy takes 32 bits
-    torch.manual_seed(seed)
-
-
 def host_streams() -> dict[str, Any]:
     """Return python's and NumPy's global streams (for a batch that is tried again after an allocation failed)."""
     import random

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choosing the device and the flags that decide whether it repeats itself."""
 
-import os
 from typing import Any
 
 import torch
@@ -9,7 +8,8 @@ from torch import Tensor
 
 from truestep.engine.batches import map_tensors
 from truestep.engine.context import Context
-from truestep.errors import OptionError
+from truestep.nn.devices import usable_device
+from truestep.nn.seeds import make_deterministic
 
 
 def choose_device(device: str | torch.device) -> torch.device:
@@ -20,15 +20,7 @@ def choose_device(device: str | torch.device) -> torch.device:
             assert found is not None
             return torch.device(found.type, torch.accelerator.current_device_index())
         return torch.device("cpu")
-    try:
-        chosen = torch.device(device)
-        torch.empty(0, device=chosen)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise OptionError(
-            f'device={str(device)!r} can\'t be used here: {reason} Use "auto", or "cpu".'
-        ) from error
-    return chosen
+    return usable_device(device)
 
 
 def set_determinism(context: Context, *, deterministic: bool) -> None:
@@ -37,9 +29,7 @@ def set_determinism(context: Context, *, deterministic: bool) -> None:
     reason = "an accelerator is there" if device.type != "cpu" else "torch finds no accelerator"
     context.choose("device", device, reason)
     if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS repeats itself only with this
-        torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.benchmark = False
+        make_deterministic()
         context.choose(
             "cudnn.benchmark",
             "off",

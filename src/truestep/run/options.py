@@ -135,12 +135,10 @@ def as_number(name: str, value: Any) -> float:
         ) from error
 
 
-def check_options(*, seed: Any, nonfinite: Any, saving: Any, log_every: Any) -> None:
+def check_options(*, nonfinite: Any, saving: Any, log_every: Any) -> None:
     """Raise an OptionError unless these options of a run can be used."""
     if nonfinite not in NON_FINITE:
         raise OptionError(f"nonfinite={nonfinite!r} is not known. {nearest(str(nonfinite), NON_FINITE)}")
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise OptionError(f"seed={seed!r}: give a whole number; the same one gives the same run.")
     if saving is not None and not isinstance(saving, Saving):
         raise OptionError(
             f"saving={saving!r}: write ts.Saving(every_steps=...), which says when to save and what to keep."

@@ -17,11 +17,12 @@ from truestep.engine.learner import Learner, LearnerOptions, Modules
 from truestep.engine.optimizers import OptimizerFactory
 from truestep.engine.precision import precision_named
 from truestep.engine.precision.loss_scale import LossScale
-from truestep.engine.randomness import key_of, seed_everything
+from truestep.engine.randomness import key_of
 from truestep.engine.schedules import ScheduleFactory
 from truestep.engine.untrained import refuse_untrained
 from truestep.engine.update import MicroBatch
 from truestep.errors import OptionError
+from truestep.nn.seeds import check_seed, seed_everything
 from truestep.run.cursor import Cursor, Stream
 from truestep.run.device import choose_device, set_determinism
 from truestep.run.directory import open_directory
@@ -70,7 +71,8 @@ class Run:
         progress: bool = True,
         exit_statuses: Mapping[int, int] | None = None,
     ) -> None:
-        check_options(seed=seed, nonfinite=nonfinite, saving=saving, log_every=log_every)
+        seed = check_seed(seed)
+        check_options(nonfinite=nonfinite, saving=saving, log_every=log_every)
         self.precision = precision_named(precision)
         self.directory = Path(directory).absolute()
         self.context = Context(choose_device(device), seed=seed, nonfinite=nonfinite)

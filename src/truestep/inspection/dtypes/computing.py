@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On which devices here a dtype computes, and how fast: by computing."""
+
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_REPEATS = 7
+_SECONDS = 1.0  # for one dtype on one device: a product without a fast kernel is repeated less often
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A device that was asked, and for how many of its kind it stands."""
+
+    name: str
+    model: str | None
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Support:
+    """What a dtype can do on a device."""
+
+    device: str
+    add: bool
+    matmul: bool
+    matmul_seconds: float | None = None  # the median of `repeats`
+    repeats: int = 0
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hold back torch's warnings about experimental types, without using up those that it gives once."""
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.set_warn_always(always)
+
+
+def devices_here() -> tuple[Device, ...]:
+    """Return the CPU and one accelerator of each model."""
+    found = [Device(name="cpu", model=None, count=1)]
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is not None:
+        module = torch.get_device_module(accelerator)
+        name_of = getattr(module, "get_device_name", lambda _: accelerator.type)
+        models = [name_of(index) for index in range(torch.accelerator.device_count())]
+        found += [
+            Device(name=f"{accelerator.type}:{models.index(model)}", model=model, count=models.count(model))
+            for model in dict.fromkeys(models)
+        ]
+    return tuple(found)
+
+
+def support(dtype: torch.dtype, device: Device, *, size: int | None) -> Support:
+    """Return whether `dtype` adds and multiplies matrices on a device; with `size`, how long a product of that size takes."""
+    add = _computes(lambda ones: ones + ones, dtype, device)
+    matmul = _computes(lambda ones: ones @ ones, dtype, device)
+    seconds = _times(dtype, device, size) if matmul and size else []
+    return Support(
+        device=device.name,
+        add=add,
+        matmul=matmul,
+        matmul_seconds=statistics.median(seconds) if seconds else None,
+        repeats=len(seconds),
+    )
+
+
+def _computes(operation: Callable[[Tensor], Tensor], dtype: torch.dtype, device: Device) -> bool:
+    try:
+        _finish(operation(torch.ones(2, 2, device=device.name).to(dtype)))
+    except Exception:  # noqa: BLE001  each type and device refuses in its own way
+        return False
+    return True
+
+
+def _finish(result: Tensor) -> None:
+    """Wait until a result is there: a GPU reports its errors late."""
+    if result.device.type != "cpu":
+        torch.accelerator.synchronize(result.device)
+
+
+def _times(dtype: torch.dtype, device: Device, size: int) -> list[float]:
+    row = torch.arange(size * size, device=device.name) % 7  # neither random nor constant
+    matrix = (row.reshape(size, size).float() / 8).to(dtype)
+    _finish(matrix @ matrix)
+    seconds: list[float] = []
+    while len(seconds) < _REPEATS and (not seconds or sum(seconds) < _SECONDS):
+        start = time.perf_counter()
+        _finish(matrix @ matrix)
+        seconds.append(time.perf_counter() - start)
+    return seconds

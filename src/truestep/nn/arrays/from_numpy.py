@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ts.from_numpy`: an array's values as a tensor."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from truestep.errors import OptionError
+from truestep.nn.arrays.pairs import TORCH, torch_dtype
+from truestep.nn.arrays.rounding import convert
+from truestep.nn.devices import usable_device
+
+Array = np.ndarray[Any, Any]
+
+# by NumPy's letter for the kind of a dtype
+_NO_NUMBERS = {
+    "O": "holds Python objects. Write array.astype(np.float64) if they are numbers; np.stack(list) if they are arrays of one shape",
+    "U": "holds text. Number the words (np.unique(array, return_inverse=True)), or parse numbers with array.astype(np.float64)",
+    "S": "holds bytes. Write np.frombuffer(array, np.uint8) for the bytes, or parse numbers with array.astype(np.float64)",
+    "M": "holds dates. Write array.astype('datetime64[s]').astype(np.int64) for seconds since 1970; NaT becomes -2**63",
+    "m": "holds durations. Write array / np.timedelta64(1, 's') for seconds",
+    "T": "holds text. Number the words (np.unique(array, return_inverse=True))",
+}
+
+
+def from_numpy(
+    array: Array | np.generic,
+    *,
+    dtype: Any = None,
+    device: str | torch.device = "cpu",
+    copy: bool = True,
+    max_rounding: float = 0.0,
+) -> Tensor:
+    """Return the values of `array` as a tensor, exactly, whatever its strides and byte order.
+
+    The tensor is contiguous and has memory of its own. Its dtype is the array's: NumPy makes float64, so a model of float32
+    wants `dtype=torch.float32` and says with `max_rounding` how far values may move (2**-24 for this pair).
+
+    Args:
+        array: of booleans, whole, real or complex numbers; read-only, reversed and big-endian arrays too; any memmap.
+        dtype: the tensor's, if it shall not be the array's; also one that NumPy lacks, like `torch.bfloat16`.
+        device: where to put it. `torch.set_default_device` has no say, as with `torch.from_numpy`.
+        copy: False shares the memory, or raises where it can't be shared: then writing one changes the other.
+        max_rounding: by how much of itself `dtype` may change a value. 0.0 refuses any change, `math.inf` none.
+
+    Raises:
+        OptionError: for text, objects, dates, records and masked arrays, with what to write; where values would change by more
+            than `max_rounding`, with the largest change.
+    """
+    _check_array(array)
+    given = np.asarray(array)
+    target = TORCH[given.dtype.newbyteorder("=")] if dtype is None else torch_dtype(dtype)
+    place = usable_device(device)
+    if not copy:
+        return _shared(array, target, place)
+    native = np.array(given, dtype=given.dtype.newbyteorder("="), order="C")
+    return convert(torch.from_numpy(native), target, max_rounding=max_rounding).to(place)
+
+
+def _check_array(array: Any) -> None:
+    if isinstance(array, np.ma.MaskedArray):
+        raise OptionError(
+            "A masked array's hidden values would become numbers like any other. Write array.filled(0), or keep "
+            "np.ma.getmaskarray(array) as a tensor of its own."
+        )
+    if not isinstance(array, np.ndarray | np.generic):
+        raise OptionError(
+            f"{type(array).__name__} is no array. Write torch.tensor(values), or np.asarray(values) first."
+        )
+    if names := array.dtype.names:
+        raise OptionError(
+            f"The array holds records of {', '.join(names)}. Convert each field: array[{names[0]!r}]."
+        )
+    if array.dtype.kind in _NO_NUMBERS:
+        raise OptionError(f"An array of {array.dtype} {_NO_NUMBERS[array.dtype.kind]}.")
+    if array.dtype.newbyteorder("=") not in TORCH:
+        bits = (
+            f"array.view(np.uint{8 * array.dtype.itemsize})"
+            if array.dtype.itemsize in (1, 2)
+            else "array.astype(np.float64)"
+        )
+        raise OptionError(
+            f"torch has no {array.dtype}. Write {bits}, and look what that changes. There are: {', '.join(map(str, TORCH))}."
+        )
+
+
+def _shared(array: Any, target: torch.dtype, device: torch.device) -> Tensor:
+    if not isinstance(array, np.ndarray):
+        raise OptionError(
+            "copy=False can't share the memory of a NumPy scalar: it has none that can be written."
+        )
+    refusals = {
+        "the tensor lies on another device": device.type != "cpu",
+        f"{array.dtype} becomes {target}": TORCH[array.dtype.newbyteorder("=")] != target,
+        "its bytes are in the other order": not array.dtype.isnative,
+        "it is read-only, and torch has no read-only tensors": not array.flags.writeable,
+        "torch has no negative strides": any(stride < 0 for stride in array.strides),
+        "its strides are no multiples of its elements": any(
+            stride % array.itemsize for stride in array.strides
+        ),
+    }
+    for reason, holds in refusals.items():
+        if holds:
+            raise OptionError(
+                f"copy=False can't share the memory of this array: {reason}. Leave copy=False away for a copy."
+            )
+    return torch.from_numpy(np.asarray(array))

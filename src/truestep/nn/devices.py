@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices that can be used here."""
+
+import torch
+
+from truestep.errors import OptionError
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """Return `device`, or raise an OptionError with torch's reason where nothing can be put on it."""
+    try:
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise OptionError(
+            f"device={str(device)!r} can't be used here: {reason} Use 'auto' where it is offered, or 'cpu'."
+        ) from error
+    return chosen

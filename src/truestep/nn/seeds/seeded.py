@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ts.seed_everything`: it takes effect at once, reports what may still vary, and undoes itself as a `with` block."""
+
+import hashlib
+from dataclasses import dataclass, field
+from numbers import Integral
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import torch
+
+from truestep.errors import OptionError, nearest
+from truestep.nn.seeds.flags import Flags, make_deterministic, read_flags
+from truestep.nn.seeds.gaps import Gap, gaps_between_machines, gaps_between_runs, without_deterministic_form
+from truestep.nn.seeds.streams import Streams, seed_streams
+from truestep.results import Result
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Deterministic = bool | Literal["warn"]
+LARGEST = 2**64 - 1  # the largest that torch.manual_seed takes
+
+
+class Before:
+    """Everything as it was; a `with` block puts it back, once."""
+
+    def __init__(self) -> None:
+        self.streams, self.flags, self.entered = Streams(), read_flags(), False
+
+    def restore(self) -> None:
+        """Put back flags, environment variables and streams."""
+        self.flags.restore()
+        self.streams.restore()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seeded(Result):
+    """What was seeded, and what may still vary.
+
+    Attributes:
+        seed: where the streams started.
+        streams: their names.
+        flags: the flags that decide about repeatability, as they are now.
+        between_runs: what may differ between two runs of one program here; empty means: nothing that is known.
+        between_machines: in what another machine, version or device may give other bits.
+        without_deterministic_form: operations that raise with `deterministic=True`, warn with "warn", and may vary else.
+    """
+
+    seed: int
+    streams: tuple[str, ...]
+    flags: Flags
+    between_runs: tuple[Gap, ...]
+    between_machines: tuple[Gap, ...]
+    without_deterministic_form: tuple[str, ...]
+    _before: Before = field(repr=False, compare=False)
+
+    def generator(self, number: int = 0) -> torch.Generator:
+        """Return a generator of this seed for a DataLoader: `DataLoader(..., generator=seeded.generator())`.
+
+        Its order, and the streams that torch gives to each of its workers (torch's, NumPy's and python's), then depend on
+        the seed alone and not on what was drawn before. Another `number` gives another stream, for another loader. It is
+        all that workers need: no `worker_init_fn`.
+        """
+        digest = hashlib.sha256(f"{self.seed}/{number}".encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
+
+    def __rich__(self) -> "RenderableType":
+        from truestep.nn.seeds.screen import screen
+
+        return screen(self)
+
+    def __enter__(self) -> Self:
+        if self._before.entered:
+            raise OptionError(
+                "This ts.seed_everything(...) has had its `with` block already, and undoes itself once. "
+                "Call it anew for each block."
+            )
+        self._before.entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._before.restore()
+
+
+def seed_everything(seed: int, *, deterministic: Deterministic = False) -> Seeded:
+    """Start python's, NumPy's and torch's global streams (every device's) at `seed`; report what may still vary.
+
+    It takes effect at once. As a `with` block it also ends: streams, flags and environment variables are then put back as
+    they were before the call, also after an exception. `ts.Run` calls it with its own seed.
+
+    Args:
+        seed: a whole number from 0 to 2**64 - 1. Of a larger one than 2**32 - 1 torch's stream of the CPU takes the lower
+            32 bits, so stay below where seeds shall differ.
+        deterministic: True chooses deterministic algorithms (torch's, cuDNN's, cuBLAS's), and operations without one raise;
+            "warn" lets those run with a warning; False leaves the flags as they are.
+
+    Generators made by hand (`np.random.default_rng()`, `torch.Generator()`) have streams of their own, and a device that
+    was seeded before it started (`torch.cuda.manual_seed` alone) is put back to the seed of `torch.manual_seed`.
+
+    Raises:
+        OptionError: for another seed, or another value of `deterministic`.
+
+    Source: https://docs.pytorch.org/docs/stable/notes/randomness.html
+    """
+    seed = check_seed(seed)
+    if deterministic not in (True, False, "warn"):
+        raise OptionError(
+            f"deterministic={deterministic!r} is not known. {nearest(str(deterministic), ('True', 'False', 'warn'))}"
+        )
+    before = Before()
+    in_time = make_deterministic(warn_only=deterministic == "warn") if deterministic else True
+    streams = seed_streams(seed)
+    flags = read_flags()
+    return Seeded(
+        seed=seed,
+        streams=streams,
+        flags=flags,
+        between_runs=tuple(gaps_between_runs(flags, in_time=in_time)),
+        between_machines=tuple(gaps_between_machines()),
+        without_deterministic_form=without_deterministic_form(),
+        _before=before,
+    )
+
+
+def check_seed(seed: Any) -> int:
+    """Return `seed` as an int, or raise an OptionError unless every stream can start there."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
+        raise OptionError(f"seed={seed!r}: give a whole number; the same one gives the same run.")
+    number = int(seed)
+    if not 0 <= number <= LARGEST:
+        why = (
+            "Python takes a negative seed for the positive one" if number < 0 else "torch takes no larger one"
+        )
+        raise OptionError(f"seed={number}: give a number from 0 to 2**64 - 1; {why}.")
+    return number

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The global random streams: start them at a seed, take their state, put it back."""
+
+import random
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+_WORD = 0xFFFFFFFF
+
+
+def seed_streams(seed: int) -> tuple[str, ...]:
+    """Start python's, NumPy's and torch's global streams at `seed`, those of every device included; return their names."""
+    random.seed(seed)
+    # NumPy takes words of 32 bits: several keep seeds apart that differ in their upper half alone
+    np.random.seed(seed if seed <= _WORD else [seed & _WORD, seed >> 32])
+    torch.manual_seed(seed)
+    accelerator = torch.accelerator.current_accelerator()
+    return ("python", "numpy", "torch", *([f"torch, every {accelerator.type} device"] if accelerator else []))
+
+
+class Streams:
+    """The state of all global streams at the moment when this was made."""
+
+    def __init__(self) -> None:
+        self._python = random.getstate()
+        self._numpy = np.random.get_state()
+        self._torch = torch.get_rng_state()
+        self._torch_seed = torch.initial_seed()
+        self._module = _accelerator()
+        self._devices = _states(self._module)
+
+    def restore(self) -> None:
+        """Put every stream back where it was."""
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)
+        torch.set_rng_state(self._torch)
+        if self._module is None:
+            return
+        if self._devices is None:
+            # The device had not started, so there was no state to take: it would have started, or has
+            # meanwhile, at the seed that torch.manual_seed gave to all devices.
+            self._module.manual_seed_all(self._torch_seed)
+        elif hasattr(self._module, "set_rng_state_all"):
+            self._module.set_rng_state_all(self._devices)
+        else:
+            self._module.set_rng_state(self._devices)
+
+
+def _accelerator() -> ModuleType | None:
+    """Return torch's module for the accelerator of this process, or None."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    module: ModuleType | None = torch.get_device_module(accelerator) if accelerator else None
+    return module
+
+
+def _states(module: ModuleType | None) -> Any:
+    """Return the states of the accelerator's streams, or None where it has not started."""
+    if module is None or (hasattr(module, "is_initialized") and not module.is_initialized()):
+        return None
+    if hasattr(module, "get_rng_state_all"):
+        return [state.clone() for state in module.get_rng_state_all()]
+    return module.get_rng_state().clone()  # mps has one device
