@@ -9,6 +9,12 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
 from truestep.doctor.source.values import argument, constant
 
+_SPLITS = (
+    "sklearn.model_selection.train_test_split",
+    "train_test_split",  # in a cell whose imports stand in another
+    "torch.utils.data.random_split",
+)
+
 
 class SplitDrawnAgain(SourceCheck):
     """A function that splits at random is called once for the training part and again for the test part.
@@ -42,7 +48,7 @@ class SplitDrawnAgain(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a call that keeps the parts which another call of the same function throws away."""
-        for call in module.calls("sklearn.model_selection.train_test_split", "torch.utils.data.random_split"):
+        for call in module.calls(*_SPLITS):
             seeds = (argument(call, None, "random_state"), argument(call, None, "generator"))
             function = module.enclosing(call, ast.FunctionDef)
             if function is not None and all(constant(each) is None for each in seeds if each is not None):

@@ -25,7 +25,7 @@ class SquaredErrorOfProbabilities(Watcher):
         net = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid())
         opt = torch.optim.SGD(net.parameters(), lr=0.1)
         for _ in range(6):
-            loss = F.mse_loss(net(x)[:, 0], (y > 0).float())  # here
+            loss = F.mse_loss(net(x).squeeze(1), (y > 0).float())  # here
             opt.zero_grad()
             loss.backward()
             opt.step()
@@ -34,7 +34,7 @@ class SquaredErrorOfProbabilities(Watcher):
         net = nn.Sequential(nn.Linear(4, 1))
         opt = torch.optim.SGD(net.parameters(), lr=0.1)
         for _ in range(6):
-            loss = F.binary_cross_entropy_with_logits(net(x)[:, 0], (y > 0).float())
+            loss = F.binary_cross_entropy_with_logits(net(x).squeeze(1), (y > 0).float())
             opt.zero_grad()
             loss.backward()
             opt.step()
