@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads, and with --run runs, public training code, and compares with what is wrong in it.
 
-    python benchmarks/doctor/public.py FOLDER [--run] [--only TEXT] [--timeout 240] [--jobs 2]
+    python benchmarks/doctor/public.py FOLDER [--run] [--only TEXT] [--seconds 120] [--jobs 2]
 
 FOLDER holds the repositories of `repositories.json`, at those commits, each as OWNER+NAME; their code is no
 part of this repository. `expected.json` says what reading by hand found. The scripts run in a copy, with
@@ -14,12 +14,12 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from comparing import compare, unique
-from scripts import HERE, copy_all, of_torch, read, run, trains
+from running import run_all
+from scripts import HERE, copy_all, of_torch, read, trains
 
 COLUMNS = ("hit", "missed", "remark", "alarm", "can't tell")
 
@@ -40,18 +40,10 @@ def why_not(name, truths):
     return truths.get(key_of(name), {}).get("not_run")
 
 
-def run_all(work, names, truths, options):
-    """Return the report of each script that trains."""
+def jobs_of(work, names, truths):
+    """Return the scripts that train, with their arguments."""
     trained = [name for name in names if trains(work / name) and not why_not(name, truths)]
-
-    def one(name):
-        report = run(work, name, truths.get(key_of(name), {}).get("arguments", []), options.timeout)
-        ended = report["script"]["error"] or "to its end"
-        print(f"ran {name}: {ended.splitlines()[0]}", file=sys.stderr, flush=True)
-        return report
-
-    with ThreadPoolExecutor(options.jobs) as pool:
-        return dict(zip(trained, pool.map(one, trained), strict=True))
+    return [(name, truths.get(key_of(name), {}).get("arguments", [])) for name in trained]
 
 
 def show(comparison, tally, recall):
@@ -87,7 +79,7 @@ def options_of(arguments=None):
     parser.add_argument("folder", type=Path)
     parser.add_argument("--run", action="store_true", help="run the scripts too")
     parser.add_argument("--only", default="", help="only the files with this in their path")
-    parser.add_argument("--timeout", type=int, default=240, help="seconds a script may take")
+    parser.add_argument("--seconds", type=int, default=120, help="of processor time a script may take")
     parser.add_argument("--jobs", type=int, default=2, help="how many run at once")
     parser.add_argument("--keep", type=Path, help="work in this folder, and leave it there")
     return parser.parse_args(arguments)
@@ -103,7 +95,8 @@ def measure(work, options):
     truths = json.loads((HERE / "expected.json").read_text("utf-8"))["scripts"]
     names = collect(work, truths, options.only)
     document = read(work)
-    reports = run_all(work, names, truths, options) if options.run else {}
+    jobs = jobs_of(work, names, truths) if options.run else []
+    reports = run_all(work, jobs, options.seconds, options.jobs) if jobs else {}
     tally, recall = Counter(), Counter()
     for name in names:
         truth = truths.get(key_of(name), {})

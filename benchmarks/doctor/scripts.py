@@ -13,12 +13,12 @@ HERE = Path(__file__).parent
 REPOSITORIES = json.loads((HERE / "repositories.json").read_text("utf-8"))
 KEPT = {".py", ".txt", ".csv", ".json", ".content", ".cites"}
 MAX_BYTES = 8_000_000
-STEPS = {"eriklindernoren/PyTorch-GAN": 60, "KellerJordan/cifar10-airbench": 60}
-MANY_STEPS = 6000  # scripts that evaluate only after training have to come to their end
 
 
 def copy_all(folder, work):
     """Copy what the scripts need of every repository, and lay the data beside it; return `work`."""
+    if (work / "site-packages").exists():
+        return work
     for repository in REPOSITORIES:
         source = folder / repository.replace("/", "+")
         for path in source.rglob("*"):
@@ -107,40 +107,3 @@ def read(work):
     return json.loads(ran.stdout)
 
 
-def run(work, name, arguments, timeout):
-    """Run a script under watch; return its report, or why there is none."""
-    path = work / name
-    repository = "/".join(name.split("/")[:2])
-    report = work / "reports" / f"{name.replace('/', '+')}.json"
-    report.parent.mkdir(exist_ok=True)
-    steps = str(STEPS.get(repository, MANY_STEPS))
-    options = ["--steps", steps, "--output", "json", "--report", str(report)]
-    try:
-        subprocess.run(
-            [sys.executable, "-m", "truestep", "doctor", *options, path.name, *arguments],
-            cwd=path.parent,
-            env=environment(work, repository),
-            capture_output=True,
-            timeout=timeout,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-        return json.loads(report.read_text("utf-8"))
-    except subprocess.TimeoutExpired:
-        return without_findings(f"longer than {timeout} s")
-    except OSError:
-        return without_findings("no report")
-
-
-def environment(work, repository):
-    places = [work / "site-packages", work / repository, os.environ.get("PYTHONPATH", "")]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, places)),
-        "OMP_NUM_THREADS": "1",
-        "MPLBACKEND": "Agg",
-    }
-
-
-def without_findings(reason):
-    return {"findings": [], "abstentions": [], "script": {"error": reason}}

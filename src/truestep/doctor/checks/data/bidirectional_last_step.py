@@ -29,7 +29,7 @@ class BidirectionalLastStep(SourceCheck):
     Fix: torch.cat([h[-2], h[-1]], 1) of the final hidden state holds the end of both directions.
     """
 
-    code = "DATA040"
+    code = "DATA030"
     words = ("bidirectional",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

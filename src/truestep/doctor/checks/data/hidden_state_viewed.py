@@ -29,7 +29,7 @@ class HiddenStateViewed(SourceCheck):
     Fix: h.transpose(0, 1) first, or torch.cat([h[-2], h[-1]], 1).
     """
 
-    code = "DATA041"
+    code = "DATA031"
     words = ("LSTM", "GRU", "RNN")
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -43,7 +43,7 @@ class SplitDrawnAgain(SourceCheck):
     Fix: call it once; random_state= makes it draw the same split each time.
     """
 
-    code = "DATA042"
+    code = "DATA032"
     words = ("train_test_split", "random_split")
 
     def read(self, module: SourceModule) -> Iterator[At]:

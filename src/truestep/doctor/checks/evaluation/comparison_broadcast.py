@@ -28,7 +28,7 @@ class ComparisonBroadcast(SourceCheck):
     Fix: give both the same shape.
     """
 
-    code = "EVAL040"
+    code = "EVAL030"
     words = ("unsqueeze", "view(-1, 1)", "reshape(-1, 1)", "[:, None]")
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -11,14 +11,14 @@ from truestep.doctor.source.values import argument, constant
 
 
 class LargestOfOneOutput(SourceCheck):
-    """The index of the largest output is taken of a model with one output.
+    """The largest output, and its index, are taken of a model with one output.
 
     Why: it is always 0: the accuracy that follows says how many labels are 0.
 
     Bad:
         net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
         outputs = net(x)
-        preds = outputs.argmax(1)  # here
+        preds = outputs.max(1)[1]  # here
 
     Good:
         net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
@@ -28,11 +28,11 @@ class LargestOfOneOutput(SourceCheck):
     Fix: one logit is compared with 0, a probability with 0.5; two classes by argmax need two outputs.
     """
 
-    code = "EVAL041"
+    code = "EVAL031"
     words = ("max",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report argmax, or max along axis 1, of what a model gives whose last layer has one output."""
+        """Report max along axis 1 of what a model gives whose last layer has one output."""
         for call in module.all(ast.Call):
             given = _given(module, call)
             if given is not None and num_outputs(module, given) == 1:
@@ -40,10 +40,10 @@ class LargestOfOneOutput(SourceCheck):
 
 
 def _given(module: SourceModule, call: ast.Call) -> ast.expr | None:
-    """Return x of `torch.max(x, 1)`, `x.max(1)`, `x.argmax(1)`."""
-    if module.qualify(call.func) in ("torch.max", "torch.argmax") and call.args:
+    """Return x of `torch.max(x, 1)` and `x.max(1)`."""
+    if module.qualify(call.func) == "torch.max" and call.args:
         given, dim = call.args[0], argument(call, 1, "dim")
-    elif isinstance(call.func, ast.Attribute) and call.func.attr in ("max", "argmax"):
+    elif isinstance(call.func, ast.Attribute) and call.func.attr == "max":
         given, dim = call.func.value, argument(call, 0, "dim")
     else:
         return None

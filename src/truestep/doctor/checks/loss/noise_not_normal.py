@@ -30,7 +30,7 @@ class NoiseNotNormal(SourceCheck):
     Fix: torch.randn_like, with an n.
     """
 
-    code = "LOSS040"
+    code = "LOSS030"
     words = ("rand",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

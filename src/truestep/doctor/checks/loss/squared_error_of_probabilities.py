@@ -42,7 +42,7 @@ class SquaredErrorOfProbabilities(Watcher):
     Fix: binary_cross_entropy_with_logits on the raw output, without the sigmoid.
     """
 
-    code = "LOSS041"
+    code = "LOSS031"
 
     def __init__(self) -> None:
         self.num_batches: dict[object, int] = {}

@@ -38,7 +38,7 @@ class LayerMadeInForward(SourceCheck):
     Fix: make it in __init__ and keep it on self.
     """
 
-    code = "PARAM041"
+    code = "PARAM031"
     words = ("def forward",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -33,7 +33,7 @@ class NormEpsilonTooLarge(SourceCheck):
     Fix: momentum=; torch's is the weight of the new batch: 1 minus what Keras calls so.
     """
 
-    code = "PARAM040"
+    code = "PARAM030"
     words = ("Norm",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -29,7 +29,7 @@ class ParameterHeldTwice(Watcher):
     Fix: nn.ModuleList([first, second]).parameters() yields each once.
     """
 
-    code = "PARAM044"
+    code = "PARAM034"
 
     def on_optimizer(self, scene: Scene, record: OptimizerRecord) -> Sights:
         """Compare the number of parameters with that of different ones."""

@@ -23,7 +23,7 @@ class RecurrentDropoutIdle(SourceCheck):
     Fix: an nn.Dropout on its outputs, or more layers.
     """
 
-    code = "PARAM042"
+    code = "PARAM032"
     words = ("dropout=",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

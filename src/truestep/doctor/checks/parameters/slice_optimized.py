@@ -25,7 +25,7 @@ class SliceOptimized(SourceCheck):
     Fix: give it the whole tensor, made with requires_grad=True.
     """
 
-    code = "PARAM043"
+    code = "PARAM033"
     words = ("optim",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
