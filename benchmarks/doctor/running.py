@@ -66,13 +66,17 @@ def report(work, name, seconds):
 
 
 def start(work, name, arguments, seconds):
-    """Fork a process that runs `truestep doctor` on the script; return its number."""
+    """Fork a process that runs `truestep doctor` on the script; return its number.
+
+    After so many seconds of processor time the script is interrupted, and its report written.
+    """
     pid = os.fork()
     if pid:
         return pid
     status = 1
     try:
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        signal.signal(signal.SIGXCPU, signal.default_int_handler)  # as Ctrl-C: the report is still written
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, 2 * seconds))
         silent = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(silent, stream)

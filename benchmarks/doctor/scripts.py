@@ -44,7 +44,7 @@ def extract(generator):
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "buggy_code":
                 text = ast.unparse(node.value)
                 names = {each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)}
-                code = eval(text, {name: first_choice(function, name) for name in names})  # noqa: S307
+                code = eval(text, {name: first_choice(function, name) for name in names})
                 path = generator.with_name(f"{generator.name}@{node.lineno}.py")
                 path.write_text("\n" * (node.lineno - 1) + code, "utf-8")
 
@@ -105,5 +105,3 @@ def read(work):
     command = [sys.executable, "-m", "truestep", "read", "--output", "json", *REPOSITORIES]
     ran = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
     return json.loads(ran.stdout)
-
-

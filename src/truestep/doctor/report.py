@@ -36,7 +36,9 @@ class RunReport:
         """Return, in a few lines, what was watched, what could not run and why, and the cost."""
         scene, watch = self.watch.scene, self.watch
         models = ", ".join(sorted(scene.model_names)) or "no model"
-        steps = f"{_number(scene.num_steps, 'optimizer step')} ({min(scene.num_steps, WINDOW)} of them in full)"
+        steps = (
+            f"{_number(scene.num_steps, 'optimizer step')} ({min(scene.num_steps, WINDOW)} of them in full)"
+        )
         lines = [
             f"watched: {models}; {_number(len(scene.records), 'optimizer')}; {steps}; {len(watch.watchers)} watchers"
         ]

@@ -155,9 +155,7 @@ def _show(error: BaseException) -> None:
 def _noting(outcome: Outcome, show: Callable[..., None]) -> Callable[..., None]:
     """Show warnings as ever, and keep torch's own with the line of the user's that they are about."""
 
-    def showwarning(
-        message: Any, category: Any, filename: str, lineno: int, *rest: Any, **more: Any
-    ) -> None:
+    def showwarning(message: Any, category: Any, filename: str, lineno: int, *rest: Any, **more: Any) -> None:
         place = user_place()
         if filename.startswith(str(Path(__file__).parent)):  # a call that is wrapped: not the user's line
             filename, lineno = place.path, place.line

@@ -2,7 +2,7 @@
 """No progress is shown."""
 
 
-class tqdm:  # noqa: N801 - under the name that it stands in for
+class tqdm:
     def __init__(self, iterable=(), **_options):
         self.iterable = iterable
 

@@ -73,9 +73,13 @@ def _of_head(module: SourceModule, model: ast.Call, depth: int) -> int | None:
         node.value
         for node in module.all(ast.Assign)
         for target in node.targets
-        if isinstance(target, ast.Attribute) and target.attr in _HEADS and not ast.unparse(target).startswith("self.")
+        if isinstance(target, ast.Attribute)
+        and target.attr in _HEADS
+        and not ast.unparse(target).startswith("self.")
     ]
-    return _of_layer(module, heads[0], depth + 1) if len(heads) == len(made) == 1 and made[0] is model else None
+    return (
+        _of_layer(module, heads[0], depth + 1) if len(heads) == len(made) == 1 and made[0] is model else None
+    )
 
 
 def _number(module: SourceModule, node: ast.expr | None, depth: int = 0) -> int | None:
@@ -84,5 +88,7 @@ def _number(module: SourceModule, node: ast.expr | None, depth: int = 0) -> int 
         return value
     if not isinstance(node, ast.Name | ast.Attribute) or depth > MAX_DEPTH:
         return None
-    found = {_number(module, each, depth + 1) if each is not None else None for each in module.definitions(node)}
+    found = {
+        _number(module, each, depth + 1) if each is not None else None for each in module.definitions(node)
+    }
     return found.pop() if len(found) == 1 else None

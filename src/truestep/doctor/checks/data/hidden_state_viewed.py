@@ -47,7 +47,7 @@ class HiddenStateViewed(SourceCheck):
 
     def _mixes(self, made: ast.Call, view: ast.Call) -> bool:
         sizes = view.args[0].elts if view.args and isinstance(view.args[0], ast.Tuple) else view.args
-        if len(sizes) < 2 or isinstance(constant(sizes[0]), int) and constant(sizes[0]) > 0:
+        if len(sizes) < 2 or (isinstance(constant(sizes[0]), int) and constant(sizes[0]) > 0):
             return False
         hidden = argument(made, 1, "hidden_size")
         same = hidden is not None and ast.unparse(sizes[1]) == ast.unparse(hidden)
@@ -58,4 +58,4 @@ class HiddenStateViewed(SourceCheck):
 def _several(made: ast.Call) -> bool:
     layers = constant(argument(made, 2, "num_layers"))
     both = constant(argument(made, None, "bidirectional")) is True
-    return both or isinstance(layers, int) and layers > 1
+    return both or (isinstance(layers, int) and layers > 1)

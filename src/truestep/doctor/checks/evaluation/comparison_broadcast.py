@@ -75,7 +75,9 @@ def _shape(module: SourceModule, node: ast.expr, depth: int = 0) -> str | None:
 
 def _unpacked(module: SourceModule, value: ast.expr, place: tuple[int, ...]) -> str | None:
     """`_, preds = torch.max(outputs, 1)`."""
-    return "row" if isinstance(value, ast.Call) and place in ((0,), (1,)) and _reduces(module, value) else None
+    return (
+        "row" if isinstance(value, ast.Call) and place in ((0,), (1,)) and _reduces(module, value) else None
+    )
 
 
 def _indexed(module: SourceModule, node: ast.Subscript) -> str | None:

@@ -44,7 +44,9 @@ class TrainedTensorDetached(SourceCheck):
         """Report the last such use, where all uses but those that show it are detached."""
         for assignment in module.all(ast.Assign):
             target, value = assignment.targets[0], assignment.value
-            if isinstance(target, ast.Name) and is_call_of(module, value, "torch.tensor", "torch.nn.Parameter"):
+            if isinstance(target, ast.Name) and is_call_of(
+                module, value, "torch.tensor", "torch.nn.Parameter"
+            ):
                 assert isinstance(value, ast.Call)
                 if constant(argument(value, None, "requires_grad")) is not True:
                     continue
@@ -52,7 +54,9 @@ class TrainedTensorDetached(SourceCheck):
                 held = [node for node in reads if self._optimized(module, node)]
                 rest = [node for node in reads if node not in held]
                 if held and rest and all(_cut(module, node) for node in rest):
-                    yield At(rest[-1], f"{target.id!r} is trained, but used only detached: no gradient for it.")
+                    yield At(
+                        rest[-1], f"{target.id!r} is trained, but used only detached: no gradient for it."
+                    )
 
     def _optimized(self, module: SourceModule, node: ast.expr) -> bool:
         """Tell whether it stands in a list that an optimizer gets, there or under a name."""

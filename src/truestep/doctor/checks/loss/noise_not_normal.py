@@ -48,7 +48,9 @@ class NoiseNotNormal(SourceCheck):
 
     def _is_uniform(self, module: SourceModule, node: ast.expr) -> bool:
         made = [each for each in origins(module, node) if isinstance(each, ast.Call)]
-        return bool(made) and all(module.qualify(each.func) in ("torch.rand", "torch.rand_like") for each in made)
+        return bool(made) and all(
+            module.qualify(each.func) in ("torch.rand", "torch.rand_like") for each in made
+        )
 
     def _is_deviation(self, module: SourceModule, node: ast.expr) -> bool:
         """Tell `exp(0.5 * logvar)`, `exp(logvar / 2)`, `logvar.mul(0.5).exp()`."""
