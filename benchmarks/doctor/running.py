@@ -92,7 +92,7 @@ def doctor(work, name, arguments):
     sys.path.insert(0, str(work / repository))
     os.chdir((work / name).parent)
     options = ["--steps", str(STEPS.get(repository, MANY_STEPS)), "--output", "json"]
-    place = ["--report", str(report_of(work, name)), os.path.basename(name)]
+    place = ["--report", str(report_of(work, name)), (work / name).name]
     try:
         app([*options, *place, *arguments])
     except SystemExit as end:

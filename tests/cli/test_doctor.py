@@ -58,7 +58,7 @@ def run_json(folder, text, *options):
 def test_a_clean_script_keeps_its_output_and_gives_0(tmp_path):
     ran = truestep("doctor", script(tmp_path, TRAINING), "--lr", "3", "-x", cwd=tmp_path)
     assert ran.stdout == "arguments --lr 3 -x\n"
-    assert "; 1 optimizer; 8 optimizer steps (8 of them in full)" in ran.stderr
+    assert "; 1 optimizer; 8 optimizer steps" in ran.stderr
     assert ran.returncode == 0
     assert "nothing found" in ran.stderr
     assert "8 optimizer steps" in ran.stderr
@@ -116,6 +116,13 @@ def test_a_warning_of_torch_points_at_the_line_of_the_user(tmp_path):
     assert "train.py:12: UserWarning: Using a target size" in ran.stderr
     assert "train.py:12  torch warned: UserWarning: Using a target size" in ran.stderr
     assert "protocol.py" not in ran.stderr
+
+
+def test_a_forward_before_an_error_is_no_evaluation(tmp_path):
+    text = TRAINING.replace("nn.ReLU()", "nn.Dropout()").replace("    loss.back", "    assert step < 5\n    loss.back")
+    ran, document = run_json(tmp_path, text)
+    assert (ran.returncode, document["script"]["error_line"]) == (1, 13)
+    assert document["findings"] == []
 
 
 def test_steps_ends_the_run_early(tmp_path):

@@ -69,6 +69,8 @@ def run_watched(target: Target, watch: Watch) -> Outcome:
     try:
         with watch:
             _guarded(lambda: _start(target), outcome)
+            if outcome.error is not None:
+                watch.break_off()
     finally:
         sys.argv[:], sys.path[:], sys.modules["__main__"], warnings.showwarning = before
     return outcome
