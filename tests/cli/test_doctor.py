@@ -58,6 +58,7 @@ def run_json(folder, text, *options):
 def test_a_clean_script_keeps_its_output_and_gives_0(tmp_path):
     ran = truestep("doctor", script(tmp_path, TRAINING), "--lr", "3", "-x", cwd=tmp_path)
     assert ran.stdout == "arguments --lr 3 -x\n"
+    assert "; 1 optimizer; 8 optimizer steps" in ran.stderr
     assert ran.returncode == 0
     assert "nothing found" in ran.stderr
     assert "8 optimizer steps" in ran.stderr
@@ -107,6 +108,21 @@ def test_an_exception_is_shown_as_python_shows_it(tmp_path):
     assert plain.stderr.splitlines()[-1] in ran.stderr
     assert "truestep" not in ran.stderr.split("Traceback")[1].split("ValueError")[0]
     assert (document["script"]["error"], document["script"]["error_line"]) == ("ValueError: mine", 17)
+
+
+def test_a_warning_of_torch_points_at_the_line_of_the_user(tmp_path):
+    text = TRAINING.replace("F.cross_entropy(net(x), y)", "F.mse_loss(net(x), torch.zeros(16, 1))")
+    ran = truestep("doctor", script(tmp_path, text), cwd=tmp_path)
+    assert "train.py:12: UserWarning: Using a target size" in ran.stderr
+    assert "train.py:12  torch warned: UserWarning: Using a target size" in ran.stderr
+    assert "protocol.py" not in ran.stderr
+
+
+def test_a_forward_before_an_error_is_no_evaluation(tmp_path):
+    text = TRAINING.replace("nn.ReLU()", "nn.Dropout()").replace("    loss.back", "    assert step < 5\n    loss.back")
+    ran, document = run_json(tmp_path, text)
+    assert (ran.returncode, document["script"]["error_line"]) == (1, 13)
+    assert document["findings"] == []
 
 
 def test_steps_ends_the_run_early(tmp_path):

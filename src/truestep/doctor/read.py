@@ -18,7 +18,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.errors import OptionError
 
 # A file without any of these trains nothing: it is not even parsed.
-_RELEVANT = re.compile(rb"torch|onnxruntime|nvidia-smi|CUDA_VISIBLE_DEVICES|apex")
+_RELEVANT = re.compile(rb"torch|\.backward\(\)|onnxruntime|nvidia-smi|CUDA_VISIBLE_DEVICES|apex")
 _PASSED_OVER = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
 
 

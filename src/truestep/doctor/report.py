@@ -36,9 +36,11 @@ class RunReport:
         """Return, in a few lines, what was watched, what could not run and why, and the cost."""
         scene, watch = self.watch.scene, self.watch
         models = ", ".join(sorted(scene.model_names)) or "no model"
-        steps = f"{scene.num_steps} optimizer steps ({min(scene.num_steps, WINDOW)} of them in full)"
+        steps = (
+            f"{_number(scene.num_steps, 'optimizer step')} ({min(scene.num_steps, WINDOW)} of them in full)"
+        )
         lines = [
-            f"watched: {models}; {len(scene.records)} optimizers; {steps}; {len(watch.watchers)} watchers"
+            f"watched: {models}; {_number(len(scene.records), 'optimizer')}; {steps}; {len(watch.watchers)} watchers"
         ]
         lines += [
             f"not run: {', '.join(codes)}: {reason}" for reason, codes in _by_reason(watch.not_run()).items()
@@ -77,6 +79,10 @@ class RunReport:
             "elapsed_seconds": round(self.total_seconds, 4),
             "own_seconds": round(self.watch.seconds, 4),
         }
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
 
 
 def _by_reason(not_run: dict[str, str]) -> dict[str, list[str]]:

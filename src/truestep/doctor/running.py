@@ -69,6 +69,8 @@ def run_watched(target: Target, watch: Watch) -> Outcome:
     try:
         with watch:
             _guarded(lambda: _start(target), outcome)
+            if outcome.error is not None:
+                watch.break_off()
     finally:
         sys.argv[:], sys.path[:], sys.modules["__main__"], warnings.showwarning = before
     return outcome
@@ -155,9 +157,11 @@ def _show(error: BaseException) -> None:
 def _noting(outcome: Outcome, show: Callable[..., None]) -> Callable[..., None]:
     """Show warnings as ever, and keep torch's own with the line of the user's that they are about."""
 
-    def showwarning(message: Any, category: Any, filename: str, *rest: Any, **more: Any) -> None:
-        show(message, category, filename, *rest, **more)
+    def showwarning(message: Any, category: Any, filename: str, lineno: int, *rest: Any, **more: Any) -> None:
         place = user_place()
+        if filename.startswith(str(Path(__file__).parent)):  # a call that is wrapped: not the user's line
+            filename, lineno = place.path, place.line
+        show(message, category, filename, lineno, *rest, **more)
         if f"{os.sep}torch{os.sep}" in filename or place.path == filename:
             text = f"{category.__name__}: {str(message).splitlines()[0]}"
             if (place, text) not in outcome.warnings:

@@ -79,7 +79,9 @@ class Watch:
         self.seconds += time.perf_counter() - started
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.break_off()
         started = time.perf_counter()
         self.tell("on_finish")
         self.live = False
@@ -87,6 +89,10 @@ class Watch:
         self._wrappers.undo()
         _active.remove(self)
         self.seconds += time.perf_counter() - started
+
+    def break_off(self) -> None:
+        """The code raised: a forward that no backward followed need not have been an evaluation."""
+        self.scene.forwards_since_backward.clear()
 
     def abandon(self) -> None:
         """Fall silent in a forked child: it is not the run that is watched."""

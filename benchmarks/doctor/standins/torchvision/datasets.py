@@ -15,7 +15,7 @@ class _Images(Dataset):
         generator = torch.Generator().manual_seed(0 if train else 1)
         self.data = torch.randint(0, 256, (SIZE, *self.shape), generator=generator, dtype=torch.uint8)
         self.data = self.data.squeeze(1)
-        self.targets = torch.randint(0, 10, (SIZE,), generator=generator)
+        self.targets = torch.randint(0, len(self.classes), (SIZE,), generator=generator)
         self.train_data = self.test_data = self.data
         self.train_labels = self.test_labels = self.targets
         self.transform = transform
@@ -39,7 +39,19 @@ class FashionMNIST(_Images):
 
 
 class CIFAR10(_Images):
+    """Like the real one, it holds its images as a NumPy array with the channels last."""
+
     shape = (3, 32, 32)
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.images = self.data
+        self.data = self.data.permute(0, 2, 3, 1).contiguous().numpy()
+        self.targets = self.targets.tolist()
+
+    def __getitem__(self, index):
+        image = self.images[index].float() / 255
+        return (image if self.transform is None else self.transform(image)), self.targets[index]
 
 
 class CIFAR100(CIFAR10):
@@ -48,3 +60,4 @@ class CIFAR100(CIFAR10):
 
 class ImageFolder(_Images):
     shape = (3, 64, 64)
+    classes = ["ants", "bees"]

@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transforms on tensors; what is random in torchvision does nothing here."""
+"""Transforms on tensors (a picture becomes one); what is random in torchvision does nothing here."""
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+
+
+def _tensor(image):
+    if isinstance(image, torch.Tensor):
+        return image
+    pixels = torch.from_numpy(np.array(image)).float() / 255
+    return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
 
 
 class Compose:
@@ -15,16 +23,12 @@ class Compose:
         return image
 
 
-class _Nothing:
+class ToTensor:
     def __init__(self, *args, **options):
         pass
 
     def __call__(self, image):
-        return image
-
-
-class ToTensor(_Nothing):
-    pass
+        return _tensor(image)
 
 
 class Resize:
@@ -32,24 +36,18 @@ class Resize:
         self.size = (size, size) if isinstance(size, int) else tuple(size)
 
     def __call__(self, image):
-        return F.interpolate(image[None], size=self.size)[0]
-
-
-class CenterCrop(Resize):
-    pass
-
-
-class RandomCrop(Resize):
-    def __init__(self, size, *_args, **_options):
-        super().__init__(size)
+        return F.interpolate(_tensor(image)[None], size=self.size)[0]
 
 
 class Normalize:
     def __init__(self, mean, std):
-        self.mean, self.std = (torch.as_tensor(each)[:, None, None] for each in (mean, std))
+        self.mean, self.std = (
+            torch.as_tensor(each, dtype=torch.float32).reshape(-1, 1, 1) for each in (mean, std)
+        )
 
     def __call__(self, image):
-        return (image - self.mean) / self.std
+        return (image - self.mean.to(image)) / self.std.to(image)
 
 
-RandomHorizontalFlip = RandomRotation = ToPILImage = ColorJitter = Lambda = _Nothing
+CenterCrop = RandomCrop = RandomResizedCrop = Resize
+RandomHorizontalFlip = RandomRotation = ToPILImage = ColorJitter = Lambda = ToTensor

@@ -36,13 +36,21 @@ def _switched_off(module: SourceModule, event: Event) -> bool:
 
 
 def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[Event]:
-    """Yield the forwards over held-out data from which nothing goes backward, in a trace that trains."""
-    trained = {event.subject for loop in trace.training_loops() for event in loop.of("forward")}
+    """Yield the forwards over held-out data from which nothing goes backward, in a trace that trains.
+
+    Under no_grad() after the training loop, whatever the data are called, it is an evaluation too.
+    """
+    loops = trace.training_loops()
+    trained = {event.subject for loop in loops for event in loop.of("forward")}
+    last = max((trace.events.index(step) for loop in loops for step in loop.steps), default=-1)
     for forward in trace.of("forward"):
         if forward.subject not in trained:
             continue
-        quiet = _switched_off(module, forward) or _nothing_backward(trace, forward)
-        if _on_held_out(forward) or (quiet and _among_held_out(module, forward)):
+        off = _switched_off(module, forward)
+        quiet = off or _nothing_backward(trace, forward)
+        apart = not any(forward.inside(loop.path) for loop in loops)
+        after = off and apart and trace.events.index(forward) > last
+        if _on_held_out(forward) or (quiet and _among_held_out(module, forward)) or after:
             yield forward
 
 

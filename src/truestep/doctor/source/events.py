@@ -244,12 +244,7 @@ class _Tracer:
 
     def forward_of(self, call: ast.Call) -> Function | None:
         owner = self.module.class_of(call.func) if not isinstance(call.func, ast.Lambda) else None
-        return self.module.method(owner, "forward") if owner is not None else self.constructor(call)
-
-    def constructor(self, call: ast.Call) -> Function | None:
-        if isinstance(call.func, ast.Name) and call.func.id in self.module.classes:
-            return self.module.method(self.module.classes[call.func.id], "__init__")
-        return None
+        return self.module.method(owner, "forward") if owner is not None else self.module.constructor(call)
 
     def enter(self, target: Function, call: ast.Call, path: Path, env: Environment) -> None:
         self.entered.add(target)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Node = TypeVar("Node", bound=ast.AST)
 Class = ast.ClassDef
+_USUAL = {"nn": "torch.nn", "F": "torch.nn.functional", "optim": "torch.optim", "np": "numpy"}
 MAX_DEPTH = 8  # how many assignments and calls a value is followed through
 
 
@@ -161,7 +162,7 @@ class SourceModule:
             return None
         bindings = self.bindings(node)
         if not bindings:
-            return node.id  # a builtin, or a name from a star import
+            return _USUAL.get(node.id, node.id)  # a builtin, a star import, or a cell without its imports
         imports = [binding.node for binding in bindings if binding.how == "import"]
         if len(imports) != len(bindings):
             return self._alias(bindings)
@@ -197,6 +198,13 @@ class SourceModule:
         if isinstance(node, ast.NamedExpr):
             return [node.value]
         return []
+
+    def unpacked(self, name: ast.Name) -> list[tuple[ast.expr, tuple[int, ...]]] | None:
+        """Return (value, place in it) for each unpacking that gives a name its value, if nothing else does."""
+        bindings = self._reaching(name)
+        found = [(each.value, each.position) for each in bindings if each.how == "unpack"]
+        known = [(value, position) for value, position in found if value is not None]
+        return known if known and len(known) == len(bindings) else None
 
     def _define_from(self, bindings: list[Binding], name: str) -> list[ast.expr | None]:
         found: list[ast.expr | None] = []
@@ -256,7 +264,7 @@ class SourceModule:
         remembered = self._definitions
         self._definitions, self._callers_known = {}, False  # until then parameters are not known
         for call in self.all(ast.Call):
-            if target := self.target(call):
+            if target := self.target(call) or self.constructor(call):
                 found.setdefault(target, []).append(call)
         self._definitions, self._callers_known = remembered, True
         return found
@@ -283,6 +291,12 @@ class SourceModule:
             return self.function_named(call.func)
         if isinstance(call.func, ast.Attribute) and (owner := self.class_of(call.func.value)):
             return self.method(owner, call.func.attr)
+        return None
+
+    def constructor(self, call: ast.Call) -> Function | None:
+        """Return the `__init__` that a call of a class of this file runs."""
+        if isinstance(call.func, ast.Name) and call.func.id in self.classes:
+            return self.method(self.classes[call.func.id], "__init__")
         return None
 
     def function_named(self, name: ast.expr) -> Function | None:

@@ -29,6 +29,7 @@ class Binding:
     value: ast.expr | None
     how: str  # assign, unpack, for, with, parameter, import, def, class, augmented
     parameter_of: Function | None = None
+    position: tuple[int, ...] = ()  # where in an unpacked value: (1, 0) for h in `out, (h, c) = ...`
 
     @property
     def line(self) -> int:
@@ -67,19 +68,21 @@ def public(name: str) -> str:
     return name
 
 
-def _targets(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr | None, bool]]:
-    """Yield (simple target, its value, was it unpacked)."""
+Target = tuple[ast.expr, ast.expr | None, tuple[int, ...]]
+
+
+def _targets(target: ast.expr, value: ast.expr | None, position: tuple[int, ...] = ()) -> Iterator[Target]:
+    """Yield (simple target, the value it comes from, its position in that value)."""
     if isinstance(target, ast.Starred):
-        yield target.value, None, True
+        yield target.value, None, (*position, 0)
     elif not isinstance(target, ast.Tuple | ast.List):
-        yield target, value, False
-    elif isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts):
+        yield target, value, position
+    elif isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts) and not position:
         for part, part_value in zip(target.elts, value.elts, strict=True):
             yield from _targets(part, part_value)
     else:
-        for part in target.elts:
-            for inner, _, _ in _targets(part, None):
-                yield inner, None, True
+        for index, part in enumerate(target.elts):
+            yield from _targets(part, value, (*position, index))
 
 
 class Binder(ast.NodeVisitor):
@@ -164,9 +167,9 @@ class Binder(ast.NodeVisitor):
     def _assign(
         self, target: ast.expr, value: ast.expr, node: ast.AST, scope: Scope, owner: ast.ClassDef | None
     ) -> None:
-        for simple, simple_value, unpacked in _targets(target, value):
-            how = "unpack" if unpacked else "assign"
-            self._store(simple, Binding(node, value if unpacked else simple_value, how), scope, owner)
+        for simple, source, position in _targets(target, value):
+            how = "unpack" if position else "assign"
+            self._store(simple, Binding(node, source, how, position=position), scope, owner)
 
     def _store(self, target: ast.expr, binding: Binding, scope: Scope, owner: ast.ClassDef | None) -> None:
         if isinstance(target, ast.Name):

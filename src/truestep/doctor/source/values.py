@@ -2,6 +2,7 @@
 """What a value was made by: literals, arguments, and the last operation on a tensor."""
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ _TRANSPARENT = {
     "t", "detach", "clone", "requires_grad_", "expand",
 }  # fmt: skip
 _LAYERS = {"torch.nn.Sequential"}
+Position = tuple[int, ...]  # a place in a tuple: (1, 0) for h in `out, (h, c) = ...`
 
 
 def argument(call: ast.Call, position: int | None, keyword: str) -> ast.expr | None:
@@ -74,20 +76,68 @@ def origins(module: SourceModule, node: ast.expr, depth: int = 0) -> Iterator[as
 
 def unwrapped(node: ast.expr) -> ast.expr:
     """Strip `.to(...)`, `.view(...)`, `[..., 0]` and the like."""
-    while True:
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in _TRANSPARENT
-        ):
-            node = node.func.value
-        elif isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr == "data"):
-            node = node.value
-        else:
-            return node
+    while (inner := _peeled(node)) is not node:
+        node = inner
+    return node
 
 
-def last_operations(module: SourceModule, node: ast.expr, depth: int = 0) -> set[str | None]:
+def _peeled(node: ast.expr) -> ast.expr:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TRANSPARENT:
+        return node.func.value
+    if isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr == "data"):
+        return node.value
+    return node
+
+
+def sources(
+    module: SourceModule, node: ast.expr, position: Position = (), depth: int = 0
+) -> Iterator[tuple[ast.expr | None, Position]]:
+    """Yield what a value may come from, as `origins`, and its place where that is a tuple.
+
+    `_, label = net(x)` comes from `net(x)` at place 1, and so does `net(x)[1]`.
+    """
+    node, position = _place_in(node, position)
+    names = module.unpacked(node) if isinstance(node, ast.Name) else None
+    if depth > MAX_DEPTH:
+        yield None, ()
+    elif names is not None:
+        for value, place in names:
+            yield from sources(module, value, (*place, *position), depth + 1)
+    elif isinstance(node, ast.Name | ast.Attribute | ast.IfExp) and (values := module.definitions(node)):
+        for each in values:
+            if each is None:
+                yield None, ()
+            else:
+                yield from sources(module, each, position, depth + 1)
+    else:
+        yield (None if isinstance(node, ast.Name) else node), position
+
+
+def _place_in(node: ast.expr, position: Position) -> tuple[ast.expr, Position]:
+    """Strip what leaves the numbers as they are; a constant index may be a place in a tuple."""
+    while (inner := _peeled(node)) is not node:
+        index = constant(node.slice) if isinstance(node, ast.Subscript) else None
+        if isinstance(index, int) and index >= 0:
+            position = (index, *position)
+        node = inner
+    return node, position
+
+
+def behind(module: SourceModule, node: ast.expr, depth: int = 0) -> Iterator[ast.Call]:
+    """Yield the calls of this scope that a value is computed by, through the names in between."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Call):
+            yield each
+        elif isinstance(each, ast.Name) and depth < MAX_DEPTH:
+            values = [value for value, _ in module.unpacked(each) or ()] or module.definitions(each)
+            for value in values:
+                if value is not None and module.scope(value) is module.scope(node):
+                    yield from behind(module, value, depth + 1)
+
+
+def last_operations(
+    module: SourceModule, node: ast.expr, depth: int = 0, position: Position = ()
+) -> set[str | None]:
     """Return the names of the operations that may have made a tensor last; None where one is unknown.
 
     A name is the last part of the operation's: `softmax` for `F.softmax(x)`, `x.softmax(1)`,
@@ -96,9 +146,9 @@ def last_operations(module: SourceModule, node: ast.expr, depth: int = 0) -> set
     found: set[str | None] = set()
     if depth > MAX_DEPTH:
         return {None}
-    for origin in origins(module, node):
+    for origin, place in sources(module, node, position):
         if isinstance(origin, ast.Call):
-            found |= _operation(module, origin, depth)
+            found |= _operation(module, origin, depth, place)
         elif isinstance(origin, ast.BinOp):
             found.add("arithmetic")
         else:
@@ -106,7 +156,7 @@ def last_operations(module: SourceModule, node: ast.expr, depth: int = 0) -> set
     return found
 
 
-def _operation(module: SourceModule, call: ast.Call, depth: int) -> set[str | None]:
+def _operation(module: SourceModule, call: ast.Call, depth: int, position: Position) -> set[str | None]:
     qualified = module.qualify(call.func)
     if (qualified and qualified.startswith(("torch.nn.functional.", "torch.special."))) or (
         (qualified or "").count(".") == 1 and (qualified or "").startswith("torch.")
@@ -119,20 +169,26 @@ def _operation(module: SourceModule, call: ast.Call, depth: int) -> set[str | No
     forward = module.method(owner, "forward") if owner is not None else None
     target = forward or module.target(call)
     if target is not None and not isinstance(target, ast.Lambda):
-        return _returned(module, target, depth)
+        return _returned(module, target, depth, position)
     if isinstance(call.func, ast.Attribute):
         return {call.func.attr}
     return {None}
 
 
 def _returned(
-    module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef, depth: int
+    module: SourceModule,
+    function: ast.FunctionDef | ast.AsyncFunctionDef,
+    depth: int,
+    position: Position,
 ) -> set[str | None]:
     found: set[str | None] = set()
     for node in module.returns(function):
         assert node.value is not None
-        value = node.value.elts[0] if isinstance(node.value, ast.Tuple) and node.value.elts else node.value
-        found |= last_operations(module, value, depth + 1)
+        value, left = node.value, position
+        while isinstance(value, ast.Tuple) and left and left[0] < len(value.elts):
+            value, left = value.elts[left[0]], left[1:]
+        value = value.elts[0] if isinstance(value, ast.Tuple) and value.elts else value
+        found |= last_operations(module, value, depth + 1, left)
     return found or {None}
 
 
@@ -160,9 +216,6 @@ def _layer(module: SourceModule, function: ast.expr, depth: int) -> set[str | No
 
 
 def name_of_layer(qualified: str) -> str:
-    """Turn torch.nn.LogSoftmax into log_softmax."""
-    short = qualified.rsplit(".", 1)[-1]
-    return "".join(
-        f"_{c.lower()}" if c.isupper() and i and not short[i - 1].isupper() else c.lower()
-        for i, c in enumerate(short)
-    )
+    """Turn torch.nn.LogSoftmax into log_softmax, BCEWithLogitsLoss into bce_with_logits_loss, ReLU into relu."""
+    short = re.sub("([PR]?)Re?LU|SiLU", lambda found: found[0].capitalize(), qualified.rsplit(".", 1)[-1])
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", short).lower()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import origins
 
 
 class TotalNeverReset(SourceCheck):
@@ -46,5 +47,14 @@ class TotalNeverReset(SourceCheck):
     def _goes_on(self, module: SourceModule, total: ast.Name, outer: ast.For) -> bool:
         inside = [each for each in module.bindings(total) if outer in module.ancestors(each.node)]
         added = [each for each in inside if each.how == "augmented" and module.loop(each.node) is not outer]
-        numbers = isinstance(outer.iter, ast.Call) and module.qualify(outer.iter.func) == "range"
-        return bool(added) and len(inside) == len(added) and numbers
+        return bool(added) and len(inside) == len(added) and self._counts(module, outer.iter)
+
+    def _counts(self, module: SourceModule, source: ast.expr) -> bool:
+        """Tell `range(n)`, also within `tqdm(...)` and under a name."""
+        for each in origins(module, source):
+            inner = each
+            while isinstance(inner, ast.Call) and module.qualify(inner.func) != "range" and inner.args:
+                inner = inner.args[0]
+            if not (isinstance(inner, ast.Call) and module.qualify(inner.func) == "range"):
+                return False
+        return True

@@ -8,6 +8,7 @@ from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.source.adversaries import role_of
 from truestep.doctor.source.events import Event
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import behind
 
 
 class GeneratorTrainedByCritic(SourceCheck):
@@ -70,24 +71,16 @@ class GeneratorTrainedByCritic(SourceCheck):
 
     def _leaks(self, module: SourceModule, backward: Event) -> Iterator[At]:
         loss = backward.receiver
-        for value in module.definitions(loss) if loss is not None else ():
-            for call in ast.walk(value) if value is not None else ():
+        for call in behind(module, loss) if loss is not None else ():
+            if role_of(ast.unparse(call.func)) == "discriminator" and call.args:
+                made = module.definitions(call.args[0])
                 if (
-                    isinstance(call, ast.Call)
-                    and role_of(ast.unparse(call.func)) == "discriminator"
-                    and call.args
+                    isinstance(call.args[0], ast.Name)
+                    and made
+                    and all(self._generated(each) for each in made)
                 ):
-                    made = module.definitions(call.args[0])
-                    if (
-                        isinstance(call.args[0], ast.Name)
-                        and made
-                        and all(self._generated(each) for each in made)
-                    ):
-                        yield At(
-                            call,
-                            f"{call.args[0].id} is not detached: the generator gets these gradients.",
-                            BUG,
-                        )
+                    name = call.args[0].id
+                    yield At(call, f"{name} is not detached: the generator gets these gradients.", BUG)
 
     def _generated(self, value: ast.expr | None) -> bool:
         return isinstance(value, ast.Call) and role_of(ast.unparse(value.func)) == "generator"

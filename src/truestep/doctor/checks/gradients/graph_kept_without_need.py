@@ -55,5 +55,5 @@ def _is_last(trace: Trace, event: Event) -> bool:
         for each in trace.within(path, "backward", "grad", "unknown")
         if each.kind != "unknown" or each.subject != event.subject
     ]
-    steps = trace.within(path, "step", "forward")
-    return bool(inside) and inside[-1] is event and bool(steps)
+    # without a forward in the loop, the graph may be one from before it: then each iteration needs it
+    return bool(inside) and inside[-1] is event and bool(trace.within(path, "forward"))

@@ -3,7 +3,6 @@
 
 import ast
 from collections.abc import Iterator
-from itertools import pairwise
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
@@ -37,22 +36,33 @@ class LossOverwritten(SourceCheck):
             name = call.func.value if isinstance(call.func, ast.Attribute) else None
             if not isinstance(name, ast.Name):
                 continue
-            block = self._assignments(module, name, call)
-            for first, second in pairwise(block):
-                if self._are_losses(module, first, second) and not self._used(module, name.id, first, second):
-                    yield At(
-                        first,
-                        f"{name.id!r} is overwritten on line {second.lineno} before it was used.",
-                    )
+            home = module.parents[module.statement(call)]
+            before = [each for each in self._assignments(module, name) if each.lineno < call.lineno]
+            certain = [each for each in before if module.parents[each] is home]
+            for first in before:
+                second = next((each for each in certain if each.lineno > first.lineno), None)
+                if (
+                    second is not None
+                    and self._leads_to(module, first, home)
+                    and self._are_losses(module, first, second)
+                    and not self._used(module, name.id, first, second)
+                ):
+                    line = second.lineno
+                    yield At(first, f"{name.id!r} is overwritten on line {line} before it was used.")
+                    break
 
-    def _assignments(self, module: SourceModule, name: ast.Name, call: ast.Call) -> list[ast.Assign]:
-        home = module.parents[module.statement(call)]
+    def _assignments(self, module: SourceModule, name: ast.Name) -> list[ast.Assign]:
         nodes = [binding.node for binding in module.bindings(name) if binding.how == "assign"]
-        return [
-            each
-            for each in nodes
-            if isinstance(each, ast.Assign) and module.parents[each] is home and each.lineno < call.lineno
-        ]
+        return sorted((each for each in nodes if isinstance(each, ast.Assign)), key=lambda each: each.lineno)
+
+    def _leads_to(self, module: SourceModule, assignment: ast.Assign, home: ast.AST) -> bool:
+        """Tell whether only branches of `if` stand between an assignment and the block."""
+        for each in module.ancestors(assignment):
+            if each is home:
+                return True
+            if not isinstance(each, ast.If):
+                return False
+        return False
 
     def _are_losses(self, module: SourceModule, *assignments: ast.Assign) -> bool:
         return all(

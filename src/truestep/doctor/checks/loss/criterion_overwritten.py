@@ -27,7 +27,7 @@ class CriterionOverwritten(SourceCheck):
     """
 
     code = "LOSS014"
-    words = ("Loss",)
+    words = ("Loss", "backward")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report `x = x(...)` in a loop, where x is made by a loss outside of it."""
@@ -49,5 +49,11 @@ class CriterionOverwritten(SourceCheck):
     def _made_outside(self, module: SourceModule, name: ast.Name, loop: ast.AST) -> bool:
         values = [each for each in module.bindings(name) if each.value is not None]
         made = [each for each in values if each.value is not None and module.kind(each.value) == "loss"]
+        if len(values) == 1 and not made:  # made elsewhere, as in a cell: what is done with the result tells
+            return any(
+                isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == name.id
+                for call in module.method_calls("backward")
+                if loop in module.ancestors(call)
+            )
         same_scope = made and module.scope(made[0].node) is module.scope(name)
         return bool(same_scope) and all(loop not in module.ancestors(each.node) for each in made)

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""As in Python 3."""
+
+import urllib.error
+import urllib.request
+
+__all__ = ["urllib"]

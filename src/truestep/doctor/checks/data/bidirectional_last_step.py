@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last output of a bidirectional recurrent net."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.recurrent import recurrent_of
+from truestep.doctor.source.values import argument, constant
+
+
+class BidirectionalLastStep(SourceCheck):
+    """The last step of a bidirectional LSTM's outputs stands for the sequence.
+
+    Why: at the last step the backward direction has seen that one step only: half of the features know
+    next to nothing.
+
+    Bad:
+        lstm = nn.LSTM(4, 8, bidirectional=True, batch_first=True)
+        outputs, (h, c) = lstm(x)
+        last = outputs[:, -1]  # here
+
+    Good:
+        lstm = nn.LSTM(4, 8, bidirectional=True, batch_first=True)
+        outputs, (h, c) = lstm(x)
+        last = torch.cat([h[-2], h[-1]], 1)
+
+    Fix: torch.cat([h[-2], h[-1]], 1) of the final hidden state holds the end of both directions.
+    """
+
+    code = "DATA030"
+    words = ("bidirectional",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report `outputs[-1]`, or `outputs[:, -1]` with batch_first, of one that is bidirectional."""
+        for node in module.all(ast.Subscript):
+            made = recurrent_of(module, node.value, (0,)) if isinstance(node.ctx, ast.Load) else None
+            if made is None or constant(argument(made, None, "bidirectional")) is not True:
+                continue
+            batch_first = constant(argument(made, None, "batch_first")) is True
+            if _is_last(node.slice, batch_first):
+                yield At(node, "The backward direction has seen one step of the sequence here.", RISK)
+
+
+def _is_last(index: ast.expr, batch_first: bool) -> bool:
+    if not isinstance(index, ast.Tuple):
+        return constant(index) == -1 and not batch_first
+    place = 1 if batch_first else 0
+    whole = [each for each in index.elts if isinstance(each, ast.Slice) and each.lower is each.upper is None]
+    return (
+        len(index.elts) > place
+        and constant(index.elts[place]) == -1
+        and len(whole) == len(index.elts) - 1  # [:, -1, :8] takes one direction: that may be meant
+    )

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A test part drawn anew."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function
+from truestep.doctor.source.values import argument, constant
+
+_SPLITS = (
+    "sklearn.model_selection.train_test_split",
+    "train_test_split",  # in a cell whose imports stand in another
+    "torch.utils.data.random_split",
+)
+
+
+class SplitDrawnAgain(SourceCheck):
+    """A function that splits at random is called once for the training part and again for the test part.
+
+    Why: the second call draws another split: most of its test part was trained on.
+
+    Bad:
+        from sklearn.model_selection import train_test_split
+
+        def load():
+            train, test = train_test_split(np.arange(100))
+            return train, test
+
+        train, _ = load()
+        _, test = load()  # here
+
+    Good:
+        from sklearn.model_selection import train_test_split
+
+        def load():
+            train, test = train_test_split(np.arange(100))
+            return train, test
+
+        train, test = load()
+
+    Fix: call it once; random_state= makes it draw the same split each time.
+    """
+
+    code = "DATA032"
+    words = ("train_test_split", "random_split")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a call that keeps the parts which another call of the same function throws away."""
+        for call in module.calls(*_SPLITS):
+            seeds = (argument(call, None, "random_state"), argument(call, None, "generator"))
+            function = module.enclosing(call, ast.FunctionDef)
+            if function is not None and all(constant(each) is None for each in seeds if each is not None):
+                yield from self._kept_elsewhere(module, function)
+
+    def _kept_elsewhere(self, module: SourceModule, function: Function) -> Iterator[At]:
+        uses = [(call, kept) for call in module.callers.get(function, []) if (kept := _kept(module, call))]
+        for index, (call, kept) in enumerate(uses):
+            before = [each for _, each in uses[:index]]
+            if any(len(each) == len(kept) and _complement(each, kept) for each in before):
+                yield At(call, "This draws a new split: what it keeps was partly used by the other call.")
+
+
+def _kept(module: SourceModule, call: ast.Call) -> list[bool]:
+    """Return which parts `a, _ = load()` keeps."""
+    statement = module.parents.get(call)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    parts = target.elts if isinstance(target, ast.Tuple) else []
+    return [not (isinstance(each, ast.Name) and each.id.startswith("_")) for each in parts]
+
+
+def _complement(first: list[bool], second: list[bool]) -> bool:
+    return any(first) and any(second) and not any(a and b for a, b in zip(first, second, strict=True))

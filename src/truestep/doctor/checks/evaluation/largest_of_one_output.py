@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The largest of one output."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.outputs import num_outputs
+from truestep.doctor.source.values import argument, constant
+
+
+class LargestOfOneOutput(SourceCheck):
+    """The largest output, and its index, are taken of a model with one output.
+
+    Why: it is always 0: the accuracy that follows says how many labels are 0.
+
+    Bad:
+        net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+        outputs = net(x)
+        preds = outputs.max(1)[1]  # here
+
+    Good:
+        net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+        outputs = net(x)
+        preds = (outputs[:, 0] > 0).long()
+
+    Fix: one logit is compared with 0, a probability with 0.5; two classes by argmax need two outputs.
+    """
+
+    code = "EVAL031"
+    words = ("max",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report max along axis 1 of what a model gives whose last layer has one output."""
+        for call in module.all(ast.Call):
+            given = _given(module, call)
+            if given is not None and num_outputs(module, given) == 1:
+                yield At(call, "The model has one output: the index of the largest is always 0.")
+
+
+def _given(module: SourceModule, call: ast.Call) -> ast.expr | None:
+    """Return x of `torch.max(x, 1)` and `x.max(1)`."""
+    if module.qualify(call.func) == "torch.max" and call.args:
+        given, dim = call.args[0], argument(call, 1, "dim")
+    elif isinstance(call.func, ast.Attribute) and call.func.attr == "max":
+        given, dim = call.func.value, argument(call, 0, "dim")
+    else:
+        return None
+    return given if constant(dim) in (1, -1) else None

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A gradient penalty whose norm is not that of an example."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck, Unsure
+from truestep.doctor.source.module import Class, SourceModule
+from truestep.doctor.source.names import Function
+from truestep.doctor.source.values import argument, constant, origins
+
+
+class PenaltyNormOverChannels(SourceCheck):
+    """The gradients of a penalty on images are normed along axis 1 without being flattened.
+
+    Why: axis 1 is the channels: each pixel's gradient is pulled to the norm that the whole example's
+    should have.
+
+    Bad:
+        class Critic(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Conv2d(1, 1, 8)
+
+            def forward(self, x):
+                return self.conv(x).flatten(1)
+
+        critic = Critic()
+        mixed = torch.randn(8, 1, 8, 8, requires_grad=True)
+        gradients = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)[0]
+        penalty = ((gradients.norm(2, dim=1) - 1) ** 2).mean()  # here
+
+    Good:
+        class Critic(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Conv2d(1, 1, 8)
+
+            def forward(self, x):
+                return self.conv(x).flatten(1)
+
+        critic = Critic()
+        mixed = torch.randn(8, 1, 8, 8, requires_grad=True)
+        gradients = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)[0]
+        penalty = ((gradients.flatten(1).norm(2, dim=1) - 1) ** 2).mean()
+
+    Fix: gradients.flatten(1) first.
+    """
+
+    code = "GRAD040"
+    words = ("autograd",)
+
+    def read(self, module: SourceModule) -> Iterator[At | Unsure]:
+        """Report `.norm(2, dim=1)` of what autograd.grad gave, where a net of convolutions was differentiated."""
+        for call in module.method_calls("norm"):
+            assert isinstance(call.func, ast.Attribute)
+            source = self._gradient(module, call.func.value)
+            if source is None or constant(argument(call, 1, "dim")) != 1:
+                continue
+            nets = self._nets(module, source)
+            if any(net is not None and _has_convolutions(module, net) for net in nets):
+                yield At(call, "This norm runs over the channels, not over each example: flatten(1) first.")
+            elif None in nets or not nets:
+                yield Unsure(call, "whether the gradients are those of images can't be seen from here")
+
+    def _gradient(self, module: SourceModule, node: ast.expr) -> ast.Call | None:
+        """Return the call of autograd.grad that a name stands for, with nothing but `[0]` between."""
+        values = module.definitions(node) if isinstance(node, ast.Name) else [node]
+        if len(values) != 1 or not isinstance(values[0], ast.Subscript):
+            return None
+        made = values[0].value
+        is_grad = isinstance(made, ast.Call) and module.qualify(made.func) == "torch.autograd.grad"
+        return made if is_grad and isinstance(made, ast.Call) else None
+
+    def _nets(self, module: SourceModule, gradient: ast.Call) -> set[Class | None]:
+        """Return the classes of what was applied to get the outputs."""
+        outputs = argument(gradient, 0, "outputs")
+        found: set[Class | None] = set()
+        for value in origins(module, outputs) if outputs is not None else ():
+            for call in ast.walk(value) if value is not None else ():
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+                    found.add(module.class_of(call.func))
+        return found
+
+
+def _has_convolutions(module: SourceModule, owner: Class | Function) -> bool:
+    calls = (each for each in ast.walk(owner) if isinstance(each, ast.Call))
+    return any((module.qualify(each.func) or "").startswith("torch.nn.Conv") for each in calls)

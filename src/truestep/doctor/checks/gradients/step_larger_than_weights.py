@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A learning rate that throws the weights about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import RISK
+from truestep.doctor.finding import Place
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+
+_STEPS = 3
+
+
+class StepLargerThanWeights(Watcher):
+    """Each of an optimizer's first steps moves the weights by more than their own size.
+
+    Why: the learning rate is far too large: nothing of the initialisation is left, and the loss soon grows
+    without bound or stands still.
+
+    Bad:
+        opt = torch.optim.SGD(net.parameters(), lr=1000.0)  # here
+        for _ in range(3):
+            loss = F.cross_entropy(net(x), y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+
+    Good:
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(3):
+            loss = F.cross_entropy(net(x), y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+
+    Fix: a learning rate at which a step changes the weights by a thousandth, or a hundredth at most.
+    """
+
+    code = "GRAD042"
+
+    def __init__(self) -> None:
+        self.before: list[tuple[Tensor, Tensor]] = []
+        self.ratios: dict[int, list[float]] = {}
+
+    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights | None:
+        """Keep copies of a few weight matrices."""
+        matrices = [each for each in record.sample() if each.dim() > 1] if record.num_steps < _STEPS else []
+        self.before = [(each, each.detach().clone()) for each in matrices]
+        return None
+
+    def on_stepped(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Compare the change with what was there; weights that began as zeros tell nothing."""
+        moved = [_ratio(now, then) for now, then in self.before if then.count_nonzero()]
+        self.before = []
+        if moved:
+            ratios = self.ratios.setdefault(id(record), [])
+            ratios.append(min(moved))
+            if len(ratios) == _STEPS and min(ratios) > 1:
+                rate = record.optimizer.param_groups[0]["lr"]
+                text = f"With lr={rate} each of the first steps moves the weights by more than their size."
+                yield Saw(record.place, text, RISK, {"moved_by": ratios})
+
+
+def _ratio(now: Tensor, then: Tensor) -> float:
+    return float((now.detach() - then).norm() / then.norm())

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Uniform noise where a normal distribution is sampled."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import origins
+
+
+class NoiseNotNormal(SourceCheck):
+    """mean + deviation * noise is computed with torch.rand, which is uniform between 0 and 1.
+
+    Why: the noise has mean 0.5 instead of 0 and a third of the deviation: the latent variable isn't the
+    one whose divergence the loss computes.
+
+    Bad:
+        def sample(mu, logvar):
+            std = torch.exp(0.5 * logvar)
+            eps = torch.rand_like(std)
+            return mu + eps * std  # here
+
+    Good:
+        def sample(mu, logvar):
+            std = torch.exp(0.5 * logvar)
+            eps = torch.randn_like(std)
+            return mu + eps * std
+
+    Fix: torch.randn_like, with an n.
+    """
+
+    code = "LOSS030"
+    words = ("rand",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a sum with a product of uniform noise and an exponential of half a number."""
+        for node in module.all(ast.BinOp):
+            if isinstance(node.op, ast.Add):
+                for each in (node.left, node.right):
+                    if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult):
+                        yield from self._product(module, each)
+
+    def _product(self, module: SourceModule, product: ast.BinOp) -> Iterator[At]:
+        for noise, deviation in ((product.left, product.right), (product.right, product.left)):
+            if self._is_uniform(module, noise) and self._is_deviation(module, deviation):
+                yield At(product, "This noise is uniform between 0 and 1, not normal: randn is meant.")
+
+    def _is_uniform(self, module: SourceModule, node: ast.expr) -> bool:
+        made = [each for each in origins(module, node) if isinstance(each, ast.Call)]
+        return bool(made) and all(
+            module.qualify(each.func) in ("torch.rand", "torch.rand_like") for each in made
+        )
+
+    def _is_deviation(self, module: SourceModule, node: ast.expr) -> bool:
+        """Tell `exp(0.5 * logvar)`, `exp(logvar / 2)`, `logvar.mul(0.5).exp()`."""
+        for each in origins(module, node):
+            if isinstance(each, ast.Call):
+                text = ast.unparse(each)
+                is_exp = module.qualify(each.func) == "torch.exp" or text.endswith((".exp()", ".exp_()"))
+                if is_exp and ("0.5" in text or "/ 2" in text or "div(2" in text):
+                    return True
+        return False

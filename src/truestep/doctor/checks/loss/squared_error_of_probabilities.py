@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Squared error for two classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import RISK
+from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
+from truestep.doctor.watching.looking import is_on_host, made_by
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import Scene
+
+_BATCHES = 5
+
+
+class SquaredErrorOfProbabilities(Watcher):
+    """Probabilities of two classes are trained with squared error.
+
+    Why: its gradient vanishes where the sigmoid is sure and wrong, just where most is to be learnt:
+    training stalls.
+
+    Bad:
+        net = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid())
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(6):
+            loss = F.mse_loss(net(x).squeeze(1), (y > 0).float())  # here
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+
+    Good:
+        net = nn.Sequential(nn.Linear(4, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(6):
+            loss = F.binary_cross_entropy_with_logits(net(x).squeeze(1), (y > 0).float())
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+
+    Fix: binary_cross_entropy_with_logits on the raw output, without the sigmoid.
+    """
+
+    code = "LOSS031"
+
+    def __init__(self) -> None:
+        self.num_batches: dict[object, int] = {}
+
+    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+        """Count batches in which one sigmoid an example meets both a 0 and a 1, and nothing else."""
+        if loss.name != "mse_loss" or not is_on_host(loss.target):
+            return
+        target = loss.target.detach()
+        one_each = target.dim() == 1 or (target.dim() == 2 and target.shape[1] == 1)
+        if one_each and set(target.unique().tolist()) == {0.0, 1.0} and made_by(loss.input) == "Sigmoid":
+            self.num_batches[loss.place] = self.num_batches.get(loss.place, 0) + 1
+            if self.num_batches[loss.place] == _BATCHES:
+                yield Saw(loss.place, "The targets are 0 and 1, the outputs those of a sigmoid.", RISK)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many outputs a model has, by its last layer with weights."""
+
+import ast
+
+from truestep.doctor.source.module import MAX_DEPTH, SourceModule
+from truestep.doctor.source.values import argument, constant, origins, sources
+
+_WIDTH = {"torch.nn.Linear": (1, "out_features"), "torch.nn.LazyLinear": (0, "out_features")}
+_KEEPS = ("Dropout", "Softmax", "LogSoftmax", "Sigmoid", "LogSigmoid", "Identity", "Tanh", "Softplus", "LU")
+_HEADS = ("fc", "head", "classifier")  # of torchvision's models, replaced for another number of classes
+
+
+def num_outputs(module: SourceModule, node: ast.expr, depth: int = 0) -> int | None:
+    """Return the width of a tensor that a model gives, where every way to it shows the same."""
+    found: set[int | None] = set()
+    if depth > MAX_DEPTH:
+        return None
+    for value, place in sources(module, node):
+        found.add(_of_call(module, value, depth) if isinstance(value, ast.Call) and not place else None)
+    return found.pop() if len(found) == 1 else None
+
+
+def _of_call(module: SourceModule, call: ast.Call, depth: int) -> int | None:
+    name = module.qualify(call.func) or ""
+    if name.startswith("torch.nn.functional.") and name.endswith(("softmax", "sigmoid", "relu", "dropout")):
+        return num_outputs(module, call.args[0], depth + 1) if call.args else None
+    widths = {_of_layer(module, each, depth + 1) for each in _layers(module, call.func)}
+    return widths.pop() if len(widths) == 1 else None
+
+
+def _layers(module: SourceModule, function: ast.expr) -> list[ast.expr | None]:
+    if isinstance(function, ast.Call):
+        return [function]
+    return list(origins(module, function)) if isinstance(function, ast.Name | ast.Attribute) else [None]
+
+
+def _of_layer(module: SourceModule, layer: ast.expr | None, depth: int) -> int | None:
+    if not isinstance(layer, ast.Call) or depth > MAX_DEPTH:
+        return None
+    inner = module.unwrapped(layer)
+    if inner is not None and isinstance(inner, ast.Call | ast.Name):
+        widths = {_of_layer(module, each, depth + 1) for each in _layers(module, inner)}
+        return widths.pop() if len(widths) == 1 else None
+    name = module.qualify(layer.func) or ""
+    if name in _WIDTH:
+        return _number(module, argument(layer, *_WIDTH[name]))
+    if name == "torch.nn.Sequential" and not any(isinstance(each, ast.Starred) for each in layer.args):
+        return _of_last(module, layer.args, depth)
+    if name.startswith("torchvision.models."):
+        return _of_head(module, layer, depth)
+    owner = module.class_of(layer)
+    forward = module.method(owner, "forward") if owner is not None else None
+    if forward is None or isinstance(forward, ast.Lambda):
+        return None
+    values = {num_outputs(module, each.value, depth + 1) for each in module.returns(forward) if each.value}
+    return values.pop() if len(values) == 1 else None
+
+
+def _of_last(module: SourceModule, layers: list[ast.expr], depth: int) -> int | None:
+    """Go back from the end past what keeps the width."""
+    for each in reversed(layers):
+        name = (module.qualify(each.func) or "") if isinstance(each, ast.Call) else ""
+        if not (name.startswith("torch.nn.") and name.endswith(_KEEPS)):
+            return _of_layer(module, each, depth + 1)
+    return None
+
+
+def _of_head(module: SourceModule, model: ast.Call, depth: int) -> int | None:
+    """Return the width of `net.fc = nn.Linear(...)`, if one head is set and one such model is made."""
+    made = [call for name, call in module.calls_matching("torchvision.models.")]
+    heads = [
+        node.value
+        for node in module.all(ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute)
+        and target.attr in _HEADS
+        and not ast.unparse(target).startswith("self.")
+    ]
+    return (
+        _of_layer(module, heads[0], depth + 1) if len(heads) == len(made) == 1 and made[0] is model else None
+    )
+
+
+def _number(module: SourceModule, node: ast.expr | None, depth: int = 0) -> int | None:
+    value = constant(node)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if not isinstance(node, ast.Name | ast.Attribute) or depth > MAX_DEPTH:
+        return None
+    found = {
+        _number(module, each, depth + 1) if each is not None else None for each in module.definitions(node)
+    }
+    return found.pop() if len(found) == 1 else None
