@@ -46,6 +46,19 @@ class DropoutIgnoresMode(SourceCheck):
                     f"F.{name} {how} drops in evaluation too.",
                     RISK if training is not None else _severity(module, call),
                 )
+        for call in module.calls("torch.nn.functional.scaled_dot_product_attention"):
+            rate = argument(call, 4, "dropout_p")
+            if rate is not None and constant(rate) != 0 and not _follows_mode(module, call):
+                yield At(call, "Attention has no mode: this dropout_p drops in evaluation too.", BUG)
+
+
+def _follows_mode(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether anything around the call asks for the mode, or its rate is the caller's to give."""
+    home = module.scope(call)
+    asks = any(node.attr == "training" and module.scope(node) is home for node in module.all(ast.Attribute))
+    rate = argument(call, 4, "dropout_p")
+    given = isinstance(rate, ast.Name) and any(each.how == "parameter" for each in module.bindings(rate))
+    return asks or given or forwards_all(call)
 
 
 def _severity(module: SourceModule, call: ast.Call) -> Severity:
