@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from truestep.doctor.replacement import Replacement
+
 
 class Severity(StrEnum):
     """How much harm the evidence shows, gravest first."""
@@ -46,7 +48,7 @@ class Finding:
     fix: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
     seen: str = "read"  # "read" in the source, or "ran": observed while the script ran
-    replacement: str | None = None  # the whole line as it should be, where that can be given
+    replacement: Replacement | None = None  # the change of the file that mends it, where it can be given
 
     @property
     def order(self) -> tuple[int, Place, str]:
@@ -65,7 +67,7 @@ class Finding:
             "message": self.message,
             "why": self.why,
             "fix": self.fix,
-            "replacement": self.replacement,
+            "replacement": self.replacement.to_dict() if self.replacement else None,
             "seen": self.seen,
             "evidence": dict(self.evidence),
         }

@@ -13,8 +13,10 @@ from pathlib import Path
 from truestep.doctor.catalogue import source_checks
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Abstention, Failure, Finding, Place, Severity
+from truestep.doctor.replacement import Replacement, apply_edits, replacement
 from truestep.doctor.selection import Baseline, Ignores, Selection
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import RewriteError
 from truestep.errors import OptionError
 
 # A file without any of these trains nothing: it is not even parsed.
@@ -124,12 +126,16 @@ def _apply(check: SourceCheck, module: SourceModule, ignores: Ignores, reading: 
             if not isinstance(found, At):
                 reading.abstentions.append(Abstention(check.code, place, found.reason))
                 continue
-            finding = check.finding(
-                place, found.message, found.severity, evidence=found.evidence, replacement=found.replacement
-            )
             if (place.line, check.code) in seen:
                 continue
             seen.add((place.line, check.code))
+            finding = check.finding(
+                place,
+                found.message,
+                found.severity,
+                evidence=found.evidence,
+                replacement=_rewritten(check, module, found.node),
+            )
             if ignores.hide(finding):
                 reading.num_hidden += 1
                 continue
@@ -137,6 +143,17 @@ def _apply(check: SourceCheck, module: SourceModule, ignores: Ignores, reading: 
             reading.lines[place] = module.lines[place.line - 1] if place.line <= len(module.lines) else ""
     except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others find
         reading.failures.append(Failure(check.code, module.path, f"{type(error).__name__}: {error}"))
+
+
+def _rewritten(check: SourceCheck, module: SourceModule, node: ast.AST) -> Replacement | None:
+    """Return the change that mends a finding, if what it leaves is Python."""
+    try:
+        change = replacement(module.text, check.rewrite(module, node))
+        if change is not None:
+            ast.parse(apply_edits(module.text, change.edits))
+    except (RewriteError, SyntaxError):
+        return None
+    return change
 
 
 def _place(module: SourceModule, node: ast.AST) -> Place:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report as a person reads it in a terminal."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -42,10 +43,19 @@ def show_finding(finding: Finding, line: str | None) -> RenderableType:
         )
         parts.append(_indented(f"seen  {shown}"))
     parts += [_indented(f"why   {finding.why}"), _indented(f"fix   {finding.fix}")]
-    if finding.replacement is not None and line is not None:
-        parts.append(Padding(Text(f"- {line.strip()}", "red"), (0, 0, 0, 4)))
-        parts.append(Padding(Text(f"+ {finding.replacement.strip()}", "green"), (0, 0, 0, 4)))
+    if finding.replacement is not None:
+        parts += _diff(finding.replacement.diff)
     return Group(*parts, Text())
+
+
+def _diff(lines: Sequence[str]) -> list[RenderableType]:
+    """Return the lines of a diff with their common indentation taken off."""
+    bare = textwrap.dedent("\n".join(line[2:] for line in lines)).split("\n")
+    styles = {"-": "red", "+": "green"}
+    return [
+        Padding(Text(f"{line[0]} {text}", styles[line[0]]), (0, 0, 0, 10))
+        for line, text in zip(lines, bare, strict=True)
+    ]
 
 
 def _indented(text: str) -> Padding:

@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, constant
 
 
@@ -36,3 +38,7 @@ class KeysDroppedSilently(SourceCheck):
                 module.parents[call], ast.Expr | ast.Assign
             ):
                 yield At(call, "Keys that don't fit are dropped without a word: perhaps all of them.", RISK)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Be strict."""
+        return [without_keyword(module, node, "strict")]

@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, constant
 
 
@@ -52,6 +54,10 @@ class TiedWeightsUntied(SourceCheck):
             again = any(module.scope(each) is home and each.lineno > call.lineno for each in ties)
             if assigned and not again and not module.method_calls("tie_weights"):
                 yield At(call, f"assign=True unties the weights that line {ties[0].lineno} tied.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Copy into the parameters that there are."""
+        return [without_keyword(module, node, "assign")]
 
 
 def _ties(statement: ast.Assign) -> bool:

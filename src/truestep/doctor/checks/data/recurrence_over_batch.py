@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, with_keyword
 from truestep.doctor.source.values import argument, constant, forwards_all
 
 RECURRENT = ("torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN")
@@ -53,6 +55,12 @@ class RecurrenceOverBatch(SourceCheck):
                 layers = self._layers(module, node.value)
                 if layers and all(_time_first(module, each) for each in layers) and not _turned(module, node):
                     yield At(node, "The layer is not batch_first: this is the last example, not step.", RISK)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Make the layers batch_first."""
+        return [
+            with_keyword(module, each, "batch_first", "True") for each in self._layers(module, node.value)
+        ]
 
     def _layers(self, module: SourceModule, name: ast.Name) -> list[ast.Call]:
         """Return the constructors of the layers that a name may be the output of."""

@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, inserted_behind
 
 QUESTIONS = (
     "torch.cuda.is_available", "torch.backends.mps.is_available", "torch.xpu.is_available",
@@ -36,6 +38,10 @@ class AvailabilityNotAsked(SourceCheck):
         for node in module.all(ast.Attribute, ast.Name):
             if module.qualify(node) in QUESTIONS and self._asked(module, node):
                 yield At(node, f"{ast.unparse(node)} is not called: a function is always true.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Call it."""
+        return [inserted_behind(module, node, "()")]
 
     def _asked(self, module: SourceModule, node: ast.expr) -> bool:
         parent = module.parents[node]

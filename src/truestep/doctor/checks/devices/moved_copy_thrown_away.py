@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, replaced, text_of
 
 METHODS = (
     "to", "cuda", "cpu", "float", "double", "half", "long", "bfloat16", "detach", "clone", "contiguous",
@@ -42,6 +44,10 @@ class MovedCopyThrownAway(SourceCheck):
             if call.func.attr in METHODS and _is_tensor(module, call.func.value):
                 name = ast.unparse(call.func.value)
                 yield At(call, f"{name} stays what it was: .{call.func.attr}() returns a new tensor.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Keep what is returned."""
+        return [replaced(module, node, f"{text_of(module, node.func.value)} = {text_of(module, node)}")]
 
 
 def _is_tensor(module: SourceModule, node: ast.expr) -> bool:

@@ -4,9 +4,11 @@
 import ast
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, moved_before
 
 COLLECTIVES = {
     f"torch.distributed.{name}"
@@ -51,6 +53,13 @@ class CollectiveOnOneRank(SourceCheck):
                     test = ast.unparse(branch.test)
                     short = name.rsplit(".", 1)[-1]
                     yield At(call, f"{short} waits for all ranks, but only where `{test}` is it called.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Call it before the branch."""
+        branch = _branch(module, node)
+        if branch is None or branch.body[0] is not module.parents[node] or branch.orelse:
+            raise RewriteError
+        return moved_before(module, node, branch)
 
     def _elsewhere(self, module: SourceModule, branch: ast.If, call: ast.Call) -> bool:
         """The other arm calls it too, or what follows a branch that leaves the function."""

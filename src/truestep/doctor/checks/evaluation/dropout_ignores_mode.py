@@ -3,10 +3,12 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, inserted_behind, replaced, with_keyword
 from truestep.doctor.source.values import argument, constant, forwards_all
 
 FUNCTIONS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
@@ -50,6 +52,18 @@ class DropoutIgnoresMode(SourceCheck):
             rate = argument(call, 4, "dropout_p")
             if rate is not None and constant(rate) != 0 and not _follows_mode(module, call):
                 yield At(call, "Attention has no mode: this dropout_p drops in evaluation too.", BUG)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Pass the mode of the module on."""
+        method = module.enclosing(node, ast.FunctionDef)
+        if method is None or not method.args.args or method.args.args[0].arg != "self":
+            raise RewriteError
+        rate = argument(node, 4, "dropout_p")
+        if rate is not None:
+            return [inserted_behind(module, rate, " if self.training else 0.0")]
+        if len(node.args) > 2:
+            return [replaced(module, node.args[2], "self.training")]
+        return [with_keyword(module, node, "training", "self.training")]
 
 
 def _follows_mode(module: SourceModule, call: ast.Call) -> bool:

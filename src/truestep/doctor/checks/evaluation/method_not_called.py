@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, inserted_behind
 
 METHODS = {
     "eval": ("module", "ddp"),
@@ -47,3 +49,7 @@ class MethodNotCalled(SourceCheck):
                 if not owners or module.kind(value.value) in owners:
                     name = ast.unparse(value)
                     yield At(value, f"{name!r} is not called here: it needs parentheses.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Call it."""
+        return [inserted_behind(module, node, "()")]

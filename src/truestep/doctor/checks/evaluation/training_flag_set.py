@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, replaced, text_of
 from truestep.doctor.source.values import constant
 
 
@@ -43,6 +45,11 @@ class TrainingFlagSet(SourceCheck):
                 if isinstance(mode, bool) and module.kind(owner) in ("module", "ddp"):
                     right = f"{ast.unparse(owner)}.{'train' if mode else 'eval'}()"
                     yield At(statement, f"The layers inside keep their mode: write {right}.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Call the method that goes through all submodules."""
+        mode = "train" if node.value.value else "eval"
+        return [replaced(module, node, f"{text_of(module, node.targets[0].value)}.{mode}()")]
 
 
 def _is_layer(module: SourceModule, owner: ast.expr) -> bool:

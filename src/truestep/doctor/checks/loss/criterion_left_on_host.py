@@ -3,10 +3,12 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
+from truestep.doctor.source.rewriting import Edits, RewriteError, inserted_behind, text_of
 from truestep.doctor.source.values import argument
 
 MOVES = ("to", "cuda")
@@ -48,6 +50,16 @@ class CriterionLeftOnHost(SourceCheck):
             if name and isinstance(call, ast.Call) and self._holds_tensors(module, call):
                 if not self._moved(module, name):
                     yield At(statement, f"{name!r} has tensors of its own, and nothing moves it.", RISK)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Move it as the model is moved."""
+        for call in module.method_calls(*MOVES):
+            receiver = call.func.value if isinstance(call.func, ast.Attribute) else call
+            if module.kind(receiver) in ("module", "ddp"):
+                given = ", ".join(text_of(module, each) for each in call.args)
+                method = call.func.attr if isinstance(call.func, ast.Attribute) else "to"
+                return [inserted_behind(module, node.value, f".{method}({given})")]
+        raise RewriteError
 
     def _moves_a_model(self, module: SourceModule) -> bool:
         if "set_default_device" in module.text:

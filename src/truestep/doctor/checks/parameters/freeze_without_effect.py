@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, replaced, text_of
 from truestep.doctor.source.values import constant
 
 MISSPELT = ("require_grad", "requires_grads", "require_grads", "required_grad")
@@ -47,3 +49,11 @@ class FreezeWithoutEffect(SourceCheck):
                 elif target.attr == "requires_grad" and module.kind(target.value) in ("module", "ddp"):
                     owner = ast.unparse(target.value)
                     yield At(statement, f"{owner} is a module: its parameters keep their requires_grad.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Freeze the parameters."""
+        target, value = node.targets[0], text_of(module, node.value)
+        owner = text_of(module, target.value)
+        if target.attr in MISSPELT:
+            return [replaced(module, target, f"{owner}.requires_grad")]
+        return [replaced(module, node, f"{owner}.requires_grad_({value})")]

@@ -3,10 +3,12 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, before, next_event, text_of
 
 
 class ClipBeforeUnscale(SourceCheck):
@@ -52,6 +54,13 @@ class ClipBeforeUnscale(SourceCheck):
                         clip.node,
                         "The gradients are clipped while they still carry the loss scale.",
                     )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Unscale first."""
+        step = next_event(module, node, "scaler_step").node
+        assert isinstance(step, ast.Call)
+        scaler, optimizer = text_of(module, step.func).rpartition(".")[0], text_of(module, step.args[0])
+        return [before(module, node, f"{scaler}.unscale_({optimizer})")]
 
 
 def _scaled_before(trace: Trace, clip: Event) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, constant
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
@@ -55,6 +56,10 @@ class FusedSgdInHalf(SourceCheck, Watcher):
         for call in module.calls("torch.optim.SGD"):
             if constant(argument(call, None, "fused")) is True:
                 yield At(call, "torch's fused SGD computes wrong numbers from half precision on a CPU.", RISK)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Leave out the fused kernel."""
+        return [without_keyword(module, node, "fused")]
 
     def _converts(self, module: SourceModule) -> bool:
         for call in module.method_calls("to", "half", "bfloat16"):

@@ -2,9 +2,11 @@
 """Fused SGD whose first step a GradScaler may skip."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, constant
 
 
@@ -52,3 +54,7 @@ class MomentumOfSkippedStep(SourceCheck):
             fused = constant(argument(call, None, "fused")) is True
             if fused and momentum is not None and constant(momentum) != 0:
                 yield At(call, "If the scaler skips the first step, the momentum starts from garbage.", RISK)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Leave out the fused kernel."""
+        return [without_keyword(module, node, "fused")]

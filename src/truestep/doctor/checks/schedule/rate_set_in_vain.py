@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, after, removed, replaced, text_of
 from truestep.doctor.source.values import constant
 
 NAMES = ("lr", "learning_rate", "weight_decay", "momentum")
@@ -53,6 +55,22 @@ class RateSetInVain(SourceCheck):
                         yield At(
                             statement, f"No step reads {ast.unparse(target)}: the value stays what it was."
                         )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Write to the groups that step() reads."""
+        if not isinstance(node, ast.Assign):
+            raise RewriteError
+        target, value = node.targets[0], text_of(module, node.value)
+        optimizer = _optimizer_of(target)
+        assert optimizer is not None
+        name = constant(target.slice) if isinstance(target, ast.Subscript) else getattr(target, "attr", "lr")
+        name = "lr" if name == "learning_rate" else name
+        head = removed(module, node)
+        loop = (f"for group in {text_of(module, optimizer)}.param_groups:", f'    group["{name}"] = {value}')
+        if head.text == "pass":
+            indent = " " * (node.col_offset + 4)
+            return [replaced(module, node, f"{loop[0]}\n{indent}{loop[1].strip()}")]
+        return [head, after(module, node, *loop)]
 
 
 def _optimizer_of(target: ast.expr) -> ast.expr | None:
