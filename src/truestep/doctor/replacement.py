@@ -34,7 +34,7 @@ class Replacement:
     """The edits that mend one finding, and the lines that they take away and add."""
 
     edits: tuple[Edit, ...]
-    diff: tuple[str, ...]  # "- old line", "+ new line"
+    diff: tuple[str, ...]  # "- old line", "+ new line", "  neighbouring line"
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `--output json` prints of it."""
@@ -64,7 +64,12 @@ def replacement(text: str, edits: Iterable[Edit]) -> Replacement | None:
     if any((a.end_line, a.end_column) > (b.line, b.column) for a, b in pairwise(edits)):
         return None
     after = apply_edits(text, edits).splitlines()
-    lines = difflib.unified_diff(text.splitlines(), after, lineterm="", n=0)
-    changed = [line for line in lines if line[:1] in "+-" and not line.startswith(("+++", "---"))]
-    diff = tuple(f"{line[0]} {line[1:]}".rstrip() for line in changed)
+    diff = _diff(text.splitlines(), after, 0)
+    if all(line[0] == "+" for line in diff):
+        diff = _diff(text.splitlines(), after, 1)  # what is only added is shown with its neighbours
     return Replacement(edits, diff) if diff else None
+
+
+def _diff(before: list[str], after: list[str], context: int) -> tuple[str, ...]:
+    lines = list(difflib.unified_diff(before, after, lineterm="", n=context))[2:]
+    return tuple(f"{line[0]} {line[1:]}" for line in lines if not line.startswith("@@"))

@@ -82,7 +82,11 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
                 }
             }
         ],
-        "properties": {"severity": finding.severity.value, "seen": finding.seen},
+        "properties": {
+            "severity": finding.severity.value,
+            "seen": finding.seen,
+            **({"cell": place.cell} if place.cell else {}),
+        },
         **_fixes(finding),
     }
 
