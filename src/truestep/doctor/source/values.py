@@ -2,6 +2,7 @@
 """What a value was made by: literals, arguments, and the last operation on a tensor."""
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ _TRANSPARENT = {
     "t", "detach", "clone", "requires_grad_", "expand",
 }  # fmt: skip
 _LAYERS = {"torch.nn.Sequential"}
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # BCE|With|Logits|Loss
 
 
 def argument(call: ast.Call, position: int | None, keyword: str) -> ast.expr | None:
@@ -161,8 +163,4 @@ def _layer(module: SourceModule, function: ast.expr, depth: int) -> set[str | No
 
 def name_of_layer(qualified: str) -> str:
     """Turn torch.nn.LogSoftmax into log_softmax."""
-    short = qualified.rsplit(".", 1)[-1]
-    return "".join(
-        f"_{c.lower()}" if c.isupper() and i and not short[i - 1].isupper() else c.lower()
-        for i, c in enumerate(short)
-    )
+    return _WORDS.sub("_", qualified.rsplit(".", 1)[-1]).lower()

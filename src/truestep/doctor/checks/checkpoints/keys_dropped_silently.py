@@ -34,8 +34,12 @@ class KeysDroppedSilently(SourceCheck):
         if module.identifiers & {"missing_keys", "unexpected_keys"}:
             return
         for call in module.method_calls("load_state_dict"):
-            if constant(argument(call, 1, "strict")) is False and isinstance(
-                module.parents[call], ast.Expr | ast.Assign
+            parent = module.parents[call]
+            kept = isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Tuple)
+            if (
+                constant(argument(call, 1, "strict")) is False
+                and isinstance(parent, ast.Expr | ast.Assign)
+                and not kept
             ):
                 yield At(call, "Keys that don't fit are dropped without a word: perhaps all of them.", RISK)
 

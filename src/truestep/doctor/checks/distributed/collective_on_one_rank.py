@@ -72,7 +72,8 @@ class CollectiveOnOneRank(SourceCheck):
             branch in module.ancestors(each) and not _same_arm(module, branch, each, call) for each in same
         ):
             return True
-        return any(each.lineno > call.lineno and module.scope(each) is home for each in same)
+        near = [each for each in same if module.scope(each) is home]
+        return any(each.lineno > call.lineno or _branch(module, each) is not None for each in near)
 
 
 def _group(call: ast.Call) -> bool:

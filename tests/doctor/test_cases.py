@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Further cases of a check stand in `checks/TOPIC/FAULT.md`; a comment `#! CODE` is a finding expected there.
+
+Right forms that look wrong give nothing, wrong forms in disguise give exactly their finding, from all checks.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from truestep.doctor.catalogue import checks, topic_of
+from truestep.doctor.page import PRELUDE
+from truestep.doctor.read import read_text
+
+FOLDER = Path(__file__).with_name("checks")
+CASE = re.compile(r"^## (.+?)\n+```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = sorted(FOLDER.rglob("*.md"))
+CASES = [
+    pytest.param(code, id=f"{page.stem}: {title}")
+    for page in PAGES
+    for title, code in CASE.findall(page.read_text("utf-8"))
+]
+
+
+def expected_of(code):
+    for number, line in enumerate(code.splitlines(), 1):
+        for found in line.partition("#! ")[2].split(", "):
+            if found:
+                yield number, found
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_a_case_gives_exactly_its_findings(code):
+    reading = read_text(PRELUDE + code)
+    found = sorted((each.place.line - PRELUDE.count("\n"), each.code) for each in reading.findings)
+    assert found == sorted(expected_of(code))
+    assert (reading.failures, reading.unreadable) == ([], [])
+
+
+def test_a_page_lies_where_its_check_lies():
+    known = {f"{topic_of(check)}/{check.name().replace('-', '_')}" for check in checks().values()}
+    assert {page.relative_to(FOLDER).with_suffix("").as_posix() for page in PAGES} <= known
+
+
+def test_every_block_of_a_page_is_a_case():
+    blocks = sum(page.read_text("utf-8").count("```python") for page in PAGES)
+    assert blocks == len(CASES)
