@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Further cases of single checks, `checks/TOPIC/FAULT.md`: each block gives exactly the findings marked in it.
+"""Further cases of a check stand in `checks/TOPIC/FAULT.md`; a comment `#! CODE` is a finding expected there.
 
-A comment `#! CODE` at the end of a line is a finding expected there; no other may be given, by any check.
+Right forms that look wrong give nothing, wrong forms in disguise give exactly their finding, from all checks.
 """
 
 import re
@@ -9,35 +9,40 @@ from pathlib import Path
 
 import pytest
 
-from truestep.doctor.catalogue import checks
+from truestep.doctor.catalogue import checks, topic_of
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.read import read_text
 
-FOLDER = Path(__file__).parent / "checks"
-BLOCK = re.compile(r"^(?P<title>[^\n`]+)\n\n```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
+FOLDER = Path(__file__).with_name("checks")
+CASE = re.compile(r"^## (.+?)\n+```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = sorted(FOLDER.rglob("*.md"))
 CASES = [
-    pytest.param(path, found["code"], id=f"{path.stem}: {found['title']}")
-    for path in sorted(FOLDER.rglob("*.md"))
-    for found in BLOCK.finditer(path.read_text("utf-8"))
+    pytest.param(code, id=f"{page.stem}: {title}")
+    for page in PAGES
+    for title, code in CASE.findall(page.read_text("utf-8"))
 ]
 
 
 def expected_of(code):
-    for number, line in enumerate(code.splitlines(), PRELUDE.count("\n") + 1):
-        for finding in line.partition("#! ")[2].split(", "):
-            if finding:
-                yield number, finding
+    for number, line in enumerate(code.splitlines(), 1):
+        for found in line.partition("#! ")[2].split(", "):
+            if found:
+                yield number, found
 
 
-@pytest.mark.parametrize(("path", "code"), CASES)
-def test_the_case_gives_exactly_its_findings(path, code):
+@pytest.mark.parametrize("code", CASES)
+def test_a_case_gives_exactly_its_findings(code):
     reading = read_text(PRELUDE + code)
+    found = sorted((each.place.line - PRELUDE.count("\n"), each.code) for each in reading.findings)
+    assert found == sorted(expected_of(code))
     assert (reading.failures, reading.unreadable) == ([], [])
-    assert [(each.place.line, each.code) for each in reading.findings] == sorted(expected_of(code))
 
 
-def test_each_page_of_cases_belongs_to_a_check():
-    homes = {check.__module__.removeprefix("truestep.doctor.checks.") for check in checks().values()}
-    pages = {f"{path.parent.name}.{path.stem}" for path in FOLDER.rglob("*.md")}
-    assert pages <= homes
-    assert len(CASES) >= len(pages)
+def test_a_page_lies_where_its_check_lies():
+    known = {f"{topic_of(check)}/{check.name().replace('-', '_')}" for check in checks().values()}
+    assert {page.relative_to(FOLDER).with_suffix("").as_posix() for page in PAGES} <= known
+
+
+def test_every_block_of_a_page_is_a_case():
+    blocks = sum(page.read_text("utf-8").count("```python") for page in PAGES)
+    assert blocks == len(CASES)

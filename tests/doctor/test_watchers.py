@@ -4,7 +4,8 @@
 import warnings
 
 import pytest
-import torch._dynamo  # noqa: F401 - sets an environment variable when it is first imported
+import torch
+import torch._dynamo
 
 from truestep.doctor.catalogue import checks
 from truestep.doctor.page import PRELUDE
@@ -27,11 +28,17 @@ evaluate = train = lambda *_: None
 epochs = 3
 """
 # Their examples need more than one process or device, or names that only a reader understands.
-NEEDS = {"DIST001": "a process group", "PARAM005": "a model with a head"}
+NEEDS = {
+    "AMP007": "a GPU",
+    "DEV007": "a GPU",
+    "DIST001": "a process group",
+    "PARAM005": "a model with a head",
+}
+ON_REQUEST = {"GRAD030"}
 
 
-def run_example(code):
-    with watch() as watched, warnings.catch_warnings():
+def run_example(code, thorough=False):
+    with watch(thorough=thorough) as watched, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of some of these itself
         names = {"__name__": "__example__"}
         exec(compile(PRELUDE + STAGE, "<stage>", "exec"), names)
@@ -40,13 +47,22 @@ def run_example(code):
     return watched
 
 
+def run_state(code, thorough):
+    """Return the weights, and the random state, that are left after an example."""
+    names = {"__name__": "__example__"}
+    with watch(thorough=thorough):
+        exec(compile(PRELUDE + STAGE, "<stage>", "exec"), names)
+        exec(compile(code, "<example>", "exec"), names)
+    return {**names["net"].state_dict(), "random state": torch.get_rng_state()}
+
+
 def by_code(check):
     return check.code
 
 
 @pytest.mark.parametrize("check", [each for each in RUNNERS if each.code not in NEEDS], ids=by_code)
 def test_bad_gives_exactly_this_finding_when_it_runs(check):
-    watched = run_example(check.page().bad)
+    watched = run_example(check.page().bad, thorough=check.code in ON_REQUEST)
     expected = [(check.code, line) for line in check.page().marked_lines]
     assert [(each.code, each.place.line) for each in watched.findings] == expected
     assert all(each.place.path == "<example>" for each in watched.findings)
@@ -54,7 +70,7 @@ def test_bad_gives_exactly_this_finding_when_it_runs(check):
 
 @pytest.mark.parametrize("check", [each for each in RUNNERS if each.code not in NEEDS], ids=by_code)
 def test_good_gives_nothing_when_it_runs(check):
-    assert run_example(check.page().good).findings == []
+    assert run_example(check.page().good, thorough=True).findings == []
 
 
 def test_a_replaced_head_is_seen_at_the_optimizer():
@@ -92,3 +108,56 @@ for epoch in range(2):
     assert [(each.code, each.place.line) for each in run_example(code).findings] == [("DIST001", 5)]
     right = code.replace("    for x, y in batches", "    sampler.set_epoch(epoch)\n    for x, y in batches")
     assert run_example(right).findings == []
+
+
+def test_float16_whose_scaler_was_switched_off_is_seen():
+    code = """
+scaler = torch.amp.GradScaler("cpu", enabled=False)
+for x, y in loader:
+    opt.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = F.cross_entropy(net(x), y)
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+"""
+    assert [(each.code, each.place.line) for each in run_example(code).findings] == [("AMP007", 6)]
+    assert run_example(code.replace("enabled=False", "init_scale=4.0")).findings == []
+
+
+def test_a_large_model_on_the_cpu_beside_a_gpu_is_seen(monkeypatch):
+    page = checks()["DEV007"].page()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [each.code for each in run_example(page.bad).findings] == ["DEV007"]
+    small = page.bad.replace("1000", "10").replace("500", "5")
+    assert run_example(small).findings == []
+
+
+def test_a_difference_written_by_hand_that_broadcasts_is_seen():
+    code = """
+head = nn.Linear(4, 1)
+opt = torch.optim.SGD(head.parameters(), lr=0.01)
+for x, y in loader:
+    opt.zero_grad()
+    ((head(x) - y) ** 2).mean().backward()
+    opt.step()
+"""
+    assert [(each.code, each.place.line) for each in run_example(code).findings] == [("LOSS017", 6)]
+    assert run_example(code.replace("head(x) - y", "head(x).squeeze(1) - y")).findings == []
+
+
+def test_a_model_of_which_backward_reaches_nothing_is_seen_at_the_step():
+    code = """
+other = nn.Linear(4, 3)
+for x, y in loader:
+    opt.zero_grad()
+    F.cross_entropy(other(x), y).backward()
+    opt.step()
+"""
+    assert [(each.code, each.place.line) for each in run_example(code).findings] == [("GRAD024", 6)]
+
+
+def test_what_learns_a_batch_leaves_no_trace():
+    code = checks()["GRAD030"].page().good
+    plain, thorough = (run_state(code, thorough=each) for each in (False, True))
+    assert all(torch.equal(plain[name], thorough[name]) for name in plain)

@@ -41,6 +41,9 @@ def doctor(
         Path | None, typer.Option("--report", help="Write the report to this file instead of printing it.")
     ] = None,
     probe: Annotated[bool, typer.Option(help="Try out a copy of the model at the first step.")] = True,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Also try to learn one batch with a copy of the model.")
+    ] = False,
 ) -> None:
     """Read a training script, run it under watch, and say what is wrong with it.
 
@@ -61,7 +64,7 @@ def doctor(
     )
     selection = configured(Path.cwd(), select or [], ignore or [], baseline)
     output = Output.JSON if as_json else output
-    watch = Watch(selection, max_steps=steps, probe=probe)
+    watch = Watch(selection, max_steps=steps, probe=probe, thorough=thorough)
     reading = read_paths(target.sources(), selection)
     with _stdout_kept_free(output is not Output.TEXT and report_to is None):
         started = time.perf_counter()

@@ -34,7 +34,8 @@ FAIL_ON = typer.Option(help="The mildest severity that makes the exit status 1."
 @app.command()
 def read(
     paths: Annotated[
-        list[Path], typer.Argument(help="Files and folders; a folder means every .py file beneath it.")
+        list[Path],
+        typer.Argument(help="Files and folders; a folder means every .py and .ipynb file beneath it."),
     ],
     select: Annotated[list[str] | None, SELECT] = None,
     ignore: Annotated[list[str] | None, IGNORE] = None,

@@ -17,6 +17,7 @@ from truestep.doctor.page import Page, name_of, parse_page
 
 if TYPE_CHECKING:
     from truestep.doctor.source.module import SourceModule
+    from truestep.doctor.source.rewriting import Edits
 
 BUG, RISK, ADVICE, QUESTION = Severity.BUG, Severity.RISK, Severity.ADVICE, Severity.QUESTION
 
@@ -29,7 +30,6 @@ class At:
     message: str
     severity: Severity = BUG
     evidence: dict[str, Any] = field(default_factory=dict)
-    replacement: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,3 +85,7 @@ class SourceCheck(Check):
     @abstractmethod
     def read(self, module: "SourceModule") -> Iterator[At | Unsure]:
         """Yield the faults of one file, and the places where it can't be told."""
+
+    def rewrite(self, module: "SourceModule", node: Any) -> "Edits":
+        """Return the edits that mend the fault at a node that `read` gave; none where that takes a choice."""
+        return ()

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from truestep.doctor.replacement import Replacement
+
 
 class Severity(StrEnum):
     """How much harm the evidence shows, gravest first."""
@@ -21,16 +23,25 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Place:
     """A line of the user's code; columns count from 1."""
 
     path: str
     line: int
     column: int = 1
+    cell: int = 0  # of a notebook, from 1; the line then counts within it
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}"
+        return f"{self.path}:{self.cell}:{self.line}" if self.cell else f"{self.path}:{self.line}"
+
+    def __lt__(self, other: "Place") -> bool:
+        return (self.path, self.cell, self.line, self.column) < (
+            other.path,
+            other.cell,
+            other.line,
+            other.column,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +57,7 @@ class Finding:
     fix: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
     seen: str = "read"  # "read" in the source, or "ran": observed while the script ran
-    replacement: str | None = None  # the whole line as it should be, where that can be given
+    replacement: Replacement | None = None  # the change of the file that mends it, where it can be given
 
     @property
     def order(self) -> tuple[int, Place, str]:
@@ -60,12 +71,13 @@ class Finding:
             "name": self.name,
             "severity": self.severity.value,
             "path": self.place.path,
+            "cell": self.place.cell or None,
             "line": self.place.line,
             "column": self.place.column,
             "message": self.message,
             "why": self.why,
             "fix": self.fix,
-            "replacement": self.replacement,
+            "replacement": self.replacement.to_dict() if self.replacement else None,
             "seen": self.seen,
             "evidence": dict(self.evidence),
         }
@@ -81,7 +93,14 @@ class Abstention:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `--json` prints of it."""
-        return {"code": self.code, "path": self.place.path, "line": self.place.line, "reason": self.reason}
+        place = self.place
+        return {
+            "code": self.code,
+            "path": place.path,
+            "cell": place.cell or None,
+            "line": place.line,
+            "reason": self.reason,
+        }
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,17 @@ import time
 import tokenize
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from truestep.doctor.catalogue import source_checks
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Abstention, Failure, Finding, Place, Severity
+from truestep.doctor.notebook import Notebook, parse_notebook
+from truestep.doctor.replacement import Replacement, apply_edits, replacement
 from truestep.doctor.selection import Baseline, Ignores, Selection
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import RewriteError
 from truestep.errors import OptionError
 
 # A file without any of these trains nothing: it is not even parsed.
@@ -74,7 +77,7 @@ def _files(paths: Sequence[Path], selection: Selection) -> Iterator[Path]:
         if path.is_dir():
             yield from (
                 each
-                for each in sorted(path.rglob("*.py"))
+                for each in sorted([*path.rglob("*.py"), *path.rglob("*.ipynb")])
                 if not _excluded(each.relative_to(path), selection)
             )
         elif path.exists():
@@ -94,12 +97,27 @@ def _read_file(path: Path, checks: Iterable[SourceCheck], reading: Reading) -> N
         raw = path.read_bytes()
         if not _RELEVANT.search(raw):
             return
+        if path.suffix == ".ipynb":
+            _read_notebook(parse_notebook(raw.decode()), str(path), checks, reading)
+            return
         with tokenize.open(path) as file:
             text = file.read()
-    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+    except (OSError, SyntaxError, ValueError) as error:
         reading.unreadable.append((str(path), f"{type(error).__name__}: {error}"))
         return
     _read_source(text, str(path), checks, reading)
+
+
+def _read_notebook(notebook: Notebook, path: str, checks: Iterable[SourceCheck], reading: Reading) -> None:
+    """Read the joined cells, and give each finding its place in its cell."""
+    joined = Reading()
+    _read_source(notebook.text, path, checks, joined)
+    reading.findings += [notebook.finding(each) for each in joined.findings]
+    reading.lines |= {notebook.place(place): line for place, line in joined.lines.items()}
+    reading.abstentions += [replace(each, place=notebook.place(each.place)) for each in joined.abstentions]
+    reading.failures += joined.failures
+    reading.unreadable += joined.unreadable
+    reading.num_hidden += joined.num_hidden
 
 
 def _read_source(text: str, path: str, checks: Iterable[SourceCheck], reading: Reading) -> None:
@@ -124,12 +142,16 @@ def _apply(check: SourceCheck, module: SourceModule, ignores: Ignores, reading: 
             if not isinstance(found, At):
                 reading.abstentions.append(Abstention(check.code, place, found.reason))
                 continue
-            finding = check.finding(
-                place, found.message, found.severity, evidence=found.evidence, replacement=found.replacement
-            )
             if (place.line, check.code) in seen:
                 continue
             seen.add((place.line, check.code))
+            finding = check.finding(
+                place,
+                found.message,
+                found.severity,
+                evidence=found.evidence,
+                replacement=_rewritten(check, module, found.node),
+            )
             if ignores.hide(finding):
                 reading.num_hidden += 1
                 continue
@@ -137,6 +159,17 @@ def _apply(check: SourceCheck, module: SourceModule, ignores: Ignores, reading: 
             reading.lines[place] = module.lines[place.line - 1] if place.line <= len(module.lines) else ""
     except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others find
         reading.failures.append(Failure(check.code, module.path, f"{type(error).__name__}: {error}"))
+
+
+def _rewritten(check: SourceCheck, module: SourceModule, node: ast.AST) -> Replacement | None:
+    """Return the change that mends a finding, if what it leaves is Python."""
+    try:
+        change = replacement(module.text, check.rewrite(module, node))
+        if change is not None:
+            ast.parse(apply_edits(module.text, change.edits))
+    except (RewriteError, SyntaxError):
+        return None
+    return change
 
 
 def _place(module: SourceModule, node: ast.AST) -> Place:

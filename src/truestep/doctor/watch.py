@@ -38,13 +38,19 @@ class Watch:
     """One watched run: use it as a context manager, then look at `findings`."""
 
     def __init__(
-        self, selection: Selection | None = None, *, max_steps: int | None = None, probe: bool = True
+        self,
+        selection: Selection | None = None,
+        *,
+        max_steps: int | None = None,
+        probe: bool = True,
+        thorough: bool = False,
     ) -> None:
         self.selection = selection or Selection()
         self.max_steps = max_steps
         self.findings: list[Finding] = []
         self.failures: list[Failure] = []
         self.scene = Scene()
+        self.scene.thorough = thorough
         self.live = False  # what the wrappers look at
         self.inside = 0  # within a wrapped call: what it calls itself is not the user's
         self.seconds = 0.0  # spent on watching
@@ -322,6 +328,7 @@ def watch(
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     probe: bool = True,
+    thorough: bool = False,
 ) -> Watch:
     """Watch the training code in a `with` block and return what was found.
 
@@ -333,8 +340,9 @@ def watch(
         select: codes, or beginnings of codes, to report; all when empty.
         ignore: codes, or beginnings of codes, to leave out.
         probe: whether to try out a copy of the model at the first step.
+        thorough: whether to run checks that cost up to two hundred steps (GRAD030 learns one batch).
     """
-    made = Watch(Selection(select=tuple(select), ignore=tuple(ignore)), probe=probe)
+    made = Watch(Selection(select=tuple(select), ignore=tuple(ignore)), probe=probe, thorough=thorough)
     for each in watched:
         if isinstance(each, Optimizer):
             made.scene.record(each, user_place())

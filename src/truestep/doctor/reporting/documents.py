@@ -48,6 +48,7 @@ def sarif_document(findings: Sequence[Finding]) -> dict[str, Any]:
                         "rules": [_rule(code) for code in codes],
                     }
                 },
+                "columnKind": "unicodeCodePoints",
                 "results": [_result(finding, codes) for finding in findings],
             }
         ],
@@ -81,8 +82,33 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
                 }
             }
         ],
-        "properties": {"severity": finding.severity.value, "seen": finding.seen},
+        "properties": {
+            "severity": finding.severity.value,
+            "seen": finding.seen,
+            **({"cell": place.cell} if place.cell else {}),
+        },
+        **_fixes(finding),
     }
+
+
+def _fixes(finding: Finding) -> dict[str, Any]:
+    if finding.replacement is None:
+        return {}
+    changes = [
+        {
+            "deletedRegion": {
+                "startLine": edit.line,
+                "startColumn": edit.column,
+                "endLine": edit.end_line,
+                "endColumn": edit.end_column,
+            },
+            "insertedContent": {"text": edit.text},
+        }
+        for edit in finding.replacement.edits
+    ]
+    location = {"uri": _uri(finding.place.path)}
+    change = {"artifactLocation": location, "replacements": changes}
+    return {"fixes": [{"description": {"text": finding.fix}, "artifactChanges": [change]}]}
 
 
 def _uri(path: str) -> str:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report as a person reads it in a terminal."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from truestep.doctor.finding import Finding, Place, Severity
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from truestep.doctor.report import RunReport
     from truestep.doctor.watch import Watch
 
+INDENTED = (0, 0, 0, 4)
 STYLES = {
     Severity.BUG: "bold red",
     Severity.RISK: "yellow",
@@ -33,23 +36,29 @@ def show_finding(finding: Finding, line: str | None) -> RenderableType:
         (finding.code, STYLES[finding.severity]),
         f"  {finding.name}",
     )
-    parts: list[RenderableType] = [head, _indented(finding.message)]
+    parts: list[RenderableType] = [head, Padding(Text(finding.message), INDENTED, expand=False)]
     if line and line.strip():
-        parts.append(Padding(Text(f"{finding.place.line} │ {line.strip()}", "bold"), (0, 0, 0, 4)))
+        shown = Text(f"{finding.place.line} │ {line.strip()}", "bold")
+        parts.append(Padding(shown, INDENTED, expand=False))
+    reasons = Table.grid(padding=(0, 2, 0, 0))
     if finding.evidence:
-        shown = ", ".join(
+        seen = ", ".join(
             f"{key.replace('_', ' ')} {_value(value)}" for key, value in finding.evidence.items()
         )
-        parts.append(_indented(f"seen  {shown}"))
-    parts += [_indented(f"why   {finding.why}"), _indented(f"fix   {finding.fix}")]
-    if finding.replacement is not None and line is not None:
-        parts.append(Padding(Text(f"- {line.strip()}", "red"), (0, 0, 0, 4)))
-        parts.append(Padding(Text(f"+ {finding.replacement.strip()}", "green"), (0, 0, 0, 4)))
-    return Group(*parts, Text())
+        reasons.add_row("seen", Text(seen))
+    reasons.add_row("why", Text(finding.why))
+    reasons.add_row("fix", Text(finding.fix))
+    if finding.replacement is not None:
+        reasons.add_row("", _diff(finding.replacement.diff))
+    return Group(*parts, Padding(reasons, INDENTED, expand=False), Text())
 
 
-def _indented(text: str) -> Padding:
-    return Padding(Text(text), (0, 0, 0, 4))
+def _diff(lines: Sequence[str]) -> Text:
+    """Return the lines of a diff with their common indentation taken off."""
+    bare = textwrap.dedent("\n".join(line[2:] for line in lines)).split("\n")
+    styles = {"-": "red", "+": "green", " ": "dim"}
+    shown = [Text(f"{line[0]} {text}", styles[line[0]]) for line, text in zip(lines, bare, strict=True)]
+    return Text("\n").join(shown)
 
 
 def _value(value: object) -> str:

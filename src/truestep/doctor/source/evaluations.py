@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import origins
 
 _SWITCHES = ("torch.", "torch.autograd.", "torch.autograd.grad_mode.")
 _EVALUATES = re.compile(
@@ -88,11 +89,12 @@ def sensitive_layers(module: SourceModule, model: ast.expr) -> set[str] | None:
             return None
         return _layers_in(module, owner, set())
     found: set[str] = set()
-    for value in module.definitions(model):
+    values = list(origins(module, model))
+    for value in values:
         if not isinstance(value, ast.Call) or not (module.qualify(value.func) or "").startswith("torch.nn."):
             return None
         found |= _layers_in(module, value, set())
-    return found if module.definitions(model) else None
+    return found if values else None
 
 
 def _is_local(module: SourceModule, base: ast.expr) -> bool:

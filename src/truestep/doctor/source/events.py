@@ -221,8 +221,9 @@ class _Tracer:
             path = (*path, Frame("loop", node))
         if isinstance(node, ast.IfExp):
             path = (*path, Frame("if", node))
-        for child in ast.iter_child_nodes(node):
-            self.expressions(child, path, env)
+        for child in self.module.children[node]:
+            if not isinstance(child, ast.Name | ast.Constant):
+                self.expressions(child, path, env)
         if isinstance(node, ast.Call):
             self.call(node, path, env)
         elif isinstance(node, ast.Assign):

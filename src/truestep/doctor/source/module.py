@@ -28,6 +28,7 @@ class SourceModule:
         self.tree = ast.parse(text, filename=path)
         self._binder = Binder(self.tree)
         self.parents = self._binder.parents
+        self.children = self._binder.children
         self._qualified: dict[ast.AST, str | None] = {}
         self._definitions: dict[ast.AST, list[ast.expr | None]] = {}
         self._kinds: dict[ast.AST, str | None] = {}

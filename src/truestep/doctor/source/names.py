@@ -85,6 +85,18 @@ def _targets(target: ast.expr, value: ast.expr | None, position: tuple[int, ...]
             yield from _targets(part, value, (*position, index))
 
 
+def children_of(node: ast.AST) -> list[ast.AST]:
+    """Return what `ast.iter_child_nodes` yields, but for the contexts of names, several times as fast."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            found += [each for each in value if isinstance(each, ast.AST)]
+        elif isinstance(value, ast.AST) and name != "ctx":
+            found.append(value)
+    return found
+
+
 class Binder(ast.NodeVisitor):
     """Walks a file once and notes every binding, every parent and every enclosing scope."""
 
@@ -92,6 +104,7 @@ class Binder(ast.NodeVisitor):
         self.names: dict[Scope, ScopeNames] = {tree: ScopeNames(tree)}
         self.attributes: dict[ast.ClassDef, dict[str, list[Binding]]] = {}
         self.parents: dict[ast.AST, ast.AST] = {}
+        self.children: dict[ast.AST, list[ast.AST]] = {}
         self.scope_of: dict[ast.AST, Scope] = {}
         self.nodes: dict[type[ast.AST], list[ast.AST]] = {}
         self._visit(tree, tree, None)
@@ -110,7 +123,8 @@ class Binder(ast.NodeVisitor):
                 inner, inner_owner = scope, node
             else:
                 inner, inner_owner = scope, owner
-            for child in reversed(list(ast.iter_child_nodes(node))):
+            inside = self.children[node] = children_of(node)
+            for child in reversed(inside):
                 self.parents[child] = node
                 stack.append((child, inner, inner_owner))
 

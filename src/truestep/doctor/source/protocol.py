@@ -116,6 +116,8 @@ class Protocol:
             yield event, call, call.args[0] if call.args else receiver
         elif event == "train" and (mode := _mode(call)) is not None:
             yield "train" if mode else "eval", call, receiver
+        elif event == "train" and len(call.args) == 1 and isinstance(call.args[0], ast.Name | ast.Attribute):
+            yield "train", call, receiver  # the mode that was before is set again
         elif event is not None and event != "train":
             yield event, call, receiver
 

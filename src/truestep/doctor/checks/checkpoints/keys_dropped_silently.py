@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, constant
 
 
@@ -32,7 +34,15 @@ class KeysDroppedSilently(SourceCheck):
         if module.identifiers & {"missing_keys", "unexpected_keys"}:
             return
         for call in module.method_calls("load_state_dict"):
-            if constant(argument(call, 1, "strict")) is False and isinstance(
-                module.parents[call], ast.Expr | ast.Assign
+            parent = module.parents[call]
+            kept = isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Tuple)
+            if (
+                constant(argument(call, 1, "strict")) is False
+                and isinstance(parent, ast.Expr | ast.Assign)
+                and not kept
             ):
                 yield At(call, "Keys that don't fit are dropped without a word: perhaps all of them.", RISK)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Be strict."""
+        return [without_keyword(module, node, "strict")]

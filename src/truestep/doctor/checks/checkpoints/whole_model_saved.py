@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, inserted_behind
 
 
 class WholeModelSaved(SourceCheck):
@@ -33,3 +35,7 @@ class WholeModelSaved(SourceCheck):
                 yield At(
                     call, f"The whole of {ast.unparse(given)} is pickled, with its class and path.", RISK
                 )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Save its state."""
+        return [inserted_behind(module, node.args[0], ".state_dict()")]

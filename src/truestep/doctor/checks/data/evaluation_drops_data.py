@@ -4,10 +4,12 @@
 import ast
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
+from truestep.doctor.source.rewriting import Edits, with_keyword
 from truestep.doctor.source.values import argument, constant
 
 EVALUATION = re.compile(
@@ -46,3 +48,7 @@ class EvaluationDropsData(SourceCheck):
                 and constant(argument(call, 8, "drop_last")) is True
             ):
                 yield At(call, "The last samples of the evaluation set are left out.", RISK)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Keep the last batch."""
+        return [with_keyword(module, node, "drop_last", "False")]

@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, inserted_behind
 
 
 class FractionsTruncated(SourceCheck):
@@ -33,3 +35,7 @@ class FractionsTruncated(SourceCheck):
                 numbers = [node.value for node in ast.walk(made.args[0]) if isinstance(node, ast.Constant)]
                 if any(isinstance(each, float) and each != int(each) for each in numbers):
                     yield At(call, "The fractions are cut off towards zero.", RISK)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Round first."""
+        return [inserted_behind(module, node.func.value, ".round()")]

@@ -4,13 +4,16 @@
 import ast
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
+from truestep.doctor.source.rewriting import Edits, RewriteError, with_keyword
 from truestep.doctor.source.values import argument, constant, forwards_all
 
 TRAINING = re.compile(r"(^|_)train", re.IGNORECASE)
+MEASURING = re.compile(r"(^|_)(eval|evaluation|test|val|stats?)(_|$)", re.IGNORECASE)
 
 
 class TrainingNotShuffled(SourceCheck):
@@ -43,6 +46,13 @@ class TrainingNotShuffled(SourceCheck):
             names = [dotted(each) or "" for each in target.targets] if isinstance(target, ast.Assign) else []
             data = argument(call, 0, "dataset")
             is_stream = data is not None and module.kind(data) == "iterable dataset"
-            trains = any(TRAINING.search(name.rsplit(".", 1)[-1]) for name in names)
+            last = [name.rsplit(".", 1)[-1] for name in names]
+            trains = any(TRAINING.search(name) and not MEASURING.search(name) for name in last)
             if trains and not is_stream and (shuffle is None or constant(shuffle) is False):
                 yield At(call, "The training loader yields the data in its own order.", RISK)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Shuffle."""
+        if len(node.args) > 2:
+            raise RewriteError
+        return [with_keyword(module, node, "shuffle", "True")]

@@ -2,9 +2,11 @@
 """register_backward_hook."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, renamed
 
 
 class BackwardHook(SourceCheck):
@@ -32,3 +34,7 @@ class BackwardHook(SourceCheck):
                 "register_backward_hook is deprecated: it may see other gradients than the module's.",
                 RISK,
             )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Write the name of today."""
+        return [renamed(module, node.func, "register_full_backward_hook")]

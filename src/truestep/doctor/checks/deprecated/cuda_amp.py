@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, name_of, replaced, with_first
 
 MODERN = {
     "torch.cuda.amp.autocast": 'torch.autocast("cuda")',
@@ -44,3 +46,14 @@ class CudaAmp(SourceCheck):
                 and isinstance(node.ctx, ast.Load)
             ):
                 yield At(node, f"{name} is deprecated: write {MODERN[name]}.", ADVICE)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Write the name of today."""
+        modern = MODERN[module.qualify(node) or ""]
+        torch, call = name_of(module, "torch"), module.parents[node]
+        if not (isinstance(call, ast.Call) and call.func is node):
+            return [replaced(module, node, modern.replace("torch", torch, 1))]
+        function, _, given = modern.rstrip(")").replace("torch", torch, 1).partition("(")
+        if call.args and "GradScaler" not in modern:  # the old autocast's first argument was another one
+            raise RewriteError
+        return [replaced(module, node, function), with_first(module, call, given)]

@@ -2,9 +2,11 @@
 """torch.set_default_tensor_type."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, name_of, replaced
 
 
 class DefaultTensorType(SourceCheck):
@@ -29,3 +31,16 @@ class DefaultTensorType(SourceCheck):
         """Report the call."""
         for call in module.calls("torch.set_default_tensor_type"):
             yield At(call, "set_default_tensor_type is deprecated.", ADVICE)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Name the type of the numbers."""
+        name = module.qualify(node.args[0]) if node.args else None
+        types = {
+            "torch.FloatTensor": "float32",
+            "torch.DoubleTensor": "float64",
+            "torch.HalfTensor": "float16",
+        }
+        if name not in types:
+            raise RewriteError
+        torch = name_of(module, "torch")
+        return [replaced(module, node, f"{torch}.set_default_dtype({torch}.{types[name]})")]

@@ -4,9 +4,12 @@
 import ast
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
+from truestep.doctor.replacement import Edit
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError
 
 LAUNCH = re.compile(r"torch\.distributed\.launch\b")
 
@@ -35,3 +38,11 @@ class DistributedLaunch(SourceCheck):
                 yield At(
                     ast.Pass(lineno=number, col_offset=0), "torch.distributed.launch is deprecated.", ADVICE
                 )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Write torchrun in its place."""
+        line = module.lines[node.lineno - 1]
+        found = re.search(r"python3? -m torch\.distributed\.launch", line)
+        if found is None:
+            raise RewriteError
+        return [Edit(node.lineno, found.start() + 1, node.lineno, found.end() + 1, "torchrun")]

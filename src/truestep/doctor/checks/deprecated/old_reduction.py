@@ -2,10 +2,13 @@
 """size_average and reduce."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, replaced
+from truestep.doctor.source.values import constant
 
 
 class OldReduction(SourceCheck):
@@ -31,3 +34,12 @@ class OldReduction(SourceCheck):
         for call in [*layers, *losses_of(module)]:
             if any(word.arg in ("size_average", "reduce") for word in call.keywords):
                 yield At(call, "size_average and reduce are deprecated: reduction says it.", ADVICE)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Say the reduction."""
+        old = [word for word in node.keywords if word.arg in ("size_average", "reduce")]
+        value = constant(old[0].value)
+        if len(old) != 1 or not isinstance(value, bool):
+            raise RewriteError
+        new = "mean" if value else "sum" if old[0].arg == "size_average" else "none"
+        return [replaced(module, old[0], f'reduction="{new}"')]

@@ -2,9 +2,11 @@
 """torch.nn.utils.weight_norm."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, name_of, replaced
 
 
 class OldWeightNorm(SourceCheck):
@@ -28,3 +30,10 @@ class OldWeightNorm(SourceCheck):
         """Report the call."""
         for call in module.calls("torch.nn.utils.weight_norm", "torch.nn.utils.remove_weight_norm"):
             yield At(call, "This weight_norm is deprecated: use parametrizations.weight_norm.", ADVICE)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Take the parametrization."""
+        if module.qualify(node.func) != "torch.nn.utils.weight_norm":
+            raise RewriteError
+        utils = name_of(module, "torch.nn.utils")
+        return [replaced(module, node.func, f"{utils}.parametrizations.weight_norm")]

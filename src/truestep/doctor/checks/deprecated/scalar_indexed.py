@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, replaced, text_of
 
 
 class ScalarIndexed(SourceCheck):
@@ -34,3 +36,7 @@ class ScalarIndexed(SourceCheck):
             if index == 0 and isinstance(node.value, ast.Attribute) and node.value.attr == "data":
                 if "loss" in ast.unparse(node.value.value).lower():
                     yield At(node, "A scalar can't be indexed: this raises IndexError.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Ask for the number."""
+        return [replaced(module, node, f"{text_of(module, node.value.value)}.item()")]

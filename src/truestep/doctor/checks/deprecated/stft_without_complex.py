@@ -2,9 +2,11 @@
 """stft without return_complex."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, with_keyword
 from truestep.doctor.source.values import argument, forwards_all
 
 
@@ -31,3 +33,7 @@ class StftWithoutComplex(SourceCheck):
             named = (module.qualify(call.func) or "torch.stft") == "torch.stft"
             if named and argument(call, None, "return_complex") is None and not forwards_all(call):
                 yield At(call, "return_complex is missing: this raises RuntimeError.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Ask for complex numbers."""
+        return [with_keyword(module, node, "return_complex", "True")]

@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, replaced
 
 
 class VariableNameUnquoted(SourceCheck):
@@ -38,3 +40,7 @@ class VariableNameUnquoted(SourceCheck):
                     for each in module.tree.body
                 ):
                     yield At(node, f"{node.slice.id} is no name of this file: it raises NameError.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Quote it."""
+        return [replaced(module, node.slice, f'"{node.slice.id}"')]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+from truestep.doctor.source.rewriting import Edits, RewriteError, before
 from truestep.doctor.source.values import argument, constant, forwards_all
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
@@ -58,6 +60,18 @@ class EpochNotSet(SourceCheck, Watcher):
             ):
                 if module.calls("torch.utils.data.DataLoader"):
                     yield At(call, "set_epoch() is never called: every epoch has the same order.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Set it at the start of the first loop over a range that holds a loop."""
+        statement = module.statement(node)
+        name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+        for loop in module.all(ast.For):
+            counts = isinstance(loop.iter, ast.Call) and module.qualify(loop.iter.func) == "range"
+            inner = any(isinstance(each, ast.For) for each in loop.body)
+            same = module.scope(loop) is module.scope(node) and isinstance(loop.target, ast.Name)
+            if name is not None and counts and inner and same:
+                return [before(module, loop.body[0], f"{name}.set_epoch({ast.unparse(loop.target)})")]
+        raise RewriteError
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}

@@ -3,10 +3,12 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.evaluations import is_switch
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
 
 HARMLESS = {
     "state_dict",
@@ -62,6 +64,12 @@ class PastTheWrapper(SourceCheck):
                         yield At(
                             call, "The wrapped module is called past DDP: gradients stay local to each rank."
                         )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Call the wrapper."""
+        if not (isinstance(node.func, ast.Attribute) and node.func.attr == "module"):
+            raise RewriteError
+        return [replaced(module, node.func, text_of(module, node.func.value))]
 
     def _inside(self, module: SourceModule, function: ast.expr) -> bool:
         node = function

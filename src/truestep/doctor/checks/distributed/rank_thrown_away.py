@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, removed
 
 
 class RankThrownAway(SourceCheck):
@@ -30,3 +32,7 @@ class RankThrownAway(SourceCheck):
         for call in module.calls("torch.distributed.get_rank", "torch.distributed.get_world_size"):
             if isinstance(module.parents[call], ast.Expr):
                 yield At(call, "The result is thrown away, and the call does nothing else.", ADVICE)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Leave out the statement."""
+        return [removed(module, node)]

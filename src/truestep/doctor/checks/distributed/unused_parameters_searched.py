@@ -2,9 +2,11 @@
 """find_unused_parameters by habit."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, constant
 
 
@@ -33,3 +35,7 @@ class UnusedParametersSearched(SourceCheck):
                 "rand",
             }:
                 yield At(call, "The graph is searched for unused parameters in every step.", ADVICE)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Leave out the argument."""
+        return [without_keyword(module, node, "find_unused_parameters")]

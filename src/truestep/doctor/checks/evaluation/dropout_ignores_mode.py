@@ -3,10 +3,12 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, inserted_behind, replaced, with_keyword
 from truestep.doctor.source.values import argument, constant, forwards_all
 
 FUNCTIONS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
@@ -46,6 +48,31 @@ class DropoutIgnoresMode(SourceCheck):
                     f"F.{name} {how} drops in evaluation too.",
                     RISK if training is not None else _severity(module, call),
                 )
+        for call in module.calls("torch.nn.functional.scaled_dot_product_attention"):
+            rate = argument(call, 4, "dropout_p")
+            if rate is not None and constant(rate) != 0 and not _follows_mode(module, call):
+                yield At(call, "Attention has no mode: this dropout_p drops in evaluation too.", BUG)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Pass the mode of the module on."""
+        method = module.enclosing(node, ast.FunctionDef)
+        if method is None or not method.args.args or method.args.args[0].arg != "self":
+            raise RewriteError
+        rate = argument(node, 4, "dropout_p")
+        if rate is not None:
+            return [inserted_behind(module, rate, " if self.training else 0.0")]
+        if len(node.args) > 2:
+            return [replaced(module, node.args[2], "self.training")]
+        return [with_keyword(module, node, "training", "self.training")]
+
+
+def _follows_mode(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether anything around the call asks for the mode, or its rate is the caller's to give."""
+    home = module.scope(call)
+    asks = any(node.attr == "training" and module.scope(node) is home for node in module.all(ast.Attribute))
+    rate = argument(call, 4, "dropout_p")
+    given = isinstance(rate, ast.Name) and any(each.how == "parameter" for each in module.bindings(rate))
+    return asks or given or forwards_all(call)
 
 
 def _severity(module: SourceModule, call: ast.Call) -> Severity:

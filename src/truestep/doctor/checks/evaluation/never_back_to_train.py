@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.source.evaluations import sensitive_layers
 from truestep.doctor.source.events import Event, Trace, TrainingLoop
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, before, event_at, written
 from truestep.doctor.watcher import Saw, Sights, Watcher
 from truestep.doctor.watching.looking import sensitive_layers as layers_in_mode
 
@@ -68,6 +70,14 @@ class NeverBackToTrain(SourceCheck, Watcher):
                         break
                     if evals:
                         break
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Go back at the start of the loop."""
+        _, event = event_at(module, node, "eval")
+        loop = event.loops()[-1]
+        if not isinstance(loop, ast.For | ast.While) or module.scope(loop) is not module.scope(node):
+            raise RewriteError
+        return [before(module, loop.body[0], f"{written(module, node, event.receiver)}.train()")]
 
     def _judge(self, module: SourceModule, event: Event) -> Iterator[At | Unsure]:
         layers = sensitive_layers(module, event.receiver) if event.receiver is not None else None

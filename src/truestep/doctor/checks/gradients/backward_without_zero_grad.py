@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.source.events import TrainingLoop
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, after, event_at, written
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
         for trace in module.traces:
             for loop in trace.training_loops():
                 yield from self._judge(module, loop)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Clear after the step."""
+        _, step = event_at(module, node, "step")
+        return [after(module, node, f"{written(module, node, step.receiver)}.zero_grad()")]
 
     def _judge(self, module: SourceModule, loop: TrainingLoop) -> Iterator[At | Unsure]:
         clears = loop.of("zero_grad")

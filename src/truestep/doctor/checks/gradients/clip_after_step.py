@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, last_event, moved_before
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ class ClipAfterStep(SourceCheck, Watcher):
                     yield At(
                         event.node, "The gradients are clipped after step(): this update was not clipped."
                     )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Clip before the step."""
+        return moved_before(module, node, last_event(module, node, "step").node)
 
     def on_clip(self, scene: Scene, parameters: list[torch.Tensor], place: Place) -> Sights:
         """Report gradients that a step has used already, and no backward has touched since."""

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, moved_after, next_event
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
 if TYPE_CHECKING:
@@ -66,6 +67,10 @@ class ClipBeforeBackward(SourceCheck, Watcher):
                         clip.node,
                         "The gradients are clipped before backward(): there is nothing to clip yet.",
                     )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Clip after the backward."""
+        return moved_after(module, node, next_event(module, node, "backward").node)
 
     def on_clip(self, scene: Scene, parameters: list[torch.Tensor], place: Place) -> Sights:
         """Report a clip that finds no gradient at all, where the parameters are being trained."""

@@ -3,10 +3,12 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, constant
 
 
@@ -45,6 +47,10 @@ class GraphKeptWithoutNeed(SourceCheck):
                 )
                 if constant(given) is True and event.loop_path() and _is_last(trace, event):
                     yield At(event.node, "The graph is kept after the last backward of the iteration.", RISK)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Leave out the argument."""
+        return [without_keyword(module, node, "retain_graph")]
 
 
 def _is_last(trace: Trace, event: Event) -> bool:

@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, inserted_behind, without_keyword
 from truestep.doctor.source.values import argument, constant
 
 MOVES = ("to", "cuda", "double", "float", "half", "type", "reshape", "view")
@@ -60,3 +62,8 @@ class LeafLostByMove(SourceCheck):
                     call,
                     f".{method}() after requires_grad=True: the result is no leaf, its .grad stays None.",
                 )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Ask for gradients after the move."""
+        made = without_keyword(module, node.func.value, "requires_grad")
+        return [made, inserted_behind(module, node, ".requires_grad_()")]

@@ -3,26 +3,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import BUG
+from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.finding import Place
+from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.watching.scene import OptimizerRecord, Scene
 
 
-class StepWithoutGradients(Watcher):
+class StepWithoutGradients(SourceCheck, Watcher):
     """An optimizer steps, but none of its parameters has a gradient.
 
     Why: the loss does not depend on them (it was detached, or computed by another model): nothing is learned.
 
     Bad:
-        other = nn.Linear(4, 3)
         for x, y in loader:
             opt.zero_grad()
-            F.cross_entropy(other(x), y).backward()
+            loss = F.cross_entropy(net(x), y)
             opt.step()  # here
 
     Good:
@@ -36,6 +37,17 @@ class StepWithoutGradients(Watcher):
     """
 
     code = "GRAD024"
+    words = (".step(",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a loop that applies a model and steps, in a file in which nothing goes backward."""
+        if module.identifiers & {"backward", "grad", "manual_backward", "ascend", "autograd"}:
+            return
+        for trace in module.traces:
+            for step in trace.of("step"):
+                path = step.loop_path()
+                if path and trace.within(path, "forward", "zero_grad") and not trace.within(path, "unknown"):
+                    yield At(step.node, "The loop steps, but nothing ever calls backward().")
 
     def __init__(self) -> None:
         self.empty: dict[int, int] = {}

@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
 from truestep.doctor.source.values import argument, constant
 
 
@@ -36,6 +38,12 @@ class TensorZeroGrad(SourceCheck):
             values = module.definitions(base) if base is not None else []
             if values and all(self._is_tensor(module, each) for each in values):
                 yield At(call, "A tensor has no zero_grad(): AttributeError.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Set the gradient to None."""
+        if not isinstance(module.parents[node], ast.Expr):
+            raise RewriteError
+        return [replaced(module, node, f"{text_of(module, node.func.value)}.grad = None")]
 
     def _is_tensor(self, module: SourceModule, value: ast.expr | None) -> bool:
         if not isinstance(value, ast.Call):

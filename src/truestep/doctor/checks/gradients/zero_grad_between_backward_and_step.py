@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, moved_after, next_event
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):
                         event.node,
                         "The gradients are cleared between backward() and step(): the step has none.",
                     )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Clear after the step."""
+        return moved_after(module, node, next_event(module, node, "step").node)
 
     def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
         """Report a clear after the last backward before this step, if it left nothing to step on."""

@@ -2,9 +2,11 @@
 """Gradients cleared before they could add up."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, moved_after, next_event
 
 
 class ZeroGradInEveryMicroBatch(SourceCheck):
@@ -42,3 +44,7 @@ class ZeroGradInEveryMicroBatch(SourceCheck):
                         clears[0].node,
                         "Cleared at every batch, while the step waits for several: only the last one counts.",
                     )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Clear after the step."""
+        return moved_after(module, node, next_event(module, node, "step").node)

@@ -2,9 +2,11 @@
 """Gradients cleared in the outer loop only."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, moved_after, next_event
 
 
 class ZeroGradOncePerEpoch(SourceCheck):
@@ -44,3 +46,7 @@ class ZeroGradOncePerEpoch(SourceCheck):
                         outer[0].node,
                         "The gradients are cleared once per outer loop, but stepped in the inner one.",
                     )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Clear after the step."""
+        return moved_after(module, node, next_event(module, node, "step").node)

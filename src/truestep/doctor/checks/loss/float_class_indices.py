@@ -3,10 +3,12 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, renamed
 from truestep.doctor.source.values import argument
 
 WRONG = ("float", "double", "half", "int", "short")
@@ -47,3 +49,9 @@ class FloatClassIndices(SourceCheck):
                         call,
                         f"Class indices are converted with .{target.func.attr}(): cross entropy takes int64.",
                     )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Convert to int64."""
+        target = argument(node, 1, "target")
+        assert isinstance(target, ast.Call)
+        return [renamed(module, target.func, "long")]

@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, inserted_behind
 from truestep.doctor.source.values import argument, last_operations
 
 
@@ -40,6 +42,12 @@ class LogitsInMultinomial(SourceCheck):
                 and not last_operations(module, given) & {"softmax", "exp", "sigmoid"}
             ):
                 yield At(call, "The weights to draw by are raw outputs, not probabilities.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Take the softmax first."""
+        if not isinstance(node.args[0], ast.Name | ast.Call | ast.Attribute | ast.Subscript):
+            raise RewriteError
+        return [inserted_behind(module, node.args[0], ".softmax(-1)")]
 
     def _is_output(self, module: SourceModule, node: ast.expr) -> bool:
         while isinstance(node, ast.Subscript):

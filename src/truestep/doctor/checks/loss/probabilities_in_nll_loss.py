@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.activations import activation
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, renamed
 from truestep.doctor.source.values import argument, last_operations
 from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
 from truestep.doctor.watching.looking import made_by
@@ -45,6 +48,13 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
             if operations and operations <= NOT_LOGARITHMS:
                 made = " or ".join(sorted(str(each) for each in operations))
                 yield At(call, f"The input of nll_loss is the result of {made}: it takes log-probabilities.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Take the logarithm of the softmax."""
+        made = activation(module, node, argument(node, 0, "input"))
+        if not ast.unparse(made.func).endswith(".softmax"):
+            raise RewriteError
+        return [renamed(module, made.func, "log_softmax")]
 
     def on_loss(self, scene: Scene, loss: Loss) -> Sights:
         """Look at the operation that made the input."""

@@ -6,9 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
+from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from truestep.doctor.watching.scene import Scene
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "gaussian_nll_loss", "poisson_nll_loss")
@@ -39,3 +42,28 @@ class ShapesBroadcast(Watcher):
         if loss.name in ELEMENTWISE and given != target and min(loss.input.numel(), loss.target.numel()) > 1:
             evidence = {"prediction": given, "target": target}
             yield Saw(loss.place, f"{loss.name} broadcasts {given} against {target}.", BUG, evidence)
+
+    def on_backward(self, scene: Scene, tensors: tuple[Tensor, ...], place: Place) -> Sights:
+        """Report a hand-written `((output - target) ** 2).mean()` whose difference is larger than both."""
+        for tensor in tensors:
+            found = _outer_difference(tensor)
+            if found is not None:
+                given, made = found
+                text = f"A difference broadcasts {given} to {made}: every prediction against every target."
+                yield Saw(place, text, BUG, {"prediction": given, "difference": made})
+
+
+def _outer_difference(loss: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Walk from a mean or sum back to a subtraction of (n, 1) and (n,), and return its shapes."""
+    node = loss.grad_fn
+    for _ in range(6):
+        if node is None or not node.next_functions:
+            return None
+        before = node.next_functions[0][0]
+        if node.name().startswith("SubBackward") and before is not None:
+            made = tuple(node._input_metadata[0].shape)
+            given = tuple(before._input_metadata[0].shape) if before._input_metadata else made
+            column = len(given) == 2 and given[1] == 1 and given[0] > 1
+            return (given, made) if column and made == (given[0], given[0]) else None
+        node = before
+    return None

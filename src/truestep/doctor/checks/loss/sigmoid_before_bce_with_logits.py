@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.activations import without_activation
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits
 from truestep.doctor.source.values import argument, last_operations
 from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
 from truestep.doctor.watching.looking import made_by
@@ -43,6 +45,10 @@ class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
             operations = last_operations(module, given) if given is not None else set()
             if operations and operations <= {"sigmoid", "softmax"}:
                 yield At(call, "The input is the result of a sigmoid already: this loss takes raw logits.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Leave the activation out."""
+        return without_activation(module, node, argument(node, 0, "input"))
 
     def on_loss(self, scene: Scene, loss: Loss) -> Sights:
         """Look at the operation that made the input."""

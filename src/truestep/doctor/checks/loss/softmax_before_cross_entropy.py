@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.activations import without_activation
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits
 from truestep.doctor.source.values import argument, last_operations
 from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
 from truestep.doctor.watching.looking import made_by
@@ -50,6 +52,10 @@ class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
             ):
                 made = " or ".join(sorted(str(each) for each in operations))
                 yield At(call, f"The input of cross entropy is the result of {made}: it takes raw logits.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Leave the activation out."""
+        return without_activation(module, node, argument(node, 0, "input"))
 
     def on_loss(self, scene: Scene, loss: Loss) -> Sights:
         """Look at the operation that made the input."""

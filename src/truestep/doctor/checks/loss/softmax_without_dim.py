@@ -2,9 +2,11 @@
 """softmax that guesses its dimension."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, with_keyword
 from truestep.doctor.source.values import argument, forwards_all
 
 FUNCTIONS = ("softmax", "log_softmax", "softmin")
@@ -44,3 +46,7 @@ class SoftmaxWithoutDim(SourceCheck):
                         f"nn.{name} without dim: of a 3-dimensional input it takes the batch.",
                         ADVICE,
                     )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Say the last dimension."""
+        return [with_keyword(module, node, "dim", "-1")]

@@ -3,10 +3,12 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.losses import losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, inserted_behind
 from truestep.doctor.source.values import origins
 
 
@@ -41,3 +43,7 @@ class UnreducedLossInBackward(SourceCheck):
             )
             if values and all(each in unreduced for each in values):
                 yield At(call, 'backward() of a loss with reduction="none": a vector, which raises.')
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Take the mean."""
+        return [inserted_behind(module, node.func.value, ".mean()")]

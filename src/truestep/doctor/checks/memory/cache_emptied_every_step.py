@@ -2,9 +2,11 @@
 """empty_cache in the loop."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, removed
 
 
 class CacheEmptiedEveryStep(SourceCheck):
@@ -35,3 +37,7 @@ class CacheEmptiedEveryStep(SourceCheck):
                 over_epochs = bool(loops) and "epoch" in getattr(getattr(loops[-1], "target", None), "id", "")
                 if loops and not over_epochs and not event.branches(event.loop_path()):
                     yield At(event.node, "The cache is emptied in every iteration.", ADVICE)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Leave out the statement."""
+        return [removed(module, node)]

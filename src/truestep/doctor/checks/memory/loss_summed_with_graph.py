@@ -3,10 +3,12 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
+from truestep.doctor.source.rewriting import Edits, inserted_behind
 
 
 class LossSummedWithGraph(SourceCheck):
@@ -49,6 +51,11 @@ class LossSummedWithGraph(SourceCheck):
                         f"{name!r} is kept with its graph.",
                         BUG if isinstance(node, ast.AugAssign) else RISK,
                     )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Detach it."""
+        kept = node.value if isinstance(node, ast.AugAssign) else node.args[0]
+        return [inserted_behind(module, kept, ".detach()")]
 
     def _trained(self, module: SourceModule) -> Iterator[tuple[str, ast.For | ast.While]]:
         for call in module.method_calls("backward"):

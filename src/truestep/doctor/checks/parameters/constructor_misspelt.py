@@ -4,9 +4,12 @@
 import ast
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.replacement import Edit
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits
 
 MISSPELT = re.compile(r"^_*(init|inti|int|forwad|foward|froward|forwards)_*$")
 RIGHT = {"__init__", "forward", "init", "forwards", "int", "__int__", "_init"}
@@ -20,6 +23,7 @@ class ConstructorMisspelt(SourceCheck):
     Bad:
         class Net(nn.Module):
             def ___init___(self):  # here
+                super().__init__()
                 self.layer = nn.Linear(4, 3)
 
     Good:
@@ -42,3 +46,9 @@ class ConstructorMisspelt(SourceCheck):
                 wanted = "__init__" if "in" in name else "forward"
                 if MISSPELT.match(name) and name not in RIGHT and wanted not in methods:
                     yield At(node, f"{owner.name}.{name} is never called: {wanted} is meant.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Write the name as Python and torch look for it."""
+        wanted = "__init__" if "in" in node.name else "forward"
+        column = module.lines[node.lineno - 1].find(node.name) + 1
+        return [Edit(node.lineno, column, node.lineno, column + len(node.name), wanted)]

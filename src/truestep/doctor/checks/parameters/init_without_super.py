@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, before
 
 
 class InitWithoutSuper(SourceCheck):
@@ -47,3 +49,8 @@ class InitWithoutSuper(SourceCheck):
                     )
                     if sets:
                         yield At(made, f"{owner.name}.__init__ never calls super().__init__().")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Call it first."""
+        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+        return [before(module, body[0], "super().__init__()")]

@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, name_of, wrapped
 
 
 class LayersInPlainList(SourceCheck):
@@ -48,6 +50,12 @@ class LayersInPlainList(SourceCheck):
                             binding.node,
                             f"self.{name} is a plain {_type(binding.value)}: parameters() misses its layers.",
                         )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Register the layers."""
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.List | ast.ListComp):
+            raise RewriteError
+        return wrapped(module, node.value, f"{name_of(module, 'torch.nn')}.ModuleList")
 
 
 def _modules_in(module: SourceModule, value: ast.expr) -> bool:

@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, name_of, without_keyword, wrapped
 from truestep.doctor.source.values import argument, constant
 
 
@@ -47,3 +49,10 @@ class ParameterTensorNotRegistered(SourceCheck):
                     and not (module.qualify(value.func) or "").startswith("torch.nn.")
                 ):
                     yield At(bindings[0].node, f"self.{name} asks for gradients, but is no nn.Parameter.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Make it a Parameter."""
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
+            raise RewriteError
+        bare = without_keyword(module, node.value, "requires_grad")
+        return [bare, *wrapped(module, node.value, name_of(module, "torch.nn.Parameter"))]

@@ -2,9 +2,11 @@
 """A bias that switches every unit off."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, replaced
 from truestep.doctor.source.values import argument, constant
 
 
@@ -37,3 +39,8 @@ class ReluBornDead(SourceCheck):
                 and not module.identifiers & {"sigmoid", "Sigmoid"}
             ):
                 yield At(call, f"A bias of {value:g}: a ReLU after it is 0 for every input.", RISK)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Begin with 0."""
+        value = argument(node, 1, "val")
+        return [replaced(module, value, "0.0")] if value is not None else []

@@ -4,9 +4,11 @@
 import ast
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, renamed
 
 
 class SelfNormalisingNetSpoiled(SourceCheck):
@@ -36,3 +38,15 @@ class SelfNormalisingNetSpoiled(SourceCheck):
             for first, second in pairwise(names):
                 if first == "torch.nn.SELU" and second == "torch.nn.Dropout":
                     yield At(node, "Plain Dropout after SELU: the deviation grows layer by layer.", RISK)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Take AlphaDropout."""
+        parts = node.args if isinstance(node, ast.Call) else node.elts
+        return [
+            renamed(module, second.func, "AlphaDropout")
+            for first, second in pairwise(parts)
+            if isinstance(first, ast.Call)
+            and isinstance(second, ast.Call)
+            and module.qualify(first.func) == "torch.nn.SELU"
+            and module.qualify(second.func) == "torch.nn.Dropout"
+        ]

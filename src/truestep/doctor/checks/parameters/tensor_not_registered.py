@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
 from truestep.doctor.source.values import argument, constant
 
 MAKERS = {
@@ -57,6 +59,13 @@ class TensorNotRegistered(SourceCheck):
                         yield At(
                             node, f"self.{name} is a plain tensor: .to() and state_dict() miss it.", RISK
                         )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Register it as a buffer."""
+        if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)):
+            raise RewriteError
+        name, value = node.targets[0].attr, text_of(module, node.value)
+        return [replaced(module, node, f'self.register_buffer("{name}", {value})')]
 
     def _is_tensor(self, module: SourceModule, value: ast.expr) -> bool:
         if not isinstance(value, ast.Call) or module.qualify(value.func) not in MAKERS:

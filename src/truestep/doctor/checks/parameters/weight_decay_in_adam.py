@@ -2,9 +2,11 @@
 """L2 in Adam."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, renamed
 from truestep.doctor.source.values import argument, constant
 
 
@@ -39,3 +41,7 @@ class WeightDecayInAdam(SourceCheck):
                     f"Adam adds weight_decay={decay:g} to the gradient; AdamW decays the weights.",
                     ADVICE,
                 )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Take AdamW."""
+        return [renamed(module, node.func, "AdamW")]

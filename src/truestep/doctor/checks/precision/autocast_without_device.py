@@ -2,9 +2,11 @@
 """`torch.autocast()` with nothing in it."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, with_first
 from truestep.doctor.source.values import forwards_all
 
 
@@ -33,3 +35,7 @@ class AutocastWithoutDevice(SourceCheck):
             named = any(word.arg == "device_type" for word in call.keywords)
             if not call.args and not named and not forwards_all(call):
                 yield At(call, "torch.autocast() needs the device type: it raises TypeError.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Name the device."""
+        return [with_first(module, node, '"cuda"')]

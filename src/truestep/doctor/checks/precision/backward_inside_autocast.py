@@ -3,10 +3,12 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.events import Event
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, moved_after
 
 AUTOCAST = ("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast")
 
@@ -45,6 +47,13 @@ class BackwardInsideAutocast(SourceCheck):
             for event in trace.of("backward"):
                 if _under_autocast(module, event):
                     yield At(event.node, "backward() is called inside autocast.", ADVICE)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Go backward after the block."""
+        block = module.parents[module.statement(node)]
+        if not isinstance(block, ast.With) or block.body[-1] is not module.statement(node):
+            raise RewriteError
+        return moved_after(module, node, block)
 
 
 def _under_autocast(module: SourceModule, event: Event) -> bool:

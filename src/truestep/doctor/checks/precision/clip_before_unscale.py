@@ -3,10 +3,12 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, before, next_event, text_of
 
 
 class ClipBeforeUnscale(SourceCheck):
@@ -44,7 +46,7 @@ class ClipBeforeUnscale(SourceCheck):
         """Report a clip between a scaled backward and scaler.step with no unscale_ before it."""
         for trace in module.traces:
             for clip in trace.of("clip"):
-                if _scaled_before(trace, clip) and any(
+                if _scaled_before(module, trace, clip) and any(
                     step.path == clip.path or step.loop_path() == clip.loop_path()
                     for step in _after(trace, clip)
                 ):
@@ -53,14 +55,21 @@ class ClipBeforeUnscale(SourceCheck):
                         "The gradients are clipped while they still carry the loss scale.",
                     )
 
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Unscale first."""
+        step = next_event(module, node, "scaler_step").node
+        assert isinstance(step, ast.Call)
+        scaler, optimizer = text_of(module, step.func).rpartition(".")[0], text_of(module, step.args[0])
+        return [before(module, node, f"{scaler}.unscale_({optimizer})")]
 
-def _scaled_before(trace: Trace, clip: Event) -> bool:
+
+def _scaled_before(module: SourceModule, trace: Trace, clip: Event) -> bool:
     before = trace.events[: trace.events.index(clip)]
     for event in reversed(before):
         if event.kind == "unscale":
             return False
         if event.kind == "backward":
-            return is_scaled(event)
+            return is_scaled(module, event)
     return False
 
 
@@ -68,7 +77,11 @@ def _after(trace: Trace, clip: Event) -> list[Event]:
     return [event for event in trace.events[trace.events.index(clip) :] if event.kind == "scaler_step"]
 
 
-def is_scaled(backward: Event) -> bool:
-    """Tell whether the loss of a backward is `scaler.scale(loss)`."""
+def is_scaled(module: SourceModule, backward: Event) -> bool:
+    """Tell whether the loss of a backward is `scaler.scale(loss)`, written there or under a name."""
     loss = backward.receiver
-    return isinstance(loss, ast.Call) and isinstance(loss.func, ast.Attribute) and loss.func.attr == "scale"
+    values = module.definitions(loss) if isinstance(loss, ast.Name) else [loss]
+    return bool(values) and all(
+        isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == "scale"
+        for each in values
+    )

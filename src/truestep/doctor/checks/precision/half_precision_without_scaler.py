@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """float16 gradients that may vanish."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.checks.precision.backward_inside_autocast import AUTOCAST
+from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument
+from truestep.doctor.watcher import Forward, Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from truestep.doctor.watching.scene import Scene
 
 
-class HalfPrecisionWithoutScaler(SourceCheck):
+class HalfPrecisionWithoutScaler(SourceCheck, Watcher):
     """The forward pass runs in float16, but no GradScaler scales the loss.
 
     Why: float16 can't hold gradients below 6e-8: they become zero, silently.
@@ -44,6 +54,24 @@ class HalfPrecisionWithoutScaler(SourceCheck):
         for call in module.calls(*AUTOCAST):
             if _is_half(module, call) and _holds_forward(module, call):
                 yield At(call, "float16 without a GradScaler: small gradients become zero.", RISK)
+
+    def __init__(self) -> None:
+        self.applied_at: Place | None = None
+
+    def on_forward(self, scene: Scene, forward: Forward) -> None:
+        """Note a training forward under float16 autocast: also where a scaler was switched off by mistake."""
+        import torch
+
+        device = next((each.device.type for each in forward.module.parameters()), "cpu")
+        half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) is torch.float16
+        self.applied_at = forward.place if half and forward.gradients_on else None
+
+    def on_backward(self, scene: Scene, tensors: tuple[Tensor, ...], place: Place) -> Sights:
+        """Report a loss that nothing has multiplied."""
+        if self.applied_at is not None and len(tensors) == 1 and (made := tensors[0].grad_fn) is not None:
+            if not made.name().startswith(("Mul", "Div")):
+                text = "The forward ran in float16, and the loss goes backward without a scale."
+                yield Saw(self.applied_at, text, RISK)
 
 
 def _is_half(module: SourceModule, call: ast.Call) -> bool:

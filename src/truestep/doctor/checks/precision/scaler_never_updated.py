@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, after, text_of
 
 
 class ScalerNeverUpdated(SourceCheck):
@@ -41,6 +43,10 @@ class ScalerNeverUpdated(SourceCheck):
             for event in trace.of("scaler_step"):
                 if not updated and not trace.of("unknown"):
                     yield At(event.node, "scaler.step() without scaler.update().")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Update after the step."""
+        return [after(module, node, f"{text_of(module, node.func.value)}.update()")]
 
 
 def _receiver(call: ast.Call) -> ast.expr:

@@ -3,9 +3,11 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, removed
 
 
 class UnscaledTwice(SourceCheck):
@@ -46,3 +48,7 @@ class UnscaledTwice(SourceCheck):
                 same = before.kind == event.kind == "unscale" and before.subject == event.subject
                 if same and before.path == event.path and before.subject != "?":
                     yield At(event.node, "unscale_() is called a second time before update().")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Leave out the second."""
+        return [removed(module, node)]

@@ -4,9 +4,11 @@
 import ast
 import difflib
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, renamed
 
 # what may be assigned, in torch 2.11 to 2.13 (a test compares it with the torch at hand)
 SWITCHES = {
@@ -53,3 +55,9 @@ class BackendAttributeInvented(SourceCheck):
                 close = difflib.get_close_matches(node.attr, known, n=1, cutoff=0.5)
                 hint = f" Is {close[0]} meant?" if close else ""
                 yield At(node, f"{home} has no switch {node.attr!r}: the assignment has no effect.{hint}")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Take the switch that is meant."""
+        known = SWITCHES[module.qualify(node.value) or ""]
+        close = difflib.get_close_matches(node.attr, known, n=1, cutoff=0.5)
+        return [renamed(module, node, close[0])] if close else []

@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, removed
 
 
 class BenchmarkBesideDeterministic(SourceCheck):
@@ -44,3 +46,7 @@ class BenchmarkBesideDeterministic(SourceCheck):
             yield At(
                 second, "The auto-tuner chooses anew in each run, although deterministic is asked for.", RISK
             )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Leave out the auto-tuner."""
+        return [removed(module, node)]

@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, replaced
 
 SEEDS = (
     "torch.manual_seed",
@@ -56,3 +58,13 @@ class GeneratorsSeededDifferently(SourceCheck):
                         call,
                         f"{name} is given a constant, not {', '.join(sorted(variable))}.",
                     )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Give all the same seed."""
+        home = module.scope(node)
+        others = {
+            ast.unparse(call.args[0])
+            for call in module.calls(*SEEDS)
+            if module.scope(call) is home and call.args and isinstance(call.args[0], ast.Name)
+        }
+        return [replaced(module, node.args[0], others.pop())] if len(others) == 1 else []

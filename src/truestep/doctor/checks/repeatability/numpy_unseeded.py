@@ -2,9 +2,11 @@
 """torch seeded, NumPy not."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, after, name_of, text_of
 
 
 class NumpyUnseeded(SourceCheck):
@@ -43,3 +45,8 @@ class NumpyUnseeded(SourceCheck):
         seeds = module.calls("torch.manual_seed")
         if draws and seeds and not module.calls("numpy.random.seed"):
             yield At(seeds[0], f"torch is seeded; {draws[0]} is not.", ADVICE)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Seed NumPy too."""
+        seed = text_of(module, node.args[0])
+        return [after(module, node, f"{name_of(module, 'numpy')}.random.seed({seed})")]

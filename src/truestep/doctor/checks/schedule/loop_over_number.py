@@ -3,9 +3,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, wrapped
 from truestep.doctor.source.values import constant
 
 
@@ -36,3 +38,7 @@ class LoopOverNumber(SourceCheck):
             values = module.definitions(loop.iter) if isinstance(loop.iter, ast.Name) else [loop.iter]
             if values and all(type(constant(each)) is int for each in values):
                 yield At(loop, f"{ast.unparse(loop.iter)} is a number: it can't be iterated over.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Count up to it."""
+        return wrapped(module, node.iter, "range")

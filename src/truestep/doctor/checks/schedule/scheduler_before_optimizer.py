@@ -10,6 +10,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.events import exclusive
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, beside, moved_after, next_event
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
 if TYPE_CHECKING:
@@ -75,6 +76,11 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
                         "The schedule is stepped before the optimizer: the first rate is never used.",
                     )
                     break
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Step the schedule after the optimizer."""
+        step = next_event(module, node, "step").node
+        return moved_after(module, node, beside(module, node, step))
 
     def on_schedule(self, scene: Scene, scheduler: Any, place: Place) -> None:
         """Remember a schedule's step before the first one of its optimizer."""

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""is_available without its parentheses."""
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, inserted_behind
+
+QUESTIONS = (
+    "torch.cuda.is_available", "torch.backends.mps.is_available", "torch.xpu.is_available",
+    "torch.distributed.is_initialized", "torch.distributed.is_available", "torch.cuda.is_bf16_supported",
+    "torch.is_grad_enabled",
+)  # fmt: skip
+
+
+class AvailabilityNotAsked(SourceCheck):
+    """torch.cuda.is_available stands in a condition without being called.
+
+    Why: a function is always true: the branch for machines without a GPU is never taken.
+
+    Bad:
+        device = "cuda" if torch.cuda.is_available else "cpu"  # here
+
+    Good:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    Fix: add the parentheses.
+    """
+
+    code = "DEV006"
+    words = ("is_available", "is_initialized", "is_bf16_supported", "is_grad_enabled")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report such a function where its truth is asked."""
+        for node in module.all(ast.Attribute, ast.Name):
+            if module.qualify(node) in QUESTIONS and self._asked(module, node):
+                yield At(node, f"{ast.unparse(node)} is not called: a function is always true.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Call it."""
+        return [inserted_behind(module, node, "()")]
+
+    def _asked(self, module: SourceModule, node: ast.expr) -> bool:
+        parent = module.parents[node]
+        if isinstance(parent, ast.If | ast.IfExp | ast.While | ast.Assert):
+            return parent.test is node
+        return isinstance(parent, ast.BoolOp) or (
+            isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)
+        )

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tensor moved and not kept."""
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, replaced, text_of
+
+METHODS = (
+    "to", "cuda", "cpu", "float", "double", "half", "long", "bfloat16", "detach", "clone", "contiguous",
+    "squeeze", "unsqueeze", "view", "reshape", "permute", "transpose", "flatten",
+)  # fmt: skip
+
+
+class MovedCopyThrownAway(SourceCheck):
+    """The result of x.to(device), x.float() or x.view(...) of a tensor is thrown away.
+
+    Why: a tensor's methods return a new tensor; only modules are moved in place.
+
+    Bad:
+        for x, y in loader:
+            x.to("cuda")  # here
+            loss = F.cross_entropy(net(x), y)
+
+    Good:
+        for x, y in loader:
+            x = x.to("cuda")
+            loss = F.cross_entropy(net(x), y)
+
+    Fix: x = x.to(device).
+    """
+
+    code = "DEV005"
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report such a call as a statement, on what can be seen to be a tensor."""
+        for statement in module.all(ast.Expr):
+            call = statement.value
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+                continue
+            if call.func.attr in METHODS and _is_tensor(module, call.func.value):
+                name = ast.unparse(call.func.value)
+                yield At(call, f"{name} stays what it was: .{call.func.attr}() returns a new tensor.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Keep what is returned."""
+        return [replaced(module, node, f"{text_of(module, node.func.value)} = {text_of(module, node)}")]
+
+
+def _is_tensor(module: SourceModule, node: ast.expr) -> bool:
+    """A variable of a loop over a loader, what a module or a function of torch returned."""
+    if not isinstance(node, ast.Name):
+        return False
+    bindings = module.bindings(node)
+    return bool(bindings) and all(_binds_tensor(module, each.how, each.value) for each in bindings)
+
+
+def _binds_tensor(module: SourceModule, how: str, value: ast.expr | None) -> bool:
+    if value is None:
+        return False
+    if how == "for":
+        return _is_loader(module, value)
+    name = module.qualify(value.func) if isinstance(value, ast.Call) else None
+    made = (name or "").count(".") == 1 and (name or "").startswith("torch.")
+    applied = isinstance(value, ast.Call) and module.kind(value.func) in ("module", "ddp")
+    is_class = isinstance(value, ast.Call) and module.kind(value) is not None
+    return how in ("assign", "unpack") and (made or applied) and not is_class and name != "torch.load"
+
+
+def _is_loader(module: SourceModule, source: ast.expr) -> bool:
+    while isinstance(source, ast.Call) and source.args and module.kind(source) is None:
+        source = source.args[0]  # enumerate(loader), tqdm(loader)
+    return module.kind(source) == "loader"

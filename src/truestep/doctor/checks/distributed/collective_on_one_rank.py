@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A collective that one rank alone calls."""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, moved_before
+
+COLLECTIVES = {
+    f"torch.distributed.{name}"
+    for name in (
+        "all_reduce", "reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "gather",
+        "gather_object", "broadcast", "broadcast_object_list", "barrier", "scatter", "reduce_scatter",
+        "all_to_all", "monitored_barrier", "all_to_all_single", "scatter_object_list",
+    )
+}  # fmt: skip
+_RANK = re.compile(r"(^|_|\b)rank$|is_main|is_master|get_rank\(\)$", re.IGNORECASE)
+
+
+class CollectiveOnOneRank(SourceCheck):
+    """A collective (all_reduce, barrier, broadcast, ...) stands under `if rank == 0:`.
+
+    Why: it waits for every rank, and the others never call it: the job hangs until the time-out.
+
+    Bad:
+        def report(rank, loss):
+            if rank == 0:
+                dist.all_reduce(loss)  # here
+                print(loss.item() / dist.get_world_size())
+
+    Good:
+        def report(rank, loss):
+            dist.all_reduce(loss)
+            if rank == 0:
+                print(loss.item() / dist.get_world_size())
+
+    Fix: let all ranks call it; only what follows is for one rank.
+    """
+
+    code = "DIST015"
+    words = ("distributed", "dist")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report the call in a branch on the rank whose other arm does not call the same."""
+        for name in COLLECTIVES:
+            for call in module.calls(name):
+                branch = _branch(module, call)
+                if branch is not None and not self._elsewhere(module, branch, call):
+                    test = ast.unparse(branch.test)
+                    short = name.rsplit(".", 1)[-1]
+                    yield At(call, f"{short} waits for all ranks, but only where `{test}` is it called.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Call it before the branch."""
+        branch = _branch(module, node)
+        if branch is None or branch.body[0] is not module.parents[node] or branch.orelse:
+            raise RewriteError
+        return moved_before(module, node, branch)
+
+    def _elsewhere(self, module: SourceModule, branch: ast.If, call: ast.Call) -> bool:
+        """The other arm calls it too, or what follows a branch that leaves the function."""
+        home = module.scope(call)
+        name = module.qualify(call.func)
+        same = [each for each in module.calls(name or "") if each is not call]
+        if _group(call):
+            return True
+        if any(
+            branch in module.ancestors(each) and not _same_arm(module, branch, each, call) for each in same
+        ):
+            return True
+        near = [each for each in same if module.scope(each) is home]
+        return any(each.lineno > call.lineno or _branch(module, each) is not None for each in near)
+
+
+def _group(call: ast.Call) -> bool:
+    """A group of some ranks may well stand under a condition."""
+    given = [*(ast.unparse(each) for each in call.args), *(word.arg or "" for word in call.keywords)]
+    return any("group" in each for each in given)
+
+
+def _branch(module: SourceModule, call: ast.Call) -> ast.If | None:
+    scope = module.scope(call)
+    for each in module.ancestors(call):
+        if each is scope:
+            return None
+        if isinstance(each, ast.If) and _on_rank(each.test):
+            return each
+    return None
+
+
+def _on_rank(test: ast.expr) -> bool:
+    """`rank == 0`, `dist.get_rank() == 0`, `not rank`, `is_main`: true on some ranks alone."""
+    if isinstance(test, ast.Compare):
+        single = len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq | ast.NotEq)
+        return single and bool(_RANK.search(ast.unparse(test.left))) and _number(test.comparators[0])
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test = test.operand
+    named = isinstance(test, ast.Name | ast.Attribute)
+    return named and bool(_RANK.search(ast.unparse(test)))
+
+
+def _number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value not in (-1, None)
+
+
+def _same_arm(module: SourceModule, branch: ast.If, first: ast.AST, second: ast.AST) -> bool:
+    def arm(node: ast.AST) -> bool:
+        above = {node, *module.ancestors(node)}
+        return any(each in above for each in branch.body)
+
+    return arm(first) is arm(second)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model that can't learn a few examples by heart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import RISK
+from truestep.doctor.watcher import Forward, Loss, Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import Scene
+
+SHARE = 0.9  # of the loss of the best constant output: a model that stays above has learned nothing
+ASKED = "only on request (--thorough): it costs a hundred steps on one batch"
+
+
+class BatchNotLearned(Watcher):
+    """A copy of the model can't learn sixteen examples by heart in a hundred steps.
+
+    Why: a part of the model that gets no gradient, an output that can't reach the targets, inputs that
+    have lost what tells them apart.
+
+    Bad:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 3)
+
+            def forward(self, x):
+                return self.last(self.first(x).relu().clamp(max=0))
+
+        stuck = Net()
+        opt = torch.optim.SGD(stuck.parameters(), lr=0.1)
+        for x, y in loader:
+            opt.zero_grad()
+            loss = F.cross_entropy(stuck(x), y)  # here
+            loss.backward()
+            opt.step()
+
+    Good:
+        for x, y in loader:
+            opt.zero_grad()
+            loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            opt.step()
+
+    Fix: train on one batch by hand and follow a difference in the inputs through the layers to the loss.
+    """
+
+    code = "GRAD030"
+    cannot_run: str | None = ASKED
+
+    def __init__(self) -> None:
+        self.forward: Forward | None = None
+        self.done = False
+
+    def on_forward(self, scene: Scene, forward: Forward) -> None:
+        """Keep the first forward that is trained on, until its loss is computed."""
+        if scene.thorough and not self.done and forward.gradients_on and forward.module.training:
+            self.forward = forward
+
+    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+        """Try it with the first loss of such a forward's output."""
+        forward, self.forward = self.forward, None
+        if forward is None or self.done or not loss.input.requires_grad or loss.input.dim() == 0:
+            return
+        from truestep.doctor.watching.rehearsal import Rehearsal
+
+        rehearsal = Rehearsal(forward, loss)
+        self.done, self.cannot_run = True, rehearsal.obstacle()
+        if self.cannot_run is None:
+            learned = rehearsal.learn()
+            if learned.stuck(SHARE):
+                evidence = {
+                    "loss_at_first": learned.first,
+                    "reached": learned.reached,
+                    "of_best_constant": learned.constant,
+                    "steps": learned.num_steps,
+                }
+                text = f"After {learned.num_steps} steps on {rehearsal.examples} examples the loss is {learned.reached:.3g}."
+                yield Saw(loss.place, text, RISK, evidence)

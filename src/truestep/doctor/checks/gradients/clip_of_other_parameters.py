@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A clip of what is not stepped."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.finding import Place
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    import torch
+
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+
+
+class ClipOfOtherParameters(SourceCheck, Watcher):
+    """The gradients of one model are clipped, and another one's parameters are stepped.
+
+    Why: the step that was to be bounded is not.
+
+    Bad:
+        teacher = nn.Linear(4, 3)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x, y in loader:
+            opt.zero_grad()
+            loss = F.mse_loss(net(x), teacher(x))
+            loss.backward()
+            nn.utils.clip_grad_norm_(teacher.parameters(), 1.0)  # here
+            opt.step()
+
+    Good:
+        teacher = nn.Linear(4, 3)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x, y in loader:
+            opt.zero_grad()
+            loss = F.mse_loss(net(x), teacher(x))
+            loss.backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            opt.step()
+
+    Fix: clip the parameters that the optimizer holds.
+    """
+
+    code = "GRAD029"
+    words = ("clip_grad",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a clip of a name's parameters in a file whose optimizers all hold other names'."""
+        held = _held(module)
+        for call in module.calls("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_"):
+            name = _owner(call.args[0]) if call.args else None
+            if held and name is not None and name.split(".")[0] != "self" and name not in held:
+                if not self._may_be_part(module, name, held):
+                    others = ", ".join(sorted(each for each in held if each))
+                    yield At(call, f"{name}'s gradients are clipped; the optimizer steps {others}.")
+
+    def _may_be_part(self, module: SourceModule, name: str, held: set[str | None]) -> bool:
+        """A part of a model that is held, another name for it, or one that can't be followed."""
+        nodes = [node for node in module.reads(name) if isinstance(node, ast.Name)]
+        made = module.definitions(nodes[0]) if nodes else [None]
+        followed = bool(made) and all(
+            isinstance(each, ast.Call) and not (set(_names(each)) & held) for each in made
+        )
+        return not followed or any(each is None or each.split(".")[0] == name for each in held)
+
+    def __init__(self) -> None:
+        self.clipped: list[tuple[set[int], Place]] = []
+
+    def on_clip(self, scene: Scene, parameters: list[torch.Tensor], place: Place) -> None:
+        """Remember what was clipped since the last step."""
+        self.clipped.append(({id(each) for each in parameters}, place))
+
+    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Report a single clip before a step, of parameters that no optimizer holds."""
+        clipped, self.clipped = self.clipped, []
+        held = {id(each) for other in scene.records.values() for each in other.parameters()}
+        if len(clipped) == 1 and clipped[0][0] and not (clipped[0][0] & held):
+            number = len(clipped[0][0])
+            text = f"No optimizer holds any of the {number} parameters that are clipped."
+            yield Saw(clipped[0][1], text, evidence={"parameters_clipped": number})
+
+
+def _held(module: SourceModule) -> set[str | None]:
+    """Return whose parameters the optimizers of a file hold; None stands for one that can't be told."""
+    found: set[str | None] = set()
+    for name, call in module.calls_matching("torch.optim."):
+        if name.rsplit(".", 1)[-1][:1].isupper() and not name.startswith(
+            ("torch.optim.lr_", "torch.optim.swa_")
+        ):
+            found.add(_owner(call.args[0]) if call.args else None)
+    return found
+
+
+def _owner(node: ast.expr) -> str | None:
+    """Return net for `net.parameters()`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "parameters":
+        return dotted(node.func.value)
+    return None
+
+
+def _names(node: ast.AST) -> list[str]:
+    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]

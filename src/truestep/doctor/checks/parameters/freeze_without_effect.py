@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers that were meant to be frozen."""
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, replaced, text_of
+from truestep.doctor.source.values import constant
+
+MISSPELT = ("require_grad", "requires_grads", "require_grads", "required_grad")
+
+
+class FreezeWithoutEffect(SourceCheck):
+    """requires_grad is assigned to a module, or misspelt.
+
+    Why: Python makes a new attribute that nothing reads: what was meant to be frozen goes on training.
+
+    Bad:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Linear(4, 8)
+                self.body.requires_grad = False  # here
+
+    Good:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Linear(4, 8)
+                self.body.requires_grad_(False)
+
+    Fix: module.requires_grad_(False), or `parameter.requires_grad = False` for each parameter.
+    """
+
+    code = "PARAM020"
+    words = (".requires_grad", *(f".{name}" for name in MISSPELT))
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report the assignment of a literal to such an attribute."""
+        for statement in module.all(ast.Assign):
+            for target in statement.targets:
+                if not isinstance(target, ast.Attribute) or not isinstance(constant(statement.value), bool):
+                    continue
+                if target.attr in MISSPELT:
+                    yield At(statement, f"{target.attr!r} is misspelt: the attribute is requires_grad.")
+                elif target.attr == "requires_grad" and module.kind(target.value) in ("module", "ddp"):
+                    owner = ast.unparse(target.value)
+                    yield At(statement, f"{owner} is a module: its parameters keep their requires_grad.")
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Freeze the parameters."""
+        target, value = node.targets[0], text_of(module, node.value)
+        owner = text_of(module, target.value)
+        if target.attr in MISSPELT:
+            return [replaced(module, target, f"{owner}.requires_grad")]
+        return [replaced(module, node, f"{owner}.requires_grad_({value})")]

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A layer that no method reads."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+DYNAMIC = {"children", "named_children", "modules", "_modules", "getattr", "__getattr__", "vars", "__dict__"}
+# layers without parameters: left over, but harmless
+EMPTY = (
+    "ReLU",
+    "GELU",
+    "Dropout",
+    "Identity",
+    "Softmax",
+    "Sigmoid",
+    "Tanh",
+    "Pool",
+    "Flatten",
+    "Loss",
+    "SiLU",
+)
+
+
+def layers_never_used(module: SourceModule, owner: ast.ClassDef) -> Iterator[tuple[str, ast.AST]]:
+    """Yield the layers with parameters that a class makes and that nothing in the file reads."""
+    if module.method(owner, "forward") is None or module.identifiers & DYNAMIC:
+        return
+    for name, bindings in module.attributes(owner).items():
+        made = [each for each in bindings if each.how == "assign" and _makes_layer(module, each.value)]
+        if made and len(made) == len(bindings) and not module_reads(module, name):
+            yield name, made[0].node
+
+
+def module_reads(module: SourceModule, name: str) -> bool:
+    """Tell whether anything reads an attribute of this name, or has it as a text."""
+    read = any(node.attr == name and isinstance(node.ctx, ast.Load) for node in module.all(ast.Attribute))
+    return read or any(node.value == name for node in module.all(ast.Constant))
+
+
+def _makes_layer(module: SourceModule, value: ast.expr | None) -> bool:
+    name = module.qualify(value.func) or "" if isinstance(value, ast.Call) else ""
+    short = name.rsplit(".", 1)[-1]
+    return name == f"torch.nn.{short}" and short[:1].isupper() and not any(word in short for word in EMPTY)
+
+
+class LayerNeverUsed(SourceCheck):
+    """A module makes a layer that nothing in the file uses.
+
+    Why: it is saved, counted and decayed, but never trained; often forward uses another one by mistake.
+
+    Bad:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first = nn.Linear(4, 4)
+                self.second = nn.Linear(4, 4)  # here
+
+            def forward(self, x):
+                return self.first(self.first(x).relu())
+
+    Good:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first = nn.Linear(4, 4)
+                self.second = nn.Linear(4, 4)
+
+            def forward(self, x):
+                return self.second(self.first(x).relu())
+
+    Fix: use it in forward, or delete it.
+    """
+
+    code = "PARAM021"
+    words = ("Module",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report such layers of the modules of this file that have a forward."""
+        for owner in module.classes_of_kind("module"):
+            for name, node in layers_never_used(module, owner):
+                if not _wrapped(module, owner):
+                    yield At(node, f"Nothing uses self.{name}: its parameters are never trained.", RISK)
+
+
+def _wrapped(module: SourceModule, owner: ast.ClassDef) -> bool:
+    """Under DistributedDataParallel it is the graver fault DIST014."""
+    wraps = module.calls("torch.nn.parallel.DistributedDataParallel")
+    return any(module.class_of(wrap.args[0]) is owner for wrap in wraps if wrap.args)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A parameter that is stepped twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import RISK
+from truestep.doctor.finding import Place
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+
+
+class ParameterInTwoOptimizers(Watcher):
+    """Two optimizers that both step hold the same parameters.
+
+    Why: each loss moves them, with two states and two rates; in a GAN the generator's step then trains
+    the discriminator to be fooled.
+
+    Bad:
+        head = nn.Linear(3, 2)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        opt_head = torch.optim.Adam([*head.parameters(), *net.parameters()])  # here
+        for x, y in loader:
+            opt.zero_grad()
+            opt_head.zero_grad()
+            F.cross_entropy(head(net(x)), y % 2).backward()
+            opt.step()
+            opt_head.step()
+
+    Good:
+        head = nn.Linear(3, 2)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        opt_head = torch.optim.Adam(head.parameters())
+        for x, y in loader:
+            opt.zero_grad()
+            opt_head.zero_grad()
+            F.cross_entropy(head(net(x)), y % 2).backward()
+            opt.step()
+            opt_head.step()
+
+    Fix: give each optimizer its own model's parameters.
+    """
+
+    code = "PARAM023"
+
+    def __init__(self) -> None:
+        self.stepped_at: dict[int, Place] = {}
+
+    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Report shared parameters when the second of two optimizers steps, from a line of its own.
+
+        One that steps from the same line is a part of the other: SAM, Lookahead and the like.
+        """
+        self.stepped_at[id(record)] = place
+        if record.num_steps:
+            return
+        mine = {id(each) for each in record.parameters() if each.requires_grad}
+        for other in scene.stepping():
+            shared = [each for each in other.parameters() if id(each) in mine]
+            if other is not record and shared and self.stepped_at.get(id(other), place) != place:
+                names = [scene.name_of(each) for each in shared[:4]]
+                text = f"{len(shared)} parameters are held by two optimizers: {', '.join(names)}."
+                yield Saw(record.place, text, RISK, {"shared": names, "other_made_at": str(other.place)})

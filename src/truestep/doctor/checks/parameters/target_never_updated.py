@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A target network that stays at its start."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+
+_NAME = re.compile(r"(^|_)(target|ema)(_|$)|^(target|ema)(net|model)?$", re.IGNORECASE)
+
+
+class TargetNeverUpdated(SourceCheck):
+    """A target or EMA network is copied once and never updated.
+
+    Why: the targets come from the untrained copy for ever.
+
+    Bad:
+        target_net = copy.deepcopy(net)  # here
+        for x, y in loader:
+            opt.zero_grad()
+            F.mse_loss(net(x), target_net(x).detach()).backward()
+            opt.step()
+
+    Good:
+        target_net = copy.deepcopy(net)
+        for x, y in loader:
+            opt.zero_grad()
+            F.mse_loss(net(x), target_net(x).detach()).backward()
+            opt.step()
+            target_net.load_state_dict(net.state_dict())
+
+    Fix: load_state_dict every so many steps, or lerp_ each parameter towards the trained one.
+    """
+
+    code = "PARAM022"
+    words = ("deepcopy",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a deep copy so named that a training loop applies and nothing changes."""
+        for statement in module.all(ast.Assign):
+            name = dotted(statement.targets[0]) or ""
+            copied = isinstance(statement.value, ast.Call) and module.qualify(statement.value.func) in (
+                "copy.deepcopy",
+            )
+            if copied and _NAME.search(name.rsplit(".", 1)[-1]) and self._only_applied(module, name):
+                yield At(statement, f"{name!r} is applied, and nothing ever updates it.", RISK)
+
+    def _only_applied(self, module: SourceModule, name: str) -> bool:
+        """Each use but for the assignment is a call, or a change of mode."""
+        uses = module.reads(name)
+        trains = any(trace.training_loops() for trace in module.traces)
+        applied = [each for each in uses if _is_called(module, each)]
+        quiet = ("eval", "train", "requires_grad_", "to", "cuda")
+        rest = [each for each in uses if each not in applied and _method(module, each) not in quiet]
+        return trains and bool(applied) and not rest
+
+
+def _is_called(module: SourceModule, node: ast.expr) -> bool:
+    parent = module.parents[node]
+    return isinstance(parent, ast.Call) and parent.func is node
+
+
+def _method(module: SourceModule, node: ast.expr) -> str | None:
+    parent = module.parents[node]
+    return parent.attr if isinstance(parent, ast.Attribute) else None

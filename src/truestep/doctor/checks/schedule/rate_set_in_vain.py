@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A learning rate written where nobody reads it."""
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, after, removed, replaced, text_of
+from truestep.doctor.source.values import constant
+
+NAMES = ("lr", "learning_rate", "weight_decay", "momentum")
+
+
+class RateSetInVain(SourceCheck):
+    """A learning rate is assigned to `optimizer.lr` or `optimizer.defaults`, which no step reads.
+
+    Why: step() reads optimizer.param_groups; Python accepts the new attribute, and the rate stays.
+
+    Bad:
+        for epoch in range(10):
+            if epoch == 5:
+                opt.defaults["lr"] = 0.001  # here
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+
+    Good:
+        for epoch in range(10):
+            if epoch == 5:
+                for group in opt.param_groups:
+                    group["lr"] = 0.001
+            for x, y in loader:
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                opt.step()
+
+    Fix: `for group in opt.param_groups: group["lr"] = ...`, or a schedule.
+    """
+
+    code = "SCHED008"
+    words = (".lr", ".learning_rate", ".defaults", ".weight_decay", ".momentum")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report an assignment to such an attribute, or item of `defaults`, of an optimizer."""
+        statements: list[ast.Assign | ast.AugAssign] = [*module.all(ast.Assign), *module.all(ast.AugAssign)]
+        for statement in statements:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            for target in targets:
+                optimizer = _optimizer_of(target)
+                if optimizer is not None and module.kind(optimizer) == "optimizer":
+                    if module.class_of(optimizer) is None:  # an optimizer of this file may read it
+                        yield At(
+                            statement, f"No step reads {ast.unparse(target)}: the value stays what it was."
+                        )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Write to the groups that step() reads."""
+        if not isinstance(node, ast.Assign):
+            raise RewriteError
+        target, value = node.targets[0], text_of(module, node.value)
+        optimizer = _optimizer_of(target)
+        assert optimizer is not None
+        name = constant(target.slice) if isinstance(target, ast.Subscript) else getattr(target, "attr", "lr")
+        name = "lr" if name == "learning_rate" else name
+        head = removed(module, node)
+        loop = (f"for group in {text_of(module, optimizer)}.param_groups:", f'    group["{name}"] = {value}')
+        if head.text == "pass":
+            indent = " " * (node.col_offset + 4)
+            return [replaced(module, node, f"{loop[0]}\n{indent}{loop[1].strip()}")]
+        return [head, after(module, node, *loop)]
+
+
+def _optimizer_of(target: ast.expr) -> ast.expr | None:
+    if isinstance(target, ast.Attribute) and target.attr in NAMES:
+        return target.value
+    if (
+        isinstance(target, ast.Subscript)
+        and isinstance(target.value, ast.Attribute)
+        and target.value.attr == "defaults"
+        and constant(target.slice) in NAMES
+    ):
+        return target.value.value
+    return None

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the code cells of a notebook as one Python text, and finds its lines again in their cells."""
+
+import bisect
+import json
+import re
+from dataclasses import dataclass, replace
+
+from truestep.doctor.finding import Finding, Place
+from truestep.doctor.replacement import Edit, Replacement
+
+# Cells of another language, or that IPython keeps from Python; of these the body is Python after all.
+_PYTHON_CELLS = re.compile(r"%%(time|timeit|capture|prun|python3?)\b")
+_MAGIC = re.compile(r"(\s*)[%!?]")
+_ASSIGNED = re.compile(r"(\s*[\w.]+\s*=\s*)[%!]")
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """The joined text, and for each code cell its number (from 1, of all cells) and its first line."""
+
+    text: str
+    numbers: tuple[int, ...]
+    starts: tuple[int, ...]
+
+    def place(self, place: Place) -> Place:
+        """Return the cell, and the line in it, of a line of the joined text."""
+        cell = bisect.bisect_right(self.starts, place.line) - 1
+        return replace(place, cell=self.numbers[cell], line=place.line - self.starts[cell] + 1)
+
+    def finding(self, finding: Finding) -> Finding:
+        """Return a finding of the joined text as one of its cell."""
+        return replace(
+            finding, place=self.place(finding.place), replacement=self._replacement(finding.replacement)
+        )
+
+    def _replacement(self, change: Replacement | None) -> Replacement | None:
+        """Edits that stay within one cell count from its beginning; others are left out."""
+        if change is None:
+            return None
+        cells = {bisect.bisect_right(self.starts, each.line) - 1 for each in change.edits}
+        cells |= {bisect.bisect_right(self.starts, each.end_line) - 1 for each in change.edits}
+        if len(cells) != 1:
+            return None
+        before = self.starts[cells.pop()] - 1
+        return replace(change, edits=tuple(_shifted(each, -before) for each in change.edits))
+
+
+def _shifted(edit: Edit, lines: int) -> Edit:
+    return replace(edit, line=edit.line + lines, end_line=edit.end_line + lines)
+
+
+def parse_notebook(raw: str) -> Notebook:
+    """Join the code cells of a notebook (nbformat 4); magics and shell lines become `pass`.
+
+    Raises:
+        ValueError: no notebook, or one of another language.
+    """
+    document = json.loads(raw)
+    if not isinstance(document, dict) or not isinstance(document.get("cells"), list):
+        raise ValueError("no cells: not a notebook of format 4")
+    language = document.get("metadata", {}).get("kernelspec", {}).get("language", "python")
+    if language != "python":
+        raise ValueError(f"a notebook of {language}, not of Python")
+    lines: list[str] = []
+    numbers, starts = [], []
+    for number, cell in enumerate(document["cells"], 1):
+        if cell.get("cell_type") == "code":
+            numbers.append(number)
+            starts.append(len(lines) + 1)
+            source = cell.get("source", "")
+            lines += _python_of("".join(source) if isinstance(source, list) else source)
+    return Notebook("\n".join(lines) + "\n", tuple(numbers) or (1,), tuple(starts) or (1,))
+
+
+def _python_of(source: str) -> list[str]:
+    lines = source.splitlines() or [""]
+    first = next((line for line in lines if line.strip()), "")
+    if first.startswith("%%") and not _PYTHON_CELLS.match(first):
+        return ["" for _ in lines]
+    return [_without_magic(line) for line in lines]
+
+
+def _without_magic(line: str) -> str:
+    if match := _MAGIC.match(line):
+        return f"{match[1]}pass"
+    if match := _ASSIGNED.match(line):
+        return f"{match[1]}None"
+    return line
