@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from truestep.inspection.gpus.use import use_gpus as use_gpus
     from truestep.inspection.memory import free_memory as free_memory
     from truestep.inspection.memory import leftover_memory as leftover_memory
+    from truestep.nn.penalties import gradient_penalty as gradient_penalty
     from truestep.run.options import Saving as Saving
     from truestep.run.report import write_report as write_report
     from truestep.run.run import Run as Run
@@ -84,6 +85,7 @@ _WHERE = {
     "export_weights": "truestep.engine.checkpoints.weights",
     "free_memory": "truestep.inspection.memory",
     "gpus": "truestep.inspection.gpus",
+    "gradient_penalty": "truestep.nn.penalties",
     "Learner": "truestep.engine.learner",
     "leftover_memory": "truestep.inspection.memory",
     "load_weights": "truestep.engine.checkpoints.weights",
@@ -140,6 +142,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "export_weights",
     "free_memory",
     "gpus",
+    "gradient_penalty",
     "Learner",
     "leftover_memory",
     "load_weights",
