@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from truestep.engine.clipping import ClipFunction as ClipFunction
     from truestep.engine.clipping import ClipNorm as ClipNorm
     from truestep.engine.clipping import ClipValue as ClipValue
+    from truestep.engine.clipping.standalone import clip_gradients as clip_gradients
     from truestep.engine.data import BatchSource as BatchSource
     from truestep.engine.data import ByLength as ByLength
     from truestep.engine.data import DataOptions as DataOptions
@@ -74,6 +75,7 @@ _WHERE = {
     "CheckpointStore": "truestep.engine.checkpoints.store",
     "Choice": "truestep.engine.choices",
     "Clip": "truestep.engine.clipping",
+    "clip_gradients": "truestep.engine.clipping.standalone",
     "ClipAdaptive": "truestep.engine.clipping",
     "ClipFunction": "truestep.engine.clipping",
     "ClipNorm": "truestep.engine.clipping",
@@ -131,6 +133,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "CheckpointStore",
     "Choice",
     "Clip",
+    "clip_gradients",
     "ClipAdaptive",
     "ClipFunction",
     "ClipNorm",
