@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from truestep.inspection.gpus.use import use_gpus as use_gpus
     from truestep.inspection.memory import free_memory as free_memory
     from truestep.inspection.memory import leftover_memory as leftover_memory
+    from truestep.nn.capturing import capture as capture
     from truestep.nn.penalties import gradient_penalty as gradient_penalty
     from truestep.run.options import Saving as Saving
     from truestep.run.report import write_report as write_report
@@ -71,6 +72,7 @@ _WHERE = {
     "BatchError": "truestep.errors",
     "BatchSource": "truestep.engine.data",
     "ByLength": "truestep.engine.data",
+    "capture": "truestep.nn.capturing",
     "CheckpointError": "truestep.errors",
     "CheckpointStore": "truestep.engine.checkpoints.store",
     "Choice": "truestep.engine.choices",
@@ -129,6 +131,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "BatchError",
     "BatchSource",
     "ByLength",
+    "capture",
     "CheckpointError",
     "CheckpointStore",
     "Choice",

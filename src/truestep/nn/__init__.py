@@ -6,8 +6,11 @@ Names are imported when they are first asked for, so that one piece never pays f
 
 from truestep.lazy import lazy_names
 
-_WHERE: dict[str, str] = {}
+_WHERE: dict[str, str] = {
+    "Captured": "truestep.nn.capturing",
+    "CapturedLayer": "truestep.nn.capturing",
+}
 
-__all__: list[str] = []
+__all__: list[str] = ["Captured", "CapturedLayer"]
 
 __getattr__ = lazy_names(__name__, _WHERE)
