@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from truestep.inspection.memory import free_memory as free_memory
     from truestep.inspection.memory import leftover_memory as leftover_memory
     from truestep.nn.capturing import capture as capture
+    from truestep.nn.freezing import freeze as freeze
+    from truestep.nn.freezing import unfreeze as unfreeze
     from truestep.nn.penalties import gradient_penalty as gradient_penalty
     from truestep.run.options import Saving as Saving
     from truestep.run.report import write_report as write_report
@@ -88,6 +90,7 @@ _WHERE = {
     "environment": "truestep.inspection.environment",
     "export_weights": "truestep.engine.checkpoints.weights",
     "free_memory": "truestep.inspection.memory",
+    "freeze": "truestep.nn.freezing",
     "gpus": "truestep.inspection.gpus",
     "gradient_penalty": "truestep.nn.penalties",
     "Learner": "truestep.engine.learner",
@@ -113,6 +116,7 @@ _WHERE = {
     "Split": "truestep.engine.batches",
     "split_along": "truestep.engine.batches",
     "TruestepError": "truestep.errors",
+    "unfreeze": "truestep.nn.freezing",
     "Update": "truestep.engine.step",
     "update": "truestep.engine.update",
     "use_gpus": "truestep.inspection.gpus.use",
@@ -147,6 +151,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "environment",
     "export_weights",
     "free_memory",
+    "freeze",
     "gpus",
     "gradient_penalty",
     "Learner",
@@ -172,6 +177,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "Split",
     "split_along",
     "TruestepError",
+    "unfreeze",
     "Update",
     "update",
     "use_gpus",

@@ -9,8 +9,9 @@ from truestep.lazy import lazy_names
 _WHERE: dict[str, str] = {
     "Captured": "truestep.nn.capturing",
     "CapturedLayer": "truestep.nn.capturing",
+    "Freezing": "truestep.nn.freezing",
 }
 
-__all__: list[str] = ["Captured", "CapturedLayer"]
+__all__: list[str] = ["Captured", "CapturedLayer", "Freezing"]
 
 __getattr__ = lazy_names(__name__, _WHERE)
