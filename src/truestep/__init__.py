@@ -64,7 +64,11 @@ if TYPE_CHECKING:
     from truestep.nn.capturing import capture as capture
     from truestep.nn.freezing import freeze as freeze
     from truestep.nn.freezing import unfreeze as unfreeze
+    from truestep.nn.jacobians import jacobian as jacobian
     from truestep.nn.penalties import gradient_penalty as gradient_penalty
+    from truestep.nn.products import hvp as hvp
+    from truestep.nn.products import jvp as jvp
+    from truestep.nn.products import vjp as vjp
     from truestep.run.options import Saving as Saving
     from truestep.run.report import write_report as write_report
     from truestep.run.run import Run as Run
@@ -93,6 +97,9 @@ _WHERE = {
     "freeze": "truestep.nn.freezing",
     "gpus": "truestep.inspection.gpus",
     "gradient_penalty": "truestep.nn.penalties",
+    "hvp": "truestep.nn.products",
+    "jacobian": "truestep.nn.jacobians",
+    "jvp": "truestep.nn.products",
     "Learner": "truestep.engine.learner",
     "leftover_memory": "truestep.inspection.memory",
     "load_weights": "truestep.engine.checkpoints.weights",
@@ -120,6 +127,7 @@ _WHERE = {
     "Update": "truestep.engine.step",
     "update": "truestep.engine.update",
     "use_gpus": "truestep.inspection.gpus.use",
+    "vjp": "truestep.nn.products",
     "warmup_constant": "truestep.engine.schedules",
     "warmup_cosine": "truestep.engine.schedules",
     "warmup_inverse_sqrt": "truestep.engine.schedules",
@@ -154,6 +162,9 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "freeze",
     "gpus",
     "gradient_penalty",
+    "hvp",
+    "jacobian",
+    "jvp",
     "Learner",
     "leftover_memory",
     "load_weights",
@@ -181,6 +192,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "Update",
     "update",
     "use_gpus",
+    "vjp",
     "warmup_constant",
     "warmup_cosine",
     "warmup_inverse_sqrt",

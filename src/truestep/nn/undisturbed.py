@@ -18,23 +18,27 @@ from truestep.errors import LossError
 
 def module_of(function: object) -> nn.Module | None:
     """Return the module that is called: a module itself, a learner's, a bound method's, a compiled module's original."""
+    called = _called(function)
+    return getattr(called, "_orig_mod", called)
+
+
+def _called(function: object) -> nn.Module | None:
     function = getattr(function, "__self__", function)
+    if isinstance(function, nn.Module):
+        return function
     inner = getattr(function, "module", None)
-    if not isinstance(function, nn.Module) and isinstance(inner, nn.Module):
-        function = inner
-    original = getattr(function, "_orig_mod", function)
-    return original if isinstance(original, nn.Module) else None
+    return inner if isinstance(inner, nn.Module) else None
 
 
 @contextmanager
-def undisturbed(function: object, device: torch.device, purpose: str) -> Iterator[None]:
+def undisturbed(function: object, device: torch.device, purpose: str | None) -> Iterator[None]:
     """Until the end of the block modules run eagerly, in full precision, and on copies of their buffers.
 
     Attention runs by plain matrix products, since the fused kernels can't be differentiated twice. The copies stay with
     the graph, so that a later backward finds what the forward wrote, and the buffers of the module are never written to.
 
     Raises:
-        LossError: a layer mixes the examples of a batch, so that there is nothing "per example"; `purpose` says what.
+        LossError: a layer mixes the examples of a batch, and `purpose` says what can't be had then; None allows it.
     """
     root = module_of(function)
     buffers = _Buffers()
@@ -42,7 +46,7 @@ def undisturbed(function: object, device: torch.device, purpose: str) -> Iterato
         buffers.set_aside(part)
 
     def look(module: nn.Module, _: Any) -> None:
-        if mixes_examples(module):
+        if purpose is not None and mixes_examples(module):
             raise LossError(_mixing_message(root, module, purpose))
         buffers.set_aside(module)
 
@@ -50,6 +54,7 @@ def undisturbed(function: object, device: torch.device, purpose: str) -> Iterato
         stack.callback(buffers.put_back)
         stack.callback(register_module_forward_pre_hook(look).remove)
         stack.enter_context(eager())
+        stack.enter_context(_compiled_parts_are_quiet(_called(function)))
         stack.enter_context(torch.autocast(device.type, enabled=False))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         yield
@@ -58,13 +63,20 @@ def undisturbed(function: object, device: torch.device, purpose: str) -> Iterato
 @contextmanager
 def eager() -> Iterator[None]:
     """Until the end of the block nothing that was compiled runs compiled: such code skips hooks and differentiates once."""
-    if (
-        "torch._dynamo" not in sys.modules
-    ):  # then nothing can have been compiled, and the import takes seconds
+    if "torch._dynamo" not in sys.modules:  # nothing can have been compiled; the import takes seconds
         yield
         return
-    with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
-        # It says that a hook fires twice for such a module, which a hook that only looks may do.
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+@contextmanager
+def _compiled_parts_are_quiet(called: nn.Module | None) -> Iterator[None]:
+    """Leave out torch's warning that a hook for all modules fires twice for a compiled one: ours only looks."""
+    if called is None or not any("_orig_mod" in part._modules for part in called.modules()):
+        yield  # changing filters makes Python repeat every warning, so only where there is need
+        return
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global hooks")
         yield
 
