@@ -44,10 +44,7 @@ def main(directory: str = "runs/gan", epochs: int = 8) -> float:
 
     def critic_loss(real: Tensor) -> ts.Weighted:
         made = fake(len(real))
-        part = torch.rand(len(real), 1, device=run.device)
-        between = (part * real + (1 - part) * made).requires_grad_()
-        (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
-        penalty = (slope.norm(dim=1) - 1).square()
+        penalty = ts.gradient_penalty(critic, real, made)
         distance = (critic(real) - critic(made)).squeeze(1)
         return ts.weighted(PENALTY * penalty - distance, distance=distance, penalty=penalty)
 

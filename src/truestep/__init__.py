@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from truestep.engine.clipping import ClipFunction as ClipFunction
     from truestep.engine.clipping import ClipNorm as ClipNorm
     from truestep.engine.clipping import ClipValue as ClipValue
+    from truestep.engine.clipping.standalone import clip_gradients as clip_gradients
     from truestep.engine.data import BatchSource as BatchSource
     from truestep.engine.data import ByLength as ByLength
     from truestep.engine.data import DataOptions as DataOptions
@@ -34,10 +35,11 @@ if TYPE_CHECKING:
     from truestep.engine.learner import Learner as Learner
     from truestep.engine.losses import Weighted as Weighted
     from truestep.engine.losses import weighted as weighted
-    from truestep.engine.optimizers import Parameters as Parameters
     from truestep.engine.optimizers import muon_with_adamw as muon_with_adamw
+    from truestep.engine.optimizers import Parameters as Parameters
     from truestep.engine.precision import Precision as Precision
     from truestep.engine.precision.loss_scale import LossScale as LossScale
+    from truestep.engine.randomness import seed_everything as seed_everything
     from truestep.engine.schedules import one_cycle as one_cycle
     from truestep.engine.schedules import plateau as plateau
     from truestep.engine.schedules import warmup_constant as warmup_constant
@@ -63,7 +65,15 @@ if TYPE_CHECKING:
     from truestep.nn.arrays import from_numpy as from_numpy
     from truestep.nn.arrays import rounding as rounding
     from truestep.nn.arrays import to_numpy as to_numpy
+    from truestep.nn.capturing import capture as capture
     from truestep.nn.defaults import defaults as defaults
+    from truestep.nn.freezing import freeze as freeze
+    from truestep.nn.freezing import unfreeze as unfreeze
+    from truestep.nn.jacobians import jacobian as jacobian
+    from truestep.nn.penalties import gradient_penalty as gradient_penalty
+    from truestep.nn.products import hvp as hvp
+    from truestep.nn.products import jvp as jvp
+    from truestep.nn.products import vjp as vjp
     from truestep.nn.seeds import seed_everything as seed_everything
     from truestep.run.options import Saving as Saving
     from truestep.run.report import write_report as write_report
@@ -74,10 +84,12 @@ _WHERE = {
     "BatchError": "truestep.errors",
     "BatchSource": "truestep.engine.data",
     "ByLength": "truestep.engine.data",
+    "capture": "truestep.nn.capturing",
     "CheckpointError": "truestep.errors",
     "CheckpointStore": "truestep.engine.checkpoints.store",
     "Choice": "truestep.engine.choices",
     "Clip": "truestep.engine.clipping",
+    "clip_gradients": "truestep.engine.clipping.standalone",
     "ClipAdaptive": "truestep.engine.clipping",
     "ClipFunction": "truestep.engine.clipping",
     "ClipNorm": "truestep.engine.clipping",
@@ -90,8 +102,13 @@ _WHERE = {
     "environment": "truestep.inspection.environment",
     "export_weights": "truestep.engine.checkpoints.weights",
     "free_memory": "truestep.inspection.memory",
+    "freeze": "truestep.nn.freezing",
     "from_numpy": "truestep.nn.arrays",
     "gpus": "truestep.inspection.gpus",
+    "gradient_penalty": "truestep.nn.penalties",
+    "hvp": "truestep.nn.products",
+    "jacobian": "truestep.nn.jacobians",
+    "jvp": "truestep.nn.products",
     "Learner": "truestep.engine.learner",
     "leftover_memory": "truestep.inspection.memory",
     "load_weights": "truestep.engine.checkpoints.weights",
@@ -107,19 +124,21 @@ _WHERE = {
     "Precision": "truestep.engine.precision",
     "read_checkpoint": "truestep.engine.checkpoints.sources",
     "Retention": "truestep.engine.checkpoints.retention",
-    "Run": "truestep.run.run",
     "rounding": "truestep.nn.arrays",
+    "Run": "truestep.run.run",
     "RunDirectoryError": "truestep.errors",
     "sample_rng": "truestep.engine.data",
     "Saving": "truestep.run.options",
-    "seed_everything": "truestep.nn.seeds",
+    "seed_everything": "truestep.engine.randomness",
     "Split": "truestep.engine.batches",
     "split_along": "truestep.engine.batches",
     "to_numpy": "truestep.nn.arrays",
     "TruestepError": "truestep.errors",
+    "unfreeze": "truestep.nn.freezing",
     "Update": "truestep.engine.step",
     "update": "truestep.engine.update",
     "use_gpus": "truestep.inspection.gpus.use",
+    "vjp": "truestep.nn.products",
     "warmup_constant": "truestep.engine.schedules",
     "warmup_cosine": "truestep.engine.schedules",
     "warmup_inverse_sqrt": "truestep.engine.schedules",
@@ -135,10 +154,12 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "BatchError",
     "BatchSource",
     "ByLength",
+    "capture",
     "CheckpointError",
     "CheckpointStore",
     "Choice",
     "Clip",
+    "clip_gradients",
     "ClipAdaptive",
     "ClipFunction",
     "ClipNorm",
@@ -151,8 +172,13 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "environment",
     "export_weights",
     "free_memory",
+    "freeze",
     "from_numpy",
     "gpus",
+    "gradient_penalty",
+    "hvp",
+    "jacobian",
+    "jvp",
     "Learner",
     "leftover_memory",
     "load_weights",
@@ -178,9 +204,11 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "split_along",
     "to_numpy",
     "TruestepError",
+    "unfreeze",
     "Update",
     "update",
     "use_gpus",
+    "vjp",
     "warmup_constant",
     "warmup_cosine",
     "warmup_inverse_sqrt",

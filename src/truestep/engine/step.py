@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from truestep.engine.clipping import Gradients, total_norm
+from truestep.engine.clipping import Gradients, dense_gradient, total_norm
 from truestep.engine.sums import Sums
 from truestep.errors import LossError, NonFiniteError
 
@@ -96,7 +96,7 @@ def gather(learner: "Learner") -> Gradients:
     """
     if not learner.has_half_weights:
         tensors = (
-            [_dense(parameter) for parameter in learner.weights]
+            [dense_gradient(parameter) for parameter in learner.weights]
             if learner.has_sparse
             else [parameter.grad for parameter in learner.weights]
         )
@@ -106,7 +106,7 @@ def gather(learner: "Learner") -> Gradients:
     for name, parameter, target in zip(learner.weight_names, learner.weights, learner.targets, strict=True):
         gradient = learner.accumulated.pop(parameter, None)
         if gradient is None:
-            gradient = _dense(parameter)
+            gradient = dense_gradient(parameter)
         if target is not parameter:
             gradient = target.grad if gradient is None else gradient.to(target.dtype)
             target.grad, parameter.grad = gradient, None
@@ -115,14 +115,6 @@ def gather(learner: "Learner") -> Gradients:
             targets.append(target)
             found.append(gradient)
     return Gradients(names, targets, found)
-
-
-def _dense(parameter: Tensor) -> Tensor | None:
-    """Return the gradient; of a sparse one the rows that are there, whose memory is the gradient's own."""
-    if parameter.grad is None or not parameter.grad.is_sparse:
-        return parameter.grad
-    parameter.grad = parameter.grad.coalesce()
-    return parameter.grad._values()
 
 
 def normalise(learner: "Learner", gradients: Gradients, sums: Sums) -> None:

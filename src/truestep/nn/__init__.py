@@ -4,22 +4,54 @@
 Names are imported when they are first asked for, so that one piece never pays for another.
 """
 
+from typing import TYPE_CHECKING
+
 from truestep.lazy import lazy_names
 
+if TYPE_CHECKING:
+    from truestep.nn.activations import activation_gain as activation_gain
+    from truestep.nn.batch_norm.exact import exact_batch_norm as exact_batch_norm
+    from truestep.nn.batch_norm.momentum import batch_norm_momentum as batch_norm_momentum
+    from truestep.nn.batch_norm.momentum import MomentumChange as MomentumChange
+    from truestep.nn.batch_norm.report import ExactBatchNorm as ExactBatchNorm
+    from truestep.nn.capturing import Captured as Captured
+    from truestep.nn.capturing import CapturedLayer as CapturedLayer
+    from truestep.nn.dropout.convert import convert_dropout as convert_dropout
+    from truestep.nn.dropout.convert import DropoutConversion as DropoutConversion
+    from truestep.nn.dropout.vanilla import VanillaDropout as VanillaDropout
+    from truestep.nn.freezing import Freezing as Freezing
+    from truestep.nn.initialization.initialize import initialize as initialize
+    from truestep.nn.initialization.report import Initialization as Initialization
+    from truestep.nn.norms.add import add_spectral_norm as add_spectral_norm
+    from truestep.nn.norms.add import add_weight_norm as add_weight_norm
+    from truestep.nn.norms.change import NormChange as NormChange
+    from truestep.nn.norms.keys import convert_norm_keys as convert_norm_keys
+    from truestep.nn.norms.remove import remove_spectral_norm as remove_spectral_norm
+    from truestep.nn.norms.remove import remove_weight_norm as remove_weight_norm
+    from truestep.nn.self_normalization.apply import self_normalizing as self_normalizing
+    from truestep.nn.self_normalization.apply import SelfNormalizing as SelfNormalizing
+    from truestep.nn.self_normalization.check import check_self_normalizing as check_self_normalizing
+    from truestep.nn.self_normalization.check import SelfNormalizingCheck as SelfNormalizingCheck
+    from truestep.nn.swapping.swap import ActivationSwap as ActivationSwap
+    from truestep.nn.swapping.swap import swap_activation as swap_activation
+
 _WHERE: dict[str, str] = {
-    "ActivationSwap": "truestep.nn.swapping.swap",
     "activation_gain": "truestep.nn.activations",
+    "ActivationSwap": "truestep.nn.swapping.swap",
     "add_spectral_norm": "truestep.nn.norms.add",
     "add_weight_norm": "truestep.nn.norms.add",
     "batch_norm_momentum": "truestep.nn.batch_norm.momentum",
+    "Captured": "truestep.nn.capturing",
+    "CapturedLayer": "truestep.nn.capturing",
     "check_self_normalizing": "truestep.nn.self_normalization.check",
     "convert_dropout": "truestep.nn.dropout.convert",
     "convert_norm_keys": "truestep.nn.norms.keys",
     "DropoutConversion": "truestep.nn.dropout.convert",
     "exact_batch_norm": "truestep.nn.batch_norm.exact",
     "ExactBatchNorm": "truestep.nn.batch_norm.report",
-    "initialize": "truestep.nn.initialization.initialize",
+    "Freezing": "truestep.nn.freezing",
     "Initialization": "truestep.nn.initialization.report",
+    "initialize": "truestep.nn.initialization.initialize",
     "MomentumChange": "truestep.nn.batch_norm.momentum",
     "NormChange": "truestep.nn.norms.change",
     "remove_spectral_norm": "truestep.nn.norms.remove",
@@ -31,29 +63,32 @@ _WHERE: dict[str, str] = {
     "VanillaDropout": "truestep.nn.dropout.vanilla",
 }
 
-__all__ = [
-    "ActivationSwap",
-    "DropoutConversion",
-    "ExactBatchNorm",
-    "Initialization",
-    "MomentumChange",
-    "NormChange",
-    "SelfNormalizing",
-    "SelfNormalizingCheck",
-    "VanillaDropout",
+__all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "activation_gain",
+    "ActivationSwap",
     "add_spectral_norm",
     "add_weight_norm",
     "batch_norm_momentum",
+    "Captured",
+    "CapturedLayer",
     "check_self_normalizing",
     "convert_dropout",
     "convert_norm_keys",
+    "DropoutConversion",
     "exact_batch_norm",
+    "ExactBatchNorm",
+    "Freezing",
+    "Initialization",
     "initialize",
+    "MomentumChange",
+    "NormChange",
     "remove_spectral_norm",
     "remove_weight_norm",
     "self_normalizing",
+    "SelfNormalizing",
+    "SelfNormalizingCheck",
     "swap_activation",
+    "VanillaDropout",
 ]
 
 __getattr__ = lazy_names(__name__, _WHERE)

@@ -2,7 +2,7 @@
 """Kinds of gradient clipping, one file each; this table is the closed set of them."""
 
 from truestep.engine.clipping.adaptive import ClipAdaptive
-from truestep.engine.clipping.base import Clip, Gradients, total_norm
+from truestep.engine.clipping.base import Clip, Gradients, dense_gradient, total_norm
 from truestep.engine.clipping.function import ClipFunction
 from truestep.engine.clipping.norm import ClipNorm
 from truestep.engine.clipping.value import ClipValue
@@ -45,5 +45,6 @@ __all__ = [
     "ClipValue",
     "Gradients",
     "clip_of",
+    "dense_gradient",
     "total_norm",
 ]

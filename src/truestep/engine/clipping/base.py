@@ -29,6 +29,14 @@ class Clip(ABC):
         """Clip `gradients` in place; `norm` is their total norm of order `norm_type`."""
 
 
+def dense_gradient(parameter: Tensor) -> Tensor | None:
+    """Return the gradient; of a sparse one the rows that are there, whose memory is the gradient's own."""
+    if parameter.grad is None or not parameter.grad.is_sparse:
+        return parameter.grad
+    parameter.grad = parameter.grad.coalesce()
+    return parameter.grad._values()
+
+
 def total_norm(gradients: list[Tensor], norm_type: float = 2.0) -> Tensor:
     """Return the norm of all gradients seen as one vector, a 0-d tensor (float32 for half-precision gradients).
 

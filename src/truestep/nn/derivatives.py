@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is differentiated, and with respect to what: inputs, or named parameters of a module."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from truestep.errors import LossError, OptionError
+from truestep.nn.naming import model_of, select_within
+from truestep.nn.undisturbed import in_full_precision, undisturbed
+
+Patterns = str | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Differentiated:
+    """A function of tensors without side effects, and the point where its derivatives are taken.
+
+    Attributes:
+        run: the function of (primals, inputs); a module's buffers, modes and `.grad` stay as they are.
+        primals: the inputs, or the parameters called `names`.
+        inputs: what the user gave.
+    """
+
+    run: Callable[[tuple[Tensor, ...], tuple[Any, ...]], Tensor]
+    primals: tuple[Tensor, ...]
+    inputs: tuple[Any, ...]
+    names: tuple[str, ...] | None
+
+    @classmethod
+    def of(
+        cls,
+        function: Callable[..., Tensor],
+        inputs: tuple[Any, ...],
+        parameters: Patterns | None,
+        purpose: str | None = None,
+    ) -> "Differentiated":
+        """Read a user's arguments; with a `purpose` layers that mix examples are refused because of it."""
+        if not callable(function):
+            raise OptionError(f"A derivative is of a function or a module, got {type(function).__name__}.")
+        if parameters is None:
+            _check_inputs(inputs)
+            ready = tuple(map(_ready, inputs))
+            run = _quiet(function, lambda primals, _: function(*primals), inputs[0].device, purpose)
+            return cls(run, ready, ready, None)
+        module = model_of(function, "A derivative with respect to parameters")
+        named = chosen_parameters(dict(module.named_parameters(remove_duplicate=False)), parameters)
+        names, primals = tuple(named), tuple(named.values())
+
+        def with_parameters(values: tuple[Tensor, ...], given: tuple[Any, ...]) -> Any:
+            return functional_call(module, dict(zip(names, values, strict=True)), given)
+
+        run = _quiet(function, with_parameters, primals[0].device, purpose)
+        return cls(run, primals, tuple(map(_ready, inputs)), names)
+
+    def call(self, *primals: Tensor) -> Tensor:
+        """Return the function's value for other primals and the same inputs."""
+        return self.run(primals, self.inputs)
+
+    def pack(self, tensors: Sequence[Tensor]) -> Any:
+        """Return results as the user gave what they belong to: a tensor, a tuple, or a dict by name."""
+        if self.names is not None:
+            return dict(zip(self.names, tensors, strict=True))
+        return tensors[0] if len(tensors) == 1 else tuple(tensors)
+
+    @contextmanager
+    def full_precision(self) -> Iterator[None]:
+        """Until the end of the block autocast is off, for the backward too."""
+        with torch.autocast(self.primals[0].device.type, enabled=False):
+            yield
+
+
+def _quiet(
+    function: object,
+    run: Callable[[tuple[Tensor, ...], tuple[Any, ...]], Any],
+    device: torch.device,
+    purpose: str | None,
+) -> Callable[[tuple[Tensor, ...], tuple[Any, ...]], Tensor]:
+    """Return `run` without side effects; what it copies is copied inside it, where a transform can follow."""
+
+    def quiet(primals: tuple[Tensor, ...], inputs: tuple[Any, ...]) -> Tensor:
+        with undisturbed(function, device, purpose):
+            output = run(primals, inputs)
+        if not isinstance(output, Tensor) or not output.is_floating_point():
+            what = output.dtype if isinstance(output, Tensor) else f"a {type(output).__name__}"
+            raise LossError(
+                f"The function returned {what}; a derivative is of one floating-point tensor. Pick it: lambda x: function(x)[0]."
+            )
+        return output
+
+    return quiet
+
+
+def _check_inputs(inputs: tuple[Any, ...]) -> None:
+    if not inputs:
+        raise LossError("There are no inputs to differentiate with respect to; give at least one tensor.")
+    for number, value in enumerate(inputs):
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            what = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            raise LossError(
+                f"Input {number} is {what}, which has no derivative. Give floating-point tensors (x.float(), embedded tokens), "
+                'and what is not differentiated inside the function: lambda x: net(x, labels). Or ask for parameters="*".'
+            )
+
+
+def _ready(value: Any) -> Any:
+    if isinstance(value, Tensor) and torch.is_autocast_enabled(value.device.type):
+        return in_full_precision(value)
+    return value
+
+
+def chosen_parameters(parameters: dict[str, Tensor], patterns: Patterns) -> dict[str, Tensor]:
+    """Return the parameters that the patterns name, a tied one once, in the order of the module."""
+    asked = [patterns] if isinstance(patterns, str) else list(patterns)
+    if not asked:
+        raise OptionError('parameters=[] names none; write parameters="*" for all.')
+    names = {name for pattern in asked for name in select_within(pattern, parameters, "parameter")}
+    chosen: dict[int, str] = {}
+    for name, parameter in parameters.items():
+        if name in names:
+            chosen.setdefault(id(parameter), name)
+    return {name: parameters[name] for name in chosen.values()}

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One Jacobian for each example of a batch."""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.func import jacfwd, jvp, vjp, vmap
+
+from truestep.errors import LossError, OptionError
+from truestep.nn.derivatives import Differentiated, Patterns
+
+Mode = Literal["auto", "forward", "reverse"]
+MODES = ("auto", "forward", "reverse")
+MIXED = "a Jacobian of one example is not its own"
+
+
+def jacobian(
+    function: Callable[..., Tensor],
+    *inputs: Any,
+    parameters: Patterns | None = None,
+    mode: Mode = "auto",
+    chunk_size: int | None = None,
+) -> Any:
+    """Return the Jacobian of each example's output: (batch, *output, *input), never that of one example by another's input.
+
+    The function is called with the whole batch, and returns one row per example. Nothing of a module changes: buffers,
+    modes, `.grad`. It runs in full precision, with autocast off, and uncompiled. With gradients on the result is part of the
+    graph, so that a loss can be made of it. For a function without a batch use `torch.func.jacrev` or `jacfwd`.
+
+    Args:
+        function: a module, a learner, or any function of `inputs` whose examples don't depend on each other.
+        inputs: tensors of shape (batch, ...).
+        parameters: differentiate with respect to these parameters instead of the inputs: names, names of modules, patterns;
+            `"*"` is all. Then the module runs example by example (`torch.func.vmap`), and inputs may be integers.
+        mode: "reverse" computes a row for each output, "forward" a column for each input (or parameter); "auto" takes whichever
+            are fewer, and "reverse" where an operation has no forward derivative.
+        chunk_size: how many rows or columns are computed at once (for parameters: how many examples); all by default. Fewer need
+            less memory.
+
+    Returns:
+        A tensor for one input, a tuple for several, a dict by name for parameters.
+
+    Raises:
+        LossError: an input has no derivative, or the output is not one row per example; batch normalisation in training mode.
+        OptionError: a parameter does not exist, or an option has a value that there is not.
+
+    Source: https://docs.pytorch.org/docs/stable/func.html
+    """
+    _check_options(mode, chunk_size)
+    what = Differentiated.of(function, inputs, parameters, MIXED)
+    batch = _batch_size(what.inputs)
+    with what.full_precision():
+        if what.names is None:
+            return what.pack(_by_inputs(what, batch, mode, chunk_size))
+        return what.pack(_by_parameters(what, mode, chunk_size))
+
+
+def _check_options(mode: object, chunk_size: object) -> None:
+    if mode not in MODES:
+        raise OptionError(f"mode={mode!r} is no mode of differentiation. There are: {', '.join(MODES)}.")
+    if chunk_size is not None and not (isinstance(chunk_size, int) and chunk_size > 0):
+        raise OptionError(
+            f"chunk_size={chunk_size!r}: give how many are computed at once (at least 1), or None for all."
+        )
+
+
+def _batch_size(inputs: tuple[Any, ...]) -> int:
+    shapes = [tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__ for each in inputs]
+    rows = {shape[0] if isinstance(shape, tuple) and shape else None for shape in shapes}
+    if len(rows) != 1 or None in rows:
+        raise LossError(
+            f"A Jacobian per example needs inputs with one row per example each, got {', '.join(map(str, shapes))}. For a function "
+            "without a batch use torch.func.jacrev."
+        )
+    return int(rows.pop() or 0)
+
+
+def _by_inputs(what: Differentiated, batch: int, mode: Mode, chunk_size: int | None) -> list[Tensor]:
+    """Row i of all examples at once is one product with the batch: no example depends on another's input."""
+    output, pull_back = vjp(what.call, *what.primals)[:2]
+    _check_rows(output, batch)
+    num_inputs = sum(math.prod(each.shape[1:]) for each in what.primals)
+
+    def forward() -> list[Tensor]:
+        return [_columns(what, index, output, chunk_size) for index in range(len(what.primals))]
+
+    def reverse() -> list[Tensor]:
+        rows = vmap(pull_back, chunk_size=chunk_size)(_one_hot(output))
+        return [
+            row.movedim(0, 1).reshape(batch, *output.shape[1:], *primal.shape[1:])
+            for row, primal in zip(rows, what.primals, strict=True)
+        ]
+
+    return _by_sizes(mode, forward, reverse, num_inputs < math.prod(output.shape[1:]))
+
+
+def _by_sizes(
+    mode: Mode, forward: Callable[[], list[Tensor]], reverse: Callable[[], list[Tensor]], few_columns: bool
+) -> list[Tensor]:
+    if mode == "reverse" or (mode == "auto" and not few_columns):
+        return reverse()
+    try:
+        return forward()
+    except NotImplementedError:  # an operation without a forward derivative
+        if mode == "forward":
+            raise
+        return reverse()
+
+
+def _columns(what: Differentiated, chosen: int, output: Tensor, chunk_size: int | None) -> Tensor:
+    primal = what.primals[chosen]
+
+    def push(tangent: Tensor) -> Tensor:
+        tangents = tuple(
+            tangent if index == chosen else torch.zeros_like(each) for index, each in enumerate(what.primals)
+        )
+        pushed: Tensor = jvp(what.call, what.primals, tangents)[1]
+        return pushed
+
+    # One draw for all columns: they belong to one forward, dropout included.
+    columns = vmap(push, chunk_size=chunk_size, randomness="same")(_one_hot(primal))
+    return columns.movedim(0, -1).reshape(*output.shape, *primal.shape[1:])
+
+
+def _one_hot(tensor: Tensor) -> Tensor:
+    """Return (numbers per example, *shape): in each, one number of every example is 1."""
+    size = math.prod(tensor.shape[1:])
+    eye = torch.eye(size, dtype=tensor.dtype, device=tensor.device).reshape(size, 1, *tensor.shape[1:])
+    return eye.expand(size, *tensor.shape)
+
+
+def _check_rows(output: Tensor, batch: int) -> None:
+    if output.ndim == 0 or len(output) != batch:
+        raise LossError(
+            f"The function returned shape {tuple(output.shape)} for {batch} examples; a Jacobian per example needs one row each. "
+            "For the gradient of a scalar use torch.autograd.grad."
+        )
+
+
+def _by_parameters(what: Differentiated, mode: Mode, chunk_size: int | None) -> list[Tensor]:
+    """The parameters are shared by all examples, so each example has to go through the module by itself."""
+    num_parameters = sum(each.numel() for each in what.primals)
+    each_one = tuple(range(len(what.primals)))
+
+    def of_example(*inputs: Tensor) -> tuple[Tensor, ...]:
+        alone = tuple(each.unsqueeze(0) for each in inputs)
+
+        def call(*primals: Tensor) -> Tensor:
+            output = what.run(primals, alone)
+            _check_rows(output, 1)
+            return output.squeeze(0)
+
+        output, pull_back = vjp(call, *what.primals)[:2]
+
+        def reverse() -> list[Tensor]:
+            eye = torch.eye(output.numel(), dtype=output.dtype, device=output.device)
+            rows = vmap(pull_back)(eye.reshape(-1, *output.shape))
+            pairs = zip(rows, what.primals, strict=True)
+            return [row.reshape(*output.shape, *primal.shape) for row, primal in pairs]
+
+        def forward() -> list[Tensor]:
+            return list(jacfwd(call, each_one, randomness="same")(*what.primals))
+
+        return tuple(_by_sizes(mode, forward, reverse, num_parameters < output.numel()))
+
+    return list(vmap(of_example, chunk_size=chunk_size, randomness="different")(*what.inputs))

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Penalties on a critic's gradient with respect to its inputs."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from truestep.errors import LossError, OptionError
+from truestep.nn.undisturbed import in_full_precision, undisturbed
+
+Inputs = Tensor | Sequence[Tensor]
+Place = Literal["interpolates", "real", "fake"]
+
+PLACES = ("interpolates", "real", "fake")
+SIDES = ("two", "one")
+
+
+def gradient_penalty(
+    critic: Callable[..., Tensor],
+    real: Inputs | None,
+    fake: Inputs | None = None,
+    *,
+    conditions: Any = (),
+    at: Place = "interpolates",
+    target: float = 1.0,
+    sides: Literal["two", "one"] = "two",
+) -> Tensor:
+    """Return (‖∇ critic‖ − target)² for each example, shape (batch,), where ∇ is taken with respect to the critic's inputs.
+
+    Add `.mean()` of it to a scalar loss, or itself to one loss per example. Its gradient reaches the critic's parameters
+    alone: `real` and `fake` are detached. The critic's buffers, modes, `.grad` and hooks stay as they are. Computed in full
+    precision, with autocast off, it needs no loss scale of its own; the critic runs uncompiled.
+
+    Args:
+        critic: called as `critic(*inputs, *conditions)`. Its output is (batch,) or (batch, ...); an example's score is
+            the mean of its outputs, so that a map of patches has the same scale as one number.
+        real: examples of shape (batch, ...), floating-point or complex, of any rank; or several inputs in a tuple, whose
+            gradients are one vector. None where it is not needed.
+        fake: the same for made examples; it may be left out with `at="real"`.
+        conditions: what the critic gets besides, as it is (half-precision tensors as float32 under autocast): a tensor, a
+            tuple of further arguments, or a dict of named ones.
+        at: where the gradient is taken: between `real` and `fake`, at a point drawn uniformly for each example from torch's
+            global stream; or at the `"real"` or the `"fake"` examples themselves.
+        target: the norm that costs nothing: 1 for a Wasserstein critic, 0 for R1.
+        sides: "one" charges only norms above the target.
+
+    Raises:
+        LossError: gradients are off, the inputs don't fit together, the critic returns no tensor of one row per example,
+            its output does not depend on its inputs, or batch normalisation in training mode mixes the examples.
+        OptionError: an option has a value that there is not.
+
+    Sources: Gulrajani et al., "Improved Training of Wasserstein GANs", 2017 (interpolates, target 1, two sides); Mescheder,
+    Geiger & Nowozin, "Which Training Methods for GANs do actually Converge?", 2018 (R1 is half of `at="real", target=0`).
+    """
+    _check_options(critic, at, target, sides)
+    _check_gradient_mode()
+    points = _points(real, fake, at)
+    positional, named = _further_arguments(conditions, points[0].device)
+    with undisturbed(critic, points[0].device, "a penalty of one example is not its own"):
+        scores = _rows(critic(*points, *positional, **named), len(points[0]))
+        gradients = torch.autograd.grad(scores.sum(), points, create_graph=True, materialize_grads=True)
+        # Divided here rather than in the scores, so that a low-precision critic sees gradients of ordinary size.
+        norm = _norm(gradients) / max(scores.shape[1], 1)
+        excess = norm - target
+        return (excess.relu() if sides == "one" else excess).square()
+
+
+def _check_options(critic: object, at: object, target: float, sides: object) -> None:
+    if not callable(critic):
+        raise OptionError(
+            f"The critic must be a module or a function of the inputs, got {type(critic).__name__}."
+        )
+    if at not in PLACES:
+        raise OptionError(f"at={at!r} is no place to take a gradient. There are: {', '.join(PLACES)}.")
+    if sides not in SIDES:
+        raise OptionError(f'sides={sides!r}: write "two", or "one" to charge only norms above the target.')
+    if not 0 <= target < math.inf:
+        raise OptionError(f"target={target} is no norm; give 1 (Wasserstein), 0 (R1) or another number >= 0.")
+
+
+def _check_gradient_mode() -> None:
+    if torch.compiler.is_compiling():
+        raise OptionError(
+            "A gradient penalty can't be compiled: torch.compile does not currently support double backward. Leave the loss "
+            "uncompiled; the critic may be compiled, the penalty then runs its original."
+        )
+    if not torch.is_grad_enabled():
+        raise LossError(
+            "ts.gradient_penalty was called under torch.no_grad() or inference_mode(), where there is no gradient to "
+            "penalise. Call it outside, or inside `with torch.inference_mode(False), torch.enable_grad():` to look at its value."
+        )
+
+
+def _points(real: Inputs | None, fake: Inputs | None, at: Place) -> list[Tensor]:
+    """Return new leaves, one for each input of the critic, at which the gradient is taken."""
+    if at == "interpolates":
+        inputs = _between(_inputs("real", real), _inputs("fake", fake))
+    else:
+        inputs = _inputs(at, real if at == "real" else fake)
+    if torch.is_autocast_enabled(inputs[0].device.type):
+        inputs = [in_full_precision(each) for each in inputs]
+    return [each.detach().requires_grad_() for each in inputs]
+
+
+def _inputs(name: str, value: Inputs | None) -> list[Tensor]:
+    if value is None:
+        raise LossError(
+            f"The gradient is taken where {name} examples are needed, and {name} is None. Give them, or choose another `at`."
+        )
+    inputs = [value] if isinstance(value, Tensor) else list(value)
+    if not inputs:
+        raise LossError(f"{name} is an empty {type(value).__name__}; give the critic's inputs.")
+    for tensor in inputs:
+        if not isinstance(tensor, Tensor) or not (tensor.is_floating_point() or tensor.is_complex()):
+            what = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise LossError(
+                f"{name} holds {what}, which has no gradient: give floating-point tensors (images.float() / 255, embeddings of "
+                "tokens), and labels as conditions=."
+            )
+        if tensor.ndim == 0 or len(tensor) != len(inputs[0]):
+            shapes = ", ".join(str(tuple(each.shape)) for each in inputs)
+            raise LossError(f"The inputs in {name} need one row per example each, got shapes {shapes}.")
+    return inputs
+
+
+@torch.no_grad()
+def _between(real: list[Tensor], fake: list[Tensor]) -> list[Tensor]:
+    """Mix each real example with its made one, by one weight for all of an example's inputs."""
+    shapes = [[tuple(each.shape) for each in side] for side in (real, fake)]
+    if shapes[0] != shapes[1]:
+        raise LossError(
+            f"real has shapes {shapes[0]} and fake {shapes[1]}. Each real example is mixed with one made example of its shape: "
+            "make as many as the batch holds, fake = generator(noise(len(real)))."
+        )
+    devices = {str(each.device) for each in (*real, *fake)}
+    if len(devices) > 1:
+        raise LossError(f"real and fake are on several devices, {sorted(devices)}; move them to one.")
+    dtype = torch.promote_types(real[0].abs().dtype if real[0].is_complex() else real[0].dtype, torch.float32)
+    weights = torch.rand(len(real[0]), dtype=dtype, device=real[0].device)
+    return [_mix(weights, one, other) for one, other in zip(real, fake, strict=True)]
+
+
+def _mix(weights: Tensor, real: Tensor, fake: Tensor) -> Tensor:
+    weights = weights.reshape(-1, *[1] * (real.ndim - 1))
+    return (weights * real + (1 - weights) * fake).to(real.dtype)
+
+
+def _further_arguments(conditions: Any, device: torch.device) -> tuple[list[Any], dict[str, Any]]:
+    """Return what the critic gets besides its inputs, by position and by name."""
+    keep = in_full_precision if torch.is_autocast_enabled(device.type) else (lambda value: value)
+    if isinstance(conditions, Mapping):
+        return [], {name: keep(value) for name, value in conditions.items()}
+    further = conditions if isinstance(conditions, tuple | list) else (conditions,)
+    return [keep(value) for value in further], {}
+
+
+def _rows(scores: Any, batch: int) -> Tensor:
+    """Return the critic's output as (batch, outputs per example)."""
+    if not isinstance(scores, Tensor):
+        raise LossError(
+            f"The critic returned a {type(scores).__name__}, and a penalty is of one score per example. Say which: "
+            "ts.gradient_penalty(lambda x: critic(x)[0], ...), or one penalty for each scale, added up with their weights."
+        )
+    if scores.ndim == 0 or len(scores) != batch:
+        raise LossError(
+            f"The critic returned shape {tuple(scores.shape)} for {batch} examples; return one row per example, (batch,) or "
+            "(batch, ...), not a mean over them."
+        )
+    if not scores.requires_grad:
+        raise LossError(
+            "The critic's output does not depend on its inputs by anything that has a gradient. Is there a detach(), a no_grad() "
+            "or a rounding in the critic?"
+        )
+    return scores.reshape(batch, math.prod(scores.shape[1:]))
+
+
+def _norm(gradients: Sequence[Tensor]) -> Tensor:
+    """Return the norm of each example's gradients taken as one vector; its own gradient at zero is zero, not NaN."""
+    norms = [_norm_of_rows(gradient) for gradient in gradients]
+    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
+
+
+def _norm_of_rows(gradient: Tensor) -> Tensor:
+    rows = in_full_precision(gradient).reshape(len(gradient), math.prod(gradient.shape[1:]))
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return norms

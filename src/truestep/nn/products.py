@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of a Jacobian or a Hessian with a vector, without the matrix."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truestep.errors import LossError, OptionError
+from truestep.nn.derivatives import Differentiated, Patterns, chosen_parameters
+from truestep.nn.naming import model_of
+from truestep.nn.undisturbed import undisturbed
+
+
+def jvp(
+    function: Callable[..., Tensor], *inputs: Any, tangent: Any, parameters: Patterns | None = None
+) -> Tensor:
+    """Return how the output changes along `tangent`: the Jacobian-vector product, of the output's shape.
+
+    As `torch.func.jvp`, but with respect to named parameters too, in full precision, with a module's buffers left alone, and by
+    two reverse passes where an operation has no forward derivative.
+
+    Args:
+        function: a module, a learner, or any function of `inputs`.
+        inputs: tensors.
+        tangent: the direction: a tensor of the input's shape, a tuple for several inputs, a dict by name for parameters.
+        parameters: the parameters to differentiate by, as for `ts.jacobian`; the inputs by default.
+
+    Raises:
+        LossError: the function returns no floating-point tensor, or an input has no derivative.
+        OptionError: `tangent` does not fit, or a parameter does not exist.
+    """
+    what = Differentiated.of(function, inputs, parameters)
+    tangents = _fitting("tangent", tangent, what)
+    with what.full_precision():
+        try:
+            pushed: Tensor = torch.func.jvp(what.call, what.primals, tangents)[1]
+        except NotImplementedError:
+            output, pull_back = torch.func.vjp(what.call, *what.primals)[:2]
+            # The pull-back is linear in its argument, so that its own pull-back is the Jacobian itself.
+            (pushed,) = torch.func.vjp(pull_back, torch.zeros_like(output))[1](tangents)
+    return pushed
+
+
+def vjp(
+    function: Callable[..., Tensor], *inputs: Any, cotangent: Tensor, parameters: Patterns | None = None
+) -> Any:
+    """Return the gradient of Σ cotangent · output: the vector-Jacobian product, of the inputs' or the parameters' shapes.
+
+    As `torch.func.vjp`, but with respect to named parameters too, in full precision, with a module's buffers and `.grad` left
+    alone. It is part of the graph while gradients are on.
+
+    Args:
+        function: a module, a learner, or any function of `inputs`.
+        inputs: tensors.
+        cotangent: a tensor of the output's shape.
+        parameters: the parameters to differentiate by, as for `ts.jacobian`; the inputs by default.
+
+    Returns:
+        A tensor for one input, a tuple for several, a dict by name for parameters.
+    """
+    what = Differentiated.of(function, inputs, parameters)
+    with what.full_precision():
+        output, pull_back = torch.func.vjp(what.call, *what.primals)[:2]
+        _check_fits("cotangent", cotangent, output, "the output")
+        return what.pack(pull_back(cotangent.to(output.dtype)))
+
+
+def hvp(
+    loss: Callable[[], Tensor], model: object, vector: Mapping[str, Tensor], *, parameters: Patterns = "*"
+) -> dict[str, Tensor]:
+    """Return the Hessian of `loss()` by a model's parameters times `vector`, a dict by name, without a graph.
+
+    The loss is any function that calls the model and returns a scalar; it is evaluated once, and may be run under `no_grad`.
+    The model's buffers, modes and `.grad` stay as they are.
+
+    Args:
+        loss: a function without arguments that returns the mean loss of a batch.
+        model: the module, or learner, whose parameters are meant.
+        vector: one tensor for each of the parameters, by name.
+        parameters: names and patterns of those to differentiate by; all by default. They must not be frozen.
+
+    Source: Pearlmutter, "Fast Exact Multiplication by the Hessian", Neural Computation 6(1), 1994.
+    """
+    module = model_of(model, "ts.hvp")
+    named = chosen_parameters(dict(module.named_parameters(remove_duplicate=False)), parameters)
+    _check_vector(vector, named)
+    if frozen := [name for name, leaf in named.items() if not leaf.requires_grad]:
+        raise OptionError(
+            f"{', '.join(frozen[:6])} is frozen, and has no gradient. Choose others by parameters=, or ts.unfreeze it."
+        )
+    leaves = list(named.values())
+    device = leaves[0].device
+    with torch.enable_grad(), undisturbed(module, device, None):
+        gradients = torch.autograd.grad(_scalar(loss()), leaves, create_graph=True, materialize_grads=True)
+        along = [(gradient * vector[name]).sum() for name, gradient in zip(named, gradients, strict=True)]
+        slope = torch.stack(along).sum()
+        if not slope.requires_grad:  # a loss that is linear in its parameters
+            return {name: torch.zeros_like(leaf) for name, leaf in named.items()}
+        products = torch.autograd.grad(slope, leaves, materialize_grads=True)
+    return dict(zip(named, products, strict=True))
+
+
+def _scalar(value: Any) -> Tensor:
+    if not isinstance(value, Tensor) or value.ndim or not value.requires_grad:
+        what = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise LossError(
+            f"ts.hvp needs a scalar loss that depends on the model's parameters, got {what}. Return loss.mean(), call the model "
+            "inside the function, and not under torch.inference_mode()."
+        )
+    return value
+
+
+def _fitting(name: str, value: Any, what: Differentiated) -> tuple[Tensor, ...]:
+    """Return a user's vector as one tensor for each primal."""
+    if what.names is not None:
+        if not isinstance(value, Mapping):
+            raise OptionError(f"{name} must be a dict by parameter name, got {type(value).__name__}.")
+        named = dict(zip(what.names, what.primals, strict=True))
+        _check_vector(value, named)
+        return tuple(value[each].to(primal.dtype) for each, primal in named.items())
+    given = (value,) if isinstance(value, Tensor) else tuple(value)
+    if len(given) != len(what.primals):
+        raise OptionError(
+            f"{name} has {len(given)} tensors for {len(what.primals)} inputs; give one for each."
+        )
+    for number, (each, primal) in enumerate(zip(given, what.primals, strict=True)):
+        _check_fits(name, each, primal, f"input {number}")
+    return tuple(each.to(primal.dtype) for each, primal in zip(given, what.primals, strict=True))
+
+
+def _check_vector(vector: Mapping[str, Tensor], named: Mapping[str, Tensor]) -> None:
+    if missing := [name for name in named if name not in vector]:
+        raise OptionError(
+            f"There is no vector for {', '.join(missing[:6])}; give zeros where it does not move."
+        )
+    if strange := [name for name in vector if name not in named]:
+        raise OptionError(
+            f"{', '.join(strange[:6])} is not differentiated by; there are: {', '.join(named)}."
+        )
+    for name, tensor in named.items():
+        _check_fits(f"the vector of {name!r}", vector[name], tensor, "the parameter")
+
+
+def _check_fits(name: str, value: Any, like: Tensor, what: str) -> None:
+    if not isinstance(value, Tensor) or value.shape != like.shape:
+        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise OptionError(f"{name} has {got}, and {what} has shape {tuple(like.shape)}; they must be alike.")

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jacobians of each example against closed forms, torch's own and finite differences; what they leave alone."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import truestep as ts
+from truestep.engine.context import Context
+from truestep.engine.learner import Learner, LearnerOptions
+
+SHAPES = st.lists(st.integers(1, 3), min_size=0, max_size=2).map(tuple)
+MODES = st.sampled_from(["auto", "forward", "reverse"])
+CHUNKS = st.sampled_from([None, 1, 2])
+
+
+def network(inputs, outputs, dtype=torch.float64, seed=0):
+    torch.manual_seed(seed)
+    size, num = math.prod(inputs), math.prod(outputs)
+    return nn.Sequential(
+        nn.Flatten() if inputs else nn.Unflatten(0, (-1, 1)),
+        nn.Linear(size, 4, dtype=dtype),
+        nn.Tanh(),
+        nn.Linear(4, num, dtype=dtype),
+        nn.Unflatten(1, outputs) if outputs else nn.Flatten(0),
+    )
+
+
+@given(SHAPES, SHAPES, st.integers(1, 4), MODES, CHUNKS, st.sampled_from([torch.float32, torch.float64]))
+@settings(deadline=None, max_examples=40)
+def test_it_is_the_jacobian_of_each_example_alone(inputs, outputs, batch, mode, chunk_size, dtype):
+    net = network(inputs, outputs, dtype)
+    x = torch.randn(batch, *inputs, dtype=dtype)
+    alone = lambda x: net(x.unsqueeze(0)).squeeze(0)
+    expected = torch.stack([torch.autograd.functional.jacobian(alone, row) for row in x])
+    got = ts.jacobian(net, x, mode=mode, chunk_size=chunk_size)
+    assert got.shape == (batch, *outputs, *inputs)
+    torch.testing.assert_close(got.detach(), expected)
+
+
+@given(SHAPES, st.integers(1, 3), MODES, st.integers(0, 9))
+@settings(deadline=None, max_examples=15)
+def test_it_is_that_of_finite_differences(outputs, batch, mode, seed):
+    net = network((3,), outputs, seed=seed)
+    x = torch.randn(batch, 3, dtype=torch.float64)
+    step = 1e-6
+    columns = [
+        (net(x + step * move) - net(x - step * move)) / (2 * step) for move in torch.eye(3, dtype=x.dtype)
+    ]
+    torch.testing.assert_close(ts.jacobian(net, x, mode=mode), torch.stack(columns, -1), rtol=1e-6, atol=1e-8)
+
+
+@given(SHAPES, st.integers(1, 4), MODES, CHUNKS)
+@settings(deadline=None, max_examples=25)
+def test_with_respect_to_parameters_it_is_the_one_of_each_example_alone(outputs, batch, mode, chunk_size):
+    net = network((2,), outputs)
+    x = torch.randn(batch, 2, dtype=torch.float64)
+    got = ts.jacobian(net, x, parameters="*", mode=mode, chunk_size=chunk_size)
+    assert list(got) == [name for name, _ in net.named_parameters()]
+    for name, parameter in net.named_parameters():
+        assert got[name].shape == (batch, *outputs, *parameter.shape)
+        rows = []
+        for row in x:
+            alone = lambda w, name=name, row=row: torch.func.functional_call(net, {name: w}, (row[None],))[0]
+            rows.append(torch.autograd.functional.jacobian(alone, parameter.detach()))
+        torch.testing.assert_close(got[name].detach(), torch.stack(rows))
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_several_inputs_have_one_jacobian_each(mode):
+    a, b = torch.randn(3, 2), torch.randn(3, 4)
+    weight = torch.randn(5, 2, 4)
+    function = lambda a, b: torch.einsum("kij,bi,bj->bk", weight, a, b)
+    by_a, by_b = ts.jacobian(function, a, b, mode=mode)
+    torch.testing.assert_close(by_a, torch.einsum("kij,bj->bki", weight, b))
+    torch.testing.assert_close(by_b, torch.einsum("kij,bi->bkj", weight, a))
+    first, second = ts.jacobian(lambda x, y: x * y, a, a, mode=mode)
+    torch.testing.assert_close(first, torch.diag_embed(a))
+    torch.testing.assert_close(second, torch.diag_embed(a))
+
+
+@pytest.mark.parametrize("chosen", ["1", "1.*", ["1.weight", "1.bias"]])
+def test_parameters_are_chosen_by_name_and_pattern_and_inputs_may_be_integers(chosen):
+    net = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 2))
+    tokens = torch.tensor([1, 4])
+    got = ts.jacobian(net, tokens, parameters=chosen)
+    assert list(got) == ["1.weight", "1.bias"]
+    torch.testing.assert_close(got["1.bias"], torch.eye(2).expand(2, 2, 2))
+    torch.testing.assert_close(got["1.weight"][:, 0, 0], net[0](tokens))
+
+
+def test_a_tied_parameter_has_one_jacobian_for_all_its_uses():
+    net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    net[1].weight = net[0].weight
+    x = torch.randn(3, 2)
+    (name,) = got = ts.jacobian(net, x, parameters="*")
+    square = lambda weight, row: weight @ (weight @ row)
+    expected = [
+        torch.autograd.functional.jacobian(lambda w, r=row: square(w, r), net[0].weight.detach()) for row in x
+    ]
+    assert name == "0.weight"
+    torch.testing.assert_close(got[name].detach(), torch.stack(expected))
+
+
+@pytest.mark.parametrize(("num_inputs", "num_outputs", "expected"), [(2, 5, 3), (5, 2, 1), (3, 3, 1)])
+def test_the_smaller_side_is_taken(num_inputs, num_outputs, expected):
+    """Reverse calls the function once; forward once more for each chunk of columns."""
+    calls = []
+    net = nn.Linear(num_inputs, num_outputs)
+    ts.jacobian(lambda x: calls.append(1) or net(x), torch.randn(4, num_inputs), chunk_size=1)
+    assert len(calls) == expected
+
+
+def test_where_an_operation_has_no_forward_derivative_auto_goes_in_reverse():
+    points, x = torch.randn(6, 2), torch.randn(3, 2)
+    function = lambda x: torch.cdist(x, points)
+    expected = (x[:, None] - points) / torch.cdist(x, points)[..., None]
+    torch.testing.assert_close(ts.jacobian(function, x), expected)
+    with pytest.raises(NotImplementedError, match="forward AD"):
+        ts.jacobian(function, x, mode="forward")
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+@pytest.mark.parametrize("parameters", [None, "*"])
+def test_dropout_is_drawn_once_for_a_whole_jacobian(mode, parameters):
+    net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Dropout(0.5), nn.Linear(1, 6, bias=False))
+    nn.init.ones_(net[0].weight), nn.init.ones_(net[2].weight)
+    got = ts.jacobian(net, torch.ones(50, 1), mode=mode, parameters=parameters)
+    rows = (got if parameters is None else got["0.weight"]).reshape(50, 6)
+    assert torch.equal(rows[:, :1].expand(50, 6), rows)  # all of an example is dropped, or nothing
+    assert set(rows.flatten().tolist()) == {0.0, 2.0}
+
+
+class Counting(nn.Module):
+    """Writes to a buffer in every forward, and changes its input's copy in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 4))
+        self.act = nn.ReLU(inplace=True)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.act(self.norm(x))
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+@pytest.mark.parametrize("parameters", [None, "*"])
+def test_a_module_is_left_as_it_was(mode, parameters):
+    net = Counting()
+    net(torch.ones(2, 3)).sum().backward()
+    state = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    buffers = [id(buffer) for buffer in net.buffers()]
+    gradients = [p.grad.clone() for p in net.parameters()]
+    ts.jacobian(net, torch.randn(2, 3), mode=mode, parameters=parameters)
+    assert all(torch.equal(state[name], tensor) for name, tensor in net.state_dict().items())
+    assert buffers == [id(buffer) for buffer in net.buffers()]
+    assert all(map(torch.equal, gradients, [p.grad for p in net.parameters()]))
+    assert all(part.training for part in net.modules())
+
+
+@pytest.mark.parametrize(
+    "model", [nn.LSTM(3, 2, batch_first=True), nn.TransformerEncoderLayer(3, 1, 4, 0.0, batch_first=True)]
+)
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_recurrent_nets_and_attention_have_jacobians(model, mode):
+    function = lambda x: model(x)[0] if isinstance(model, nn.LSTM) else model(x)
+    x = torch.randn(2, 4, 3)
+    alone = lambda row: function(row[None])[0]
+    expected = torch.stack([torch.autograd.functional.jacobian(alone, row) for row in x])
+    torch.testing.assert_close(ts.jacobian(function, x, mode=mode).detach(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("parameters", [None, "*"])
+def test_under_autocast_it_is_the_one_of_full_precision(dtype, parameters):
+    net, x = nn.Linear(3, 2), torch.randn(4, 3)
+    expected = ts.jacobian(net, x, parameters=parameters)
+    with torch.autocast("cpu", dtype):
+        assert repr(expected) == repr(ts.jacobian(net, x, parameters=parameters))
+        half = ts.jacobian(net, x.to(dtype))
+        assert half.dtype == torch.float32
+
+
+def test_a_compiled_net_has_the_jacobian_of_its_original():
+    net = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    compiled = torch.compile(net, backend="eager")
+    x = torch.randn(4, 3)
+    compiled(x)
+    assert torch.equal(ts.jacobian(net, x), ts.jacobian(compiled, x))
+
+
+@pytest.mark.parametrize("parameters", [None, "*"])
+def test_a_loss_can_be_made_of_it_and_none_without_gradients(parameters):
+    net = nn.Sequential(nn.Linear(2, 3, bias=False), nn.Tanh(), nn.Linear(3, 1, bias=False))
+    x = torch.randn(4, 2)
+    got = ts.jacobian(net, x, parameters=parameters)
+    (got if parameters is None else got["0.weight"]).square().sum().backward()
+    assert all(float(p.grad.abs().sum()) > 0 for p in net.parameters())
+    with torch.no_grad():
+        other = ts.jacobian(net, x, parameters=parameters)
+    first, second = (got, other) if parameters is None else (got["0.weight"], other["0.weight"])
+    assert (torch.equal(first, second), second.requires_grad) == (True, False)
+
+
+def test_a_learner_is_trained_on_its_own_jacobian_however_the_batch_is_split():
+    def train(micro_batch):
+        torch.manual_seed(0)
+        make = lambda p: torch.optim.SGD(p, lr=0.1)
+        module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+        learner = Learner(module, make, LearnerOptions(name="net"), Context(torch.device("cpu")))
+        loss = lambda x: ts.jacobian(learner, x).square().sum((1, 2))
+        learner.update(loss, torch.randn(6, 3), micro_batch=micro_batch)
+        assert ts.jacobian(learner, torch.ones(2, 3), parameters="0.bias")["0.bias"].shape == (2, 2, 4)
+        return torch.cat([p.flatten() for p in module.parameters()])
+
+    torch.testing.assert_close(train(None), train(4), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("parameters", [None, "*"])
+def test_batch_normalisation_in_training_mode_is_refused_and_fine_in_evaluation(parameters):
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    with pytest.raises(ts.LossError, match=r"'1' \(BatchNorm1d\).*a Jacobian of one example is not its own"):
+        ts.jacobian(net, torch.randn(5, 3), parameters=parameters)
+    net.eval()
+    ts.jacobian(net, torch.randn(5, 3), parameters=parameters)
+
+
+NET = nn.Linear(3, 2)
+X = torch.ones(4, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: ts.jacobian(NET), ts.LossError, "no inputs"),
+        (lambda: ts.jacobian(NET, X.long()), ts.LossError, r"Input 0 is torch\.int64.*parameters="),
+        (lambda: ts.jacobian(NET, [1.0]), ts.LossError, "Input 0 is list"),
+        (lambda: ts.jacobian(NET, torch.tensor(1.0)), ts.LossError, r"one row per example each, got \(\)"),
+        (lambda: ts.jacobian(NET, X, X[:2]), ts.LossError, r"got \(4, 3\), \(2, 3\)"),
+        (lambda: ts.jacobian(NET, parameters="*"), ts.LossError, "needs inputs with one row"),
+        (lambda: ts.jacobian(NET, 3, parameters="*"), ts.LossError, "needs inputs with one row.*got int"),
+        (lambda: ts.jacobian(lambda x: x.sum(), X), ts.LossError, r"shape \(\) for 4 examples"),
+        (lambda: ts.jacobian(lambda x: x.argmax(1), X), ts.LossError, r"returned torch\.int64"),
+        (lambda: ts.jacobian(lambda x: (x, x), X), ts.LossError, r"returned a tuple.*function\(x\)\[0\]"),
+        (lambda: ts.jacobian(None, X), ts.OptionError, "a function or a module, got NoneType"),
+        (lambda: ts.jacobian(NET, X, mode="backward"), ts.OptionError, "There are: auto, forward, reverse"),
+        (lambda: ts.jacobian(NET, X, chunk_size=0), ts.OptionError, "chunk_size=0"),
+        (lambda: ts.jacobian(NET, X, parameters="wait"), ts.OptionError, "No parameter is called 'wait'"),
+        (lambda: ts.jacobian(NET, X, parameters=[]), ts.OptionError, r"parameters=\[\] names none"),
+        (lambda: ts.jacobian(torch.relu, X, parameters="*"), ts.OptionError, "needs a module, or a learner"),
+    ],
+)
+def test_bad_input_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
