@@ -6,8 +6,12 @@ Names are imported when they are first asked for, so that one piece never pays f
 
 from truestep.lazy import lazy_names
 
-_WHERE: dict[str, str] = {}
+_WHERE: dict[str, str] = {
+    "Standardizer": "truestep.nn.standardizer",
+}
 
-__all__: list[str] = []
+__all__ = [
+    "Standardizer",
+]
 
 __getattr__ = lazy_names(__name__, _WHERE)
