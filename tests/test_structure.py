@@ -29,7 +29,7 @@ MANY_PARAMETERS: dict[str, str] = {
 
 # Who may import whom: a package may import those to its right in this order, never one to its left.
 LAYERS = [{"cli"}, {"recipes"}, {"run"}, {"engine", "doctor", "inspection", "explainer"}, {"nn"}]
-EVERYWHERE = {"errors", "lazy"}
+EVERYWHERE = {"errors", "lazy", "results"}
 
 
 def name_of(path: Path) -> str:

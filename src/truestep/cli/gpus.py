@@ -321,7 +321,7 @@ def free(
     from truestep.inspection.gpus import gpus as read
     from truestep.inspection.memory.processes import end_process, holding_processes
     from truestep.inspection.quantities import parse_seconds
-    from truestep.inspection.results import plain
+    from truestep.results import plain
 
     report = read()
     holding = holding_processes(report)

@@ -16,7 +16,7 @@ from truestep.inspection.environment.torch_build import TorchBuild, TorchProbe
 from truestep.inspection.gpus.pci import PciCard, read_cards
 from truestep.inspection.gpus.read import read_gpus
 from truestep.inspection.gpus.records import GpuReport
-from truestep.inspection.results import Result
+from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

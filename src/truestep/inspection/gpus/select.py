@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from truestep.errors import OptionError, nearest
 from truestep.inspection.gpus.records import Gpu, MigInstance
 from truestep.inspection.quantities import format_bytes
-from truestep.inspection.results import Result
+from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

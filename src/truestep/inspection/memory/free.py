@@ -14,7 +14,7 @@ from truestep.inspection.memory.amounts import Amounts, measure, used_accelerato
 from truestep.inspection.memory.holders import MAX_WAYS, Holders
 from truestep.inspection.memory.processes import Ending, HoldingProcess, end_process, holding_processes
 from truestep.inspection.memory.tensors import LiveTensor, Storages, describe
-from truestep.inspection.results import Result
+from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from truestep.inspection.memory.amounts import Amounts, measure
 from truestep.inspection.memory.free import largest_tensors, release
 from truestep.inspection.memory.tensors import LiveTensor, Storages
-from truestep.inspection.results import Result
+from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

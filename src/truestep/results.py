@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every result of this room can do: become JSON, a screen of text, a cell of a notebook."""
+"""What every result can do: become JSON, a screen of text, a cell of a notebook."""
 
 import dataclasses
 from abc import ABC, abstractmethod
