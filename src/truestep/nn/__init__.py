@@ -7,11 +7,25 @@ Names are imported when they are first asked for, so that one piece never pays f
 from truestep.lazy import lazy_names
 
 _WHERE: dict[str, str] = {
+    "adaptive_bins": "truestep.nn.adaptive",
+    "AdaptiveBins": "truestep.nn.adaptive",
+    "find_windows": "truestep.nn.sizes",
+    "input_sizes": "truestep.nn.sizes",
+    "layer_windows": "truestep.nn.sizes",
+    "output_size": "truestep.nn.sizes",
     "Standardizer": "truestep.nn.standardizer",
+    "Window": "truestep.nn.windows",
 }
 
-__all__ = [
+__all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
+    "adaptive_bins",
+    "AdaptiveBins",
+    "find_windows",
+    "input_sizes",
+    "layer_windows",
+    "output_size",
     "Standardizer",
+    "Window",
 ]
 
 __getattr__ = lazy_names(__name__, _WHERE)
