@@ -9,22 +9,28 @@ from truestep.lazy import lazy_names
 _WHERE: dict[str, str] = {
     "adaptive_bins": "truestep.nn.adaptive",
     "AdaptiveBins": "truestep.nn.adaptive",
+    "Checkerboard": "truestep.nn.checkerboard",
+    "checkerboard": "truestep.nn.checkerboard",
     "find_windows": "truestep.nn.sizes",
     "input_sizes": "truestep.nn.sizes",
     "layer_windows": "truestep.nn.sizes",
     "output_size": "truestep.nn.sizes",
     "Standardizer": "truestep.nn.standardizer",
+    "Upsample": "truestep.nn.upsample",
     "Window": "truestep.nn.windows",
 }
 
 __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "adaptive_bins",
     "AdaptiveBins",
+    "Checkerboard",
+    "checkerboard",
     "find_windows",
     "input_sizes",
     "layer_windows",
     "output_size",
     "Standardizer",
+    "Upsample",
     "Window",
 ]
 

@@ -28,8 +28,9 @@ _ADAPTIVE = _table("AdaptiveAvgPool", "AdaptiveMaxPool")
 def output_size(layer: nn.Module, size: int | Sequence[int]) -> tuple[int, ...]:
     """Return the spatial size that a convolution, pooling, transposed convolution or unpooling layer makes of `size`.
 
-    It is `layer(x).shape[2:]` for an `x` of that spatial size; a ValueError where the layer would raise or
-    give nothing. One number stands for all dimensions. For whole networks torch's own way is better: `net.to("meta")(torch.empty(..., device="meta"))`.
+    It is `layer(x).shape[2:]` for an `x` of that spatial size; a ValueError where the layer would raise or give nothing.
+    One number stands for all dimensions. For a whole network torch's own way is better, though it checks a little less:
+    `net.to("meta")(torch.empty(..., device="meta")).shape`.
     """
     wanted = _fixed_output(layer)
     if wanted is None:
