@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from truestep.inspection.gpus.use import use_gpus as use_gpus
     from truestep.inspection.memory import free_memory as free_memory
     from truestep.inspection.memory import leftover_memory as leftover_memory
+    from truestep.nn.named import named as named
     from truestep.run.options import Saving as Saving
     from truestep.run.report import write_report as write_report
     from truestep.run.run import Run as Run
@@ -90,6 +91,7 @@ _WHERE = {
     "LossError": "truestep.errors",
     "LossScale": "truestep.engine.precision.loss_scale",
     "muon_with_adamw": "truestep.engine.optimizers",
+    "named": "truestep.nn.named",
     "nn": "truestep",
     "NonFiniteError": "truestep.errors",
     "one_cycle": "truestep.engine.schedules",
@@ -146,6 +148,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "LossError",
     "LossScale",
     "muon_with_adamw",
+    "named",
     "nn",
     "NonFiniteError",
     "one_cycle",
