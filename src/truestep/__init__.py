@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from truestep.nn.freezing import freeze as freeze
     from truestep.nn.freezing import unfreeze as unfreeze
     from truestep.nn.jacobians import jacobian as jacobian
+    from truestep.nn.named import named as named
     from truestep.nn.penalties import gradient_penalty as gradient_penalty
     from truestep.nn.products import hvp as hvp
     from truestep.nn.products import jvp as jvp
@@ -115,6 +116,7 @@ _WHERE = {
     "LossError": "truestep.errors",
     "LossScale": "truestep.engine.precision.loss_scale",
     "muon_with_adamw": "truestep.engine.optimizers",
+    "named": "truestep.nn.named",
     "nn": "truestep",
     "NonFiniteError": "truestep.errors",
     "one_cycle": "truestep.engine.schedules",
@@ -185,6 +187,7 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "LossError",
     "LossScale",
     "muon_with_adamw",
+    "named",
     "nn",
     "NonFiniteError",
     "one_cycle",

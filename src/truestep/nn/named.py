@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors whose axes are found by name."""
+
+import numbers
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from truestep.nn.named_functions import POINTWISE, REDUCTIONS, function_name
+from truestep.nn.names import Names, check_match, find, read_names, shown, together
+
+Number = int | float | complex
+Index = int | slice | list[int] | Tensor
+
+
+def named(tensor: Tensor, names: str | Iterable[str]) -> "Named":
+    """Return `tensor` with a name for each axis: `ts.named(images, "N C H W")`. Nothing is copied."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"ts.named takes a tensor, got {type(tensor).__name__}.")
+    found = read_names(names)
+    if len(found) != tensor.ndim:
+        raise ValueError(
+            f"The tensor has shape {tuple(tensor.shape)}, {tensor.ndim} axes, and got {len(found)} names: {' '.join(found)}. "
+            "Give one name for each axis."
+        )
+    return Named(tensor, found)
+
+
+def _reversed_division(below: Tensor, above: Any) -> Tensor:
+    return torch.div(above, below)
+
+
+def _reversed_power(exponent: Tensor, base: Any) -> Tensor:
+    return torch.pow(base, exponent)
+
+
+def _operator(function: Callable[..., Tensor]) -> Callable[["Named", Any], "Named"]:
+    def operate(left: "Named", right: Any) -> "Named":
+        if not isinstance(right, Named | Tensor | numbers.Number):
+            return NotImplemented  # type: ignore[no-any-return]  # Python's way to ask the other side
+        return _pointwise(function, (left, right), {})
+
+    return operate
+
+
+class Named:
+    """A tensor and the names of its axes, as `ts.named` makes it; everything is found and matched by name.
+
+    Arithmetic and torch's elementwise functions match axes by name, whatever their order, and broadcast over those
+    that one side lacks. The result's axes have the order of the operand with most axes, followed by what others add. What has
+    no meaning by names is refused: `x.tensor` is the plain tensor, `x.to_tensor("N C H W")` has its axes in a given order.
+    """
+
+    __array_ufunc__ = None  # numbers of NumPy leave arithmetic to this class
+    __slots__ = ("names", "tensor")
+
+    def __init__(self, tensor: Tensor, names: Names) -> None:
+        self.tensor = tensor
+        self.names = names
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of each axis, by name and in order."""
+        return dict(zip(self.names, self.tensor.shape, strict=True))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The tensor's type."""
+        return self.tensor.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The tensor's device."""
+        return self.tensor.device
+
+    def to(self, *args: Any, **kwargs: Any) -> "Named":
+        """Return this on another device or in another type, as `Tensor.to`."""
+        return Named(self.tensor.to(*args, **kwargs), self.names)
+
+    def detach(self) -> "Named":
+        """Return this without its history."""
+        return Named(self.tensor.detach(), self.names)
+
+    def item(self) -> Number:
+        """Return the one value as a number of Python."""
+        return self.tensor.item()
+
+    # -- axes
+
+    def align_to(self, names: str | Iterable[str]) -> "Named":
+        """Return this with its axes in the order of `names`, all of them; "..." stands for those not mentioned."""
+        written = names.split() if isinstance(names, str) else list(names)
+        if written.count("...") == 1:
+            rest = [name for name in self.names if name not in written]
+            place = written.index("...")
+            written[place : place + 1] = rest
+        order = find(written, self.sizes)
+        if len(order) != len(self.names):
+            left_out = [name for name in self.names if name not in written]
+            raise ValueError(
+                f"align_to({' '.join(written)!r}) leaves out {', '.join(left_out)} of {shown(self.sizes)}. "
+                "Name every axis, or write '...' for the rest; to drop an axis select from it or reduce over it."
+            )
+        return Named(self.tensor.permute(order), tuple(written))
+
+    def to_tensor(self, names: str | Iterable[str]) -> Tensor:
+        """Return the plain tensor with its axes in the order of `names`."""
+        return self.align_to(names).tensor
+
+    def rename(self, **names: str) -> "Named":
+        """Return this with other names: `x.rename(C="K")`."""
+        find(names, self.sizes)
+        return named(self.tensor, [names.get(name, name) for name in self.names])
+
+    def flatten(self, names: str | Iterable[str], into: str) -> "Named":
+        """Return this with several axes made into one, the last of `names` running fastest, at the place of the first of them."""
+        merged = read_names(names)
+        find(merged, self.sizes)
+        if not merged:
+            raise ValueError(f"flatten got no names. Name at least one axis of {shown(self.sizes)}.")
+        place = min(self.names.index(name) for name in merged)
+        rest = [name for name in self.names if name not in merged]
+        order = (*rest[:place], *merged, *rest[place:])
+        flat = self.to_tensor(order).flatten(place, place + len(merged) - 1)
+        return named(flat, (*rest[:place], into, *rest[place:]))
+
+    def split(self, name: str, **parts: int) -> "Named":
+        """Return this with one axis made into several, the last running fastest; one size may be -1: `split("C", head=8, F=-1)`."""
+        (place,) = find([name], self.sizes)
+        sizes = tuple(parts.values())
+        known = 1
+        for size in sizes:
+            known *= size if size != -1 else 1
+        whole = self.sizes[name]
+        if (
+            min(sizes, default=0) < -1
+            or sizes.count(-1) > 1
+            or known == 0
+            or whole % known
+            or (-1 not in sizes and whole != known)
+        ):
+            raise ValueError(
+                f"The axis {name} of {shown(self.sizes)} can't be split into {shown(parts)}: "
+                f"their product must be {whole}; one may be -1."
+            )
+        names = (*self.names[:place], *parts, *self.names[place + 1 :])
+        return named(torch.unflatten(self.tensor, place, sizes), names)
+
+    def select(self, name: str, index: int) -> "Named":
+        """Return the part at `index` along an axis, without that axis."""
+        return self[{name: index}]
+
+    def __getitem__(self, index: Mapping[str, Index]) -> "Named":
+        """Return `x[{"N": 0, "W": slice(8)}]`: a number drops its axis; slices, lists, and index or mask tensors keep it."""
+        if not isinstance(index, Mapping):
+            raise TypeError(
+                f"{shown(self.sizes)} is indexed by name, got {index!r}. Write x[{{'NAME': {index!r}}}], "
+                "or x.tensor[...] by position."
+            )
+        result = self
+        for name, one in index.items():
+            result = result._index(name, one)
+        return result
+
+    def _index(self, name: str, index: Index) -> "Named":
+        (place,) = find([name], self.sizes)
+        size = self.sizes[name]
+        if isinstance(index, int) and not -size <= index < size:
+            raise IndexError(f"Index {index} is out of range for the axis {name} of {shown(self.sizes)}.")
+        if isinstance(index, Tensor) and index.ndim > 1:
+            raise ValueError(
+                f"The index of {name} has {index.ndim} axes; give a number, a slice or one axis of indices."
+            )
+        taken = self.tensor[(slice(None),) * place + (index,)]
+        drops = taken.ndim < self.tensor.ndim
+        return Named(taken, self.names[:place] + self.names[place + drops :])
+
+    # -- over some axes, or all
+
+    def _reduce(
+        self, function: Callable[..., Tensor], names: str | Iterable[str] | None, **options: Any
+    ) -> "Named":
+        places = range(len(self.names)) if names is None else find(names, self.sizes)
+        if names is not None and not places:
+            raise ValueError(f"Got no name of {shown(self.sizes)}. Leave the argument out to take all axes.")
+        kept = tuple(name for place, name in enumerate(self.names) if place not in places)
+        return Named(function(self.tensor, dim=tuple(places), **options), kept)
+
+    def sum(self, names: str | Iterable[str] | None = None) -> "Named":
+        """Return the sum over axes: `sum("H W")`; over all without names."""
+        return self._reduce(torch.sum, names)
+
+    def mean(self, names: str | Iterable[str] | None = None) -> "Named":
+        """Return the mean over axes, or all."""
+        return self._reduce(torch.mean, names)
+
+    def max(self, names: str | Iterable[str] | None = None) -> "Named":
+        """Return the largest value over axes, or all; gradients are shared among equals (`torch.amax`)."""
+        return self._reduce(torch.amax, names)
+
+    def min(self, names: str | Iterable[str] | None = None) -> "Named":
+        """Return the smallest value over axes, or all; gradients are shared among equals (`torch.amin`)."""
+        return self._reduce(torch.amin, names)
+
+    def var(self, names: str | Iterable[str] | None = None, *, correction: float = 1) -> "Named":
+        """Return the variance over axes, or all, divided by the count less `correction`."""
+        return self._reduce(torch.var, names, correction=correction)
+
+    def std(self, names: str | Iterable[str] | None = None, *, correction: float = 1) -> "Named":
+        """Return the standard deviation over axes, or all."""
+        return self._reduce(torch.std, names, correction=correction)
+
+    def logsumexp(self, names: str | Iterable[str] | None = None) -> "Named":
+        """Return log Σ exp over axes, or all."""
+        return self._reduce(torch.logsumexp, names)
+
+    def any(self, names: str | Iterable[str] | None = None) -> "Named":
+        """Return whether any value is true over axes, or all."""
+        return self._reduce(torch.any, names)
+
+    def all(self, names: str | Iterable[str] | None = None) -> "Named":
+        """Return whether every value is true over axes, or all."""
+        return self._reduce(torch.all, names)
+
+    def argmax(self, name: str) -> "Named":
+        """Return the index of the largest value along one axis."""
+        (place,) = find([name], self.sizes)
+        return Named(self.tensor.argmax(place), self.names[:place] + self.names[place + 1 :])
+
+    # -- along one axis
+
+    def softmax(self, name: str) -> "Named":
+        """Return the softmax along an axis."""
+        (place,) = find([name], self.sizes)
+        return Named(torch.softmax(self.tensor, place), self.names)
+
+    def log_softmax(self, name: str) -> "Named":
+        """Return the logarithm of the softmax along an axis."""
+        (place,) = find([name], self.sizes)
+        return Named(torch.log_softmax(self.tensor, place), self.names)
+
+    def cumsum(self, name: str) -> "Named":
+        """Return the running sum along an axis."""
+        (place,) = find([name], self.sizes)
+        return Named(torch.cumsum(self.tensor, place), self.names)
+
+    # -- two of them
+
+    def dot(self, other: "Named", names: str | Iterable[str]) -> "Named":
+        """Return Σ self·other over the axes `names`, which both have; other common axes are matched, not summed."""
+        summed = read_names(names)
+        find(summed, self.sizes)
+        find(summed, other.sizes)
+        check_match([self.sizes, other.sizes])
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(self.names + other.names))}
+        kept = tuple(name for name in numbers if name not in summed)
+        operands = (
+            self.tensor,
+            [numbers[n] for n in self.names],
+            other.tensor,
+            [numbers[n] for n in other.names],
+        )
+        return Named(torch.einsum(*operands, [numbers[name] for name in kept]), kept)
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Match names for torch's elementwise functions; refuse all others."""
+        options = kwargs or {}
+        values = [*args, *options.values()]
+        if function not in POINTWISE or "out" in options:
+            _refuse(function, values)
+        return _pointwise(function, args, options)
+
+    __add__ = _operator(torch.add)
+    __radd__ = _operator(torch.add)
+    __sub__ = _operator(torch.sub)
+    __rsub__ = _operator(torch.rsub)
+    __mul__ = _operator(torch.mul)
+    __rmul__ = _operator(torch.mul)
+    __truediv__ = _operator(torch.div)
+    __rtruediv__ = _operator(_reversed_division)
+    __pow__ = _operator(torch.pow)
+    __rpow__ = _operator(_reversed_power)
+    __and__ = _operator(torch.bitwise_and)
+    __or__ = _operator(torch.bitwise_or)
+    __eq__ = _operator(torch.eq)  # type: ignore[assignment]  # element by element, as tensors compare
+    __ne__ = _operator(torch.ne)  # type: ignore[assignment]
+    __lt__ = _operator(torch.lt)
+    __le__ = _operator(torch.le)
+    __gt__ = _operator(torch.gt)
+    __ge__ = _operator(torch.ge)
+    __hash__ = object.__hash__
+
+    def __neg__(self) -> "Named":
+        return Named(-self.tensor, self.names)
+
+    def __invert__(self) -> "Named":
+        return Named(~self.tensor, self.names)
+
+    def __abs__(self) -> "Named":
+        return Named(self.tensor.abs(), self.names)
+
+    def __matmul__(self, other: Any) -> NoReturn:
+        raise TypeError('Which axis to sum over? Write a.dot(b, "C") in place of a @ b.')
+
+    def __bool__(self) -> bool:
+        return bool(self.tensor)
+
+    def __iter__(self) -> Iterator[NoReturn]:
+        raise TypeError(
+            f'{shown(self.sizes)} can be walked along any axis. Say which: x.select("N", i), or x.tensor.'
+        )
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            "An array has no names. Write x.tensor.numpy(), or x.to_tensor('N C').numpy() for an order."
+        )
+
+    def __len__(self) -> NoReturn:
+        raise TypeError(
+            f'{shown(self.sizes)} has no one length. Write x.sizes["N"], or len(x.tensor) for the first axis.'
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        write = f"torch.{name}(x)" if getattr(torch, name, None) in POINTWISE else f"x.tensor.{name}"
+        raise AttributeError(
+            f"A named tensor has no {name!r}. Write {'x.sizes' if name == 'shape' else write}."
+        )
+
+    def __repr__(self) -> str:
+        return f"Named{shown(self.sizes)}\n{self.tensor!r}"
+
+
+def _pointwise(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Named:
+    values = [*args, *options.values()]
+    if any(isinstance(value, Tensor) and value.ndim for value in values):
+        _refuse(function, values)
+    operands = [value for value in values if isinstance(value, Named)]
+    every = [value.sizes for value in operands]
+    check_match(every)
+    names = together(every)
+
+    def plain(value: Any) -> Any:
+        return _spread(value, names) if isinstance(value, Named) else value
+
+    result = function(*map(plain, args), **{key: plain(value) for key, value in options.items()})
+    sizes = {name: size for one in every for name, size in one.items()}
+    if not isinstance(result, Tensor) or tuple(result.shape) != tuple(sizes[name] for name in names):
+        _refuse(function, values)  # torch.where(mask) and the like: another function under the same name
+    return Named(result, names)
+
+
+def _spread(value: Named, names: Names) -> Tensor:
+    """Return the tensor with its axes in the order of `names`, and of size 1 where it lacks them."""
+    aligned = value.to_tensor([name for name in names if name in value.names])
+    return aligned[tuple(slice(None) if name in value.names else None for name in names)]
+
+
+def _refuse(function: Callable[..., Any], values: list[Any]) -> NoReturn:
+    sides = [
+        f"named {shown(value.sizes)}"
+        if isinstance(value, Named)
+        else f"a plain tensor of shape {tuple(value.shape)}"
+        for value in values
+        if isinstance(value, Named | Tensor)
+    ]
+    name = function_name(function)
+    hint = (
+        f"Write x.{name}(names)."
+        if name in REDUCTIONS
+        else "Give the plain tensor its names with ts.named, or take x.to_tensor(names), call the "
+        "function, and name the result again."
+    )
+    raise TypeError(
+        f"{name} does not know axes by name, and got {', '.join(sides) or 'a list of named tensors'}. By position the result could "
+        f"belong to other axes than you mean. {hint}"
+    )

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes through torch's layers, forward and backward, and the layers that turn one size into another."""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+from torch import nn
+
+from truestep.errors import OptionError
+from truestep.nn.windows import KINDS, Kind, Window
+
+_RANKS = (1, 2, 3)
+
+
+def _table(*stems: str) -> dict[type[nn.Module], int]:
+    return {getattr(nn, f"{stem}{rank}d"): rank for stem in stems for rank in _RANKS}
+
+
+_LAYERS: dict[Kind, dict[type[nn.Module], int]] = {
+    "conv": _table("Conv"),
+    "pool": _table("MaxPool", "AvgPool", "LPPool"),
+    "transposed": _table("ConvTranspose", "MaxUnpool"),
+}
+_ADAPTIVE = _table("AdaptiveAvgPool", "AdaptiveMaxPool")
+
+
+def output_size(layer: nn.Module, size: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the spatial size that a convolution, pooling, transposed convolution or unpooling layer makes of `size`.
+
+    It is `layer(x).shape[2:]` for an `x` of that spatial size; a ValueError where the layer would raise or give nothing.
+    One number stands for all dimensions. For a whole network torch's own way is better, though it checks a little less:
+    `net.to("meta")(torch.empty(..., device="meta")).shape`.
+    """
+    wanted = _fixed_output(layer)
+    if wanted is None:
+        windows = layer_windows(layer)
+        return tuple(
+            window.output_size(one) for window, one in zip(windows, _each(size, len(windows)), strict=True)
+        )
+    sizes = _each(size, len(wanted))
+    if min(sizes) < 1:
+        raise ValueError(f"{layer} takes no input of size {size}: there is nothing to pool.")
+    return tuple(one if out is None else out for one, out in zip(sizes, wanted, strict=True))
+
+
+def input_sizes(layer: nn.Module, size: int | Sequence[int]) -> tuple[range, ...]:
+    """Return, for each dimension, all input sizes that `layer` turns into `size`; an empty range where there is none."""
+    if _fixed_output(layer) is not None:
+        raise OptionError(
+            f"{layer} makes its output size of every input, so there is no list of input sizes to give. "
+            "ts.nn.adaptive_bins(size, output_size) says what it averages."
+        )
+    windows = layer_windows(layer)
+    return tuple(
+        window.input_sizes(one) for window, one in zip(windows, _each(size, len(windows)), strict=True)
+    )
+
+
+def layer_windows(layer: nn.Module) -> tuple[Window, ...]:
+    """Return the windows of a layer, one for each spatial dimension."""
+    for kind, table in _LAYERS.items():
+        for layer_type, rank in table.items():
+            if isinstance(layer, layer_type):
+                return tuple(_window(kind, layer, dimension) for dimension in range(rank))
+    names = [layer_type.__name__ for table in _LAYERS.values() for layer_type in table]
+    raise OptionError(
+        f"{type(layer).__name__} has no window whose sizes could be computed. There are: {', '.join(names)} and the adaptive "
+        'pools. For anything else ask the module: module.to("meta")(torch.empty(..., device="meta")).shape.'
+    )
+
+
+def find_windows(
+    kind: Kind,
+    before: int | Sequence[int],
+    after: int | Sequence[int],
+    *,
+    max_kernel_size: int | None = None,
+    max_dilation: int = 1,
+) -> list[Window]:
+    """Return the windows that turn size `before` into `after`, the plainest first; an empty list where there is none.
+
+    First come those that read every input (for "transposed": whose kernel is a multiple of the stride, so that no
+    checkerboard is built in), with little padding and a small kernel. Strides go as far as kernels do.
+
+    Args:
+        kind: "conv", "pool" or "transposed".
+        before: the input's size; or several, each of which the window must turn into the one of `after`.
+        after: the output's size.
+        max_kernel_size: the default is 7, and twice the ratio of the sizes where that is more.
+        max_dilation: 1 finds plain windows only.
+    """
+    if kind not in KINDS:
+        raise OptionError(f"kind={kind!r} is unknown. There are: {', '.join(KINDS)}.")
+    befores, afters = _sizes(before), _sizes(after)
+    if len(befores) != len(afters) or min(*befores, *afters) < 1:
+        raise ValueError(
+            f"find_windows got sizes {before} and {after}: give as many sizes after as before, each at least 1."
+        )
+    pairs = list(zip(befores, afters, strict=True))
+    ratio = max(max(-(-a // b), -(-b // a)) for a, b in pairs)
+    largest = max(7, 2 * ratio) if max_kernel_size is None else max_kernel_size
+    found = [
+        window
+        for window in _candidates(kind, largest, max_dilation, pairs[0])
+        if all(one >= window.smallest_input and window.output_size(one) == out for one, out in pairs)
+    ]
+    return sorted(found, key=lambda window: _awkwardness(window, pairs))
+
+
+def _candidates(kind: Kind, largest: int, max_dilation: int, pair: tuple[int, int]) -> Iterator[Window]:
+    for kernel_size, stride in product(range(1, largest + 1), repeat=2):
+        for dilation in range(1, (max_dilation if kernel_size > 1 else 1) + 1):
+            extent = dilation * (kernel_size - 1) + 1
+            limit = (
+                kernel_size // 2 if kind == "pool" else extent - 1
+            )  # beyond it some windows see padding alone
+            for extra in range(max(stride, dilation) if kind == "transposed" else 1):
+                for padding in _paddings(kind, extent + extra, stride, pair):
+                    if padding <= limit:
+                        yield Window(kind, kernel_size, stride, padding, dilation, extra)
+
+
+def _paddings(kind: Kind, extent: int, stride: int, pair: tuple[int, int]) -> range:
+    """Return the paddings with which a window turns the first size into the second."""
+    before, after = pair
+    if kind == "transposed":
+        twice = (before - 1) * stride + extent - after
+        return range(twice // 2, twice // 2 + 1) if twice >= 0 and twice % 2 == 0 else range(0)
+    least = (after - 1) * stride + extent - before  # both sides together
+    return range(max(0, -(-least // 2)), (least + stride - 1) // 2 + 1)
+
+
+def _awkwardness(window: Window, pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """Return what sorts windows from the plainest to the oddest."""
+    padding = window.pads[0]
+    ends = [(after - 1) * window.stride + window.extent - padding for _, after in pairs]
+    unread = max(0, *(before - end for (before, _), end in zip(pairs, ends, strict=True)))
+    uneven = window.kernel_size % window.stride if window.kind == "transposed" else unread
+    skips = int(window.extent < window.stride) + window.dilation - 1
+    too_much = int(2 * padding >= window.extent)
+    misfit = sum(abs(max(pair) - min(pair) * window.stride) for pair in pairs)
+    return (skips, int(uneven > 0), window.output_padding, too_much, misfit, window.kernel_size, padding)
+
+
+def _window(kind: Kind, layer: Any, dimension: int) -> Window:
+    def along(name: str, default: Any) -> Any:
+        value = getattr(layer, name, default)
+        value = default if value is None else value
+        return value[dimension] if isinstance(value, tuple) else value
+
+    kernel_size = along("kernel_size", 1)
+    return Window(
+        kind,
+        kernel_size,
+        stride=along("stride", kernel_size),
+        padding=along("padding", 0),
+        dilation=along("dilation", 1),
+        output_padding=along("output_padding", 0),
+        ceil_mode=getattr(layer, "ceil_mode", False),
+        padding_mode=getattr(layer, "padding_mode", "zeros"),
+    )
+
+
+def _fixed_output(layer: nn.Module) -> tuple[int | None, ...] | None:
+    for layer_type, rank in _ADAPTIVE.items():
+        if isinstance(layer, layer_type):
+            wanted: Any = layer.output_size
+            return tuple(wanted) if isinstance(wanted, Sequence) else (wanted,) * rank
+    return None
+
+
+def _sizes(size: int | Sequence[int]) -> tuple[int, ...]:
+    return (size,) if isinstance(size, int) else tuple(size)
+
+
+def _each(size: int | Sequence[int], rank: int) -> tuple[int, ...]:
+    sizes = _sizes(size) * rank if isinstance(size, int) else _sizes(size)
+    if len(sizes) != rank:
+        raise ValueError(
+            f"The layer works on {rank} dimensions, and the size {tuple(sizes)} has {len(sizes)}. Give the spatial "
+            "sizes only, without batch and channels: x.shape[2:]."
+        )
+    return sizes

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Up-sampling by interpolation or by a learned transposed convolution, behind one name."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from truestep.errors import OptionError, nearest
+
+_TRANSPOSED: dict[int, Callable[..., Tensor]] = {
+    1: F.conv_transpose1d,
+    2: F.conv_transpose2d,
+    3: F.conv_transpose3d,
+}
+_LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+class Upsample(nn.Module):
+    """Make the last one, two or three dimensions of (batch, channels, ...) `scale` times as large, the same in every mode.
+
+    Modes that interpolate take inputs of each rank: "nearest"; "linear" (bilinear, trilinear); "cubic" (torch has it for two
+    dimensions only). "transposed" learns: a transposed convolution that starts as exactly "linear", its kernel twice the stride, so
+    that every output is reached by equally many weights; borders are repeated outwards, as interpolation does.
+
+    Pixels are squares with a centre, not points on a grid (`align_corners=False` in torch's words): so the size is a
+    multiple, the shift is none, and the result does not depend on the image's size.
+
+    Args:
+        scale: a whole number, or one for each spatial dimension.
+        mode: "nearest", "linear", "cubic" or "transposed".
+        channels: of the input and the output; "transposed" needs it, any other mode checks it.
+        num_dims: how many spatial dimensions; "transposed" needs it where `scale` is one number.
+
+    Sources: Odena, Dumoulin & Olah, "Deconvolution and Checkerboard Artifacts" (Distill, 2016); `nn.Upsample`.
+    """
+
+    def __init__(
+        self,
+        scale: int | tuple[int, ...],
+        *,
+        mode: str = "linear",
+        channels: int | None = None,
+        num_dims: int | None = None,
+    ) -> None:
+        super().__init__()
+        if mode not in (*_INTERPOLATIONS, "transposed"):
+            known = nearest(mode, (*_INTERPOLATIONS, "transposed"))
+            raise OptionError(f"mode={mode!r} is unknown. {known}")
+        scales = scale if isinstance(scale, tuple) else (scale,)
+        if not all(isinstance(one, int) and one >= 1 for one in scales) or not 1 <= len(scales) <= 3:
+            raise OptionError(
+                f"scale={scale!r}: give a whole number from 1 on, or a tuple of one to three. For other sizes write "
+                "F.interpolate(x, size=...), which has a size to keep and no multiple."
+            )
+        self.mode, self.channels = mode, channels
+        self.num_dims = num_dims if isinstance(scale, int) else len(scales)
+        self.scales = (
+            scales if self.num_dims is None or not isinstance(scale, int) else scales * self.num_dims
+        )
+        if mode == "transposed":
+            self._make_weights()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return `images` of shape (batch, channels, *sizes) with each size multiplied by its scale."""
+        self._check(images)
+        rank = images.ndim - 2
+        scales = self.scales if len(self.scales) == rank else self.scales * rank
+        if self.mode == "transposed":
+            return self._transposed(images)
+        return _INTERPOLATIONS[self.mode](images, scales)
+
+    def extra_repr(self) -> str:
+        """Return what `print(model)` shows."""
+        scale = self.scales[0] if len(set(self.scales)) == 1 else self.scales
+        return f"scale={scale}, mode={self.mode!r}" + (f", channels={self.channels}" if self.channels else "")
+
+    def _make_weights(self) -> None:
+        if self.channels is None or self.channels < 1 or self.num_dims not in _TRANSPOSED:
+            raise OptionError(
+                f'mode="transposed" has weights and needs channels and 1 to 3 dimensions; got channels={self.channels}, '
+                f"num_dims={self.num_dims}. Write Upsample(2, mode='transposed', channels=64, num_dims=2)."
+            )
+        weight = torch.zeros(self.channels, self.channels, *(2 * scale for scale in self.scales))
+        weight[range(self.channels), range(self.channels)] = _linear_kernel(self.scales)
+        self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(torch.zeros(self.channels))
+
+    def _transposed(self, images: Tensor) -> Tensor:
+        for dimension in range(2, images.ndim):
+            ends = (images.narrow(dimension, 0, 1), images.narrow(dimension, images.shape[dimension] - 1, 1))
+            images = torch.cat((ends[0], images, ends[1]), dimension)
+        images = _TRANSPOSED[images.ndim - 2](
+            images,
+            self.weight,
+            self.bias,
+            stride=self.scales,
+            padding=tuple(scale + scale // 2 for scale in self.scales),
+        )
+        for dimension, scale in enumerate(self.scales, start=2):
+            idle = scale % 2  # the kernel of an odd scale has a first tap that interpolation does not use
+            images = images.narrow(dimension, idle, images.shape[dimension] - idle)
+        return images
+
+    def _check(self, images: Tensor) -> None:
+        rank = images.ndim - 2
+        if rank not in _TRANSPOSED or self.num_dims not in (None, rank) or min(images.shape[2:]) < 1:
+            wanted = "one to three" if self.num_dims is None else str(self.num_dims)
+            raise ValueError(
+                f"Upsample got shape {tuple(images.shape)}, expected (batch, channels, ...) with {wanted} spatial sizes of at "
+                "least 1. For a single image write images[None]."
+            )
+        if self.channels not in (None, images.shape[1]):
+            raise ValueError(
+                f"Upsample was made for {self.channels} channels and got {images.shape[1]} (shape {tuple(images.shape)}). "
+                "Channels are the second dimension."
+            )
+
+
+def _linear_kernel(scales: tuple[int, ...]) -> Tensor:
+    """Return the weights with which a stride of `scales` interpolates linearly, 2·scale taps along each dimension."""
+    kernel = torch.ones(())
+    for scale in scales:
+        centre = scale - 0.5 if scale % 2 == 0 else float(scale)
+        taps = 1 - (torch.arange(2 * scale) - centre).abs() / scale
+        kernel = kernel[..., None] * taps
+    return kernel
+
+
+def _nearest(images: Tensor, scales: tuple[int, ...]) -> Tensor:
+    # "nearest" would round i / scale down, and 49 · (1 / 49) is less than 1
+    return F.interpolate(images, scale_factor=scales, mode="nearest-exact")
+
+
+def _linear(images: Tensor, scales: tuple[int, ...]) -> Tensor:
+    return F.interpolate(images, scale_factor=scales, mode=_LINEAR[len(scales)], align_corners=False)
+
+
+def _cubic(images: Tensor, scales: tuple[int, ...]) -> Tensor:
+    """Interpolate dimension by dimension, each as the width of pictures of height one."""
+    for dimension, scale in enumerate(scales, start=2):
+        moved = images.movedim(dimension, -1)
+        flat = moved.reshape(len(images), -1, 1, images.shape[dimension])
+        wide = F.interpolate(flat, scale_factor=(1, scale), mode="bicubic", align_corners=False)
+        images = wide.reshape(*moved.shape[:-1], wide.shape[-1]).movedim(-1, dimension)
+    return images
+
+
+_INTERPOLATIONS: dict[str, Callable[[Tensor, tuple[int, ...]], Tensor]] = {
+    "nearest": _nearest,
+    "linear": _linear,
+    "cubic": _cubic,
+}
