@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from truestep.engine.learner import Learner as Learner
     from truestep.engine.losses import Weighted as Weighted
     from truestep.engine.losses import weighted as weighted
-    from truestep.engine.optimizers import muon_with_adamw as muon_with_adamw
     from truestep.engine.optimizers import Parameters as Parameters
+    from truestep.engine.optimizers import muon_with_adamw as muon_with_adamw
     from truestep.engine.precision import Precision as Precision
     from truestep.engine.precision.loss_scale import LossScale as LossScale
     from truestep.engine.randomness import seed_everything as seed_everything

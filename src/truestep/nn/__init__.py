@@ -10,18 +10,18 @@ from truestep.lazy import lazy_names
 
 if TYPE_CHECKING:
     from truestep.nn.activations import activation_gain as activation_gain
-    from truestep.nn.adaptive import adaptive_bins as adaptive_bins
     from truestep.nn.adaptive import AdaptiveBins as AdaptiveBins
+    from truestep.nn.adaptive import adaptive_bins as adaptive_bins
     from truestep.nn.batch_norm.exact import exact_batch_norm as exact_batch_norm
-    from truestep.nn.batch_norm.momentum import batch_norm_momentum as batch_norm_momentum
     from truestep.nn.batch_norm.momentum import MomentumChange as MomentumChange
+    from truestep.nn.batch_norm.momentum import batch_norm_momentum as batch_norm_momentum
     from truestep.nn.batch_norm.report import ExactBatchNorm as ExactBatchNorm
     from truestep.nn.capturing import Captured as Captured
     from truestep.nn.capturing import CapturedLayer as CapturedLayer
     from truestep.nn.checkerboard import Checkerboard as Checkerboard
     from truestep.nn.checkerboard import checkerboard as checkerboard
-    from truestep.nn.dropout.convert import convert_dropout as convert_dropout
     from truestep.nn.dropout.convert import DropoutConversion as DropoutConversion
+    from truestep.nn.dropout.convert import convert_dropout as convert_dropout
     from truestep.nn.dropout.vanilla import VanillaDropout as VanillaDropout
     from truestep.nn.freezing import Freezing as Freezing
     from truestep.nn.initialization.initialize import initialize as initialize
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from truestep.nn.norms.keys import convert_norm_keys as convert_norm_keys
     from truestep.nn.norms.remove import remove_spectral_norm as remove_spectral_norm
     from truestep.nn.norms.remove import remove_weight_norm as remove_weight_norm
-    from truestep.nn.self_normalization.apply import self_normalizing as self_normalizing
     from truestep.nn.self_normalization.apply import SelfNormalizing as SelfNormalizing
-    from truestep.nn.self_normalization.check import check_self_normalizing as check_self_normalizing
+    from truestep.nn.self_normalization.apply import self_normalizing as self_normalizing
     from truestep.nn.self_normalization.check import SelfNormalizingCheck as SelfNormalizingCheck
+    from truestep.nn.self_normalization.check import check_self_normalizing as check_self_normalizing
     from truestep.nn.sizes import find_windows as find_windows
     from truestep.nn.sizes import input_sizes as input_sizes
     from truestep.nn.sizes import layer_windows as layer_windows
