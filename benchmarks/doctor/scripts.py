@@ -27,7 +27,8 @@ def copy_all(folder, work):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target)
     extract(work / "RAK2315/ml-debug-env/server/bug_generator.py")
-    lay_data(work / "eriklindernoren/PyTorch-GAN/data")
+    lay_pictures(work / "eriklindernoren/PyTorch-GAN/data")
+    lay_citations(work / "tkipf/pygcn/data/cora")
     # the name makes the doctor take them for installed packages
     shutil.copytree(HERE / "standins", work / "site-packages")
     return work
@@ -57,7 +58,7 @@ def first_choice(function, name):
     raise LookupError(f"{function.name} never draws {name}")
 
 
-def lay_data(folder):
+def lay_pictures(folder):
     """Lay small random pictures where the scripts look for theirs."""
     import numpy as np
     import torch
@@ -89,6 +90,20 @@ def lay_data(folder):
     processed.mkdir(parents=True)
     for part in ("train", "test"):
         torch.save((images, torch.randint(0, 10, (640,))), processed / f"mnist_m_{part}.pt")
+
+
+def lay_citations(folder):
+    """Lay a random graph of 1600 papers with 16 words and 7 subjects."""
+    import numpy as np
+
+    draw = np.random.default_rng(0)
+    words, subjects = draw.integers(0, 2, (1600, 16)), draw.integers(0, 7, 1600)
+    papers = zip(range(1600), words.tolist(), subjects.tolist(), strict=True)
+    rows = [f"{number} {' '.join(map(str, row))} subject{subject}" for number, row, subject in papers]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cora.content").write_text("\n".join(rows) + "\n")
+    cites = [f"{first} {second}" for first, second in draw.integers(0, 1600, (4000, 2)).tolist()]
+    (folder / "cora.cites").write_text("\n".join(cites) + "\n")
 
 
 def trains(path):
