@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from truestep.engine.optimizers import muon_with_adamw as muon_with_adamw
     from truestep.engine.precision import Precision as Precision
     from truestep.engine.precision.loss_scale import LossScale as LossScale
-    from truestep.engine.randomness import seed_everything as seed_everything
     from truestep.engine.schedules import one_cycle as one_cycle
     from truestep.engine.schedules import plateau as plateau
     from truestep.engine.schedules import warmup_constant as warmup_constant
@@ -131,7 +130,7 @@ _WHERE = {
     "RunDirectoryError": "truestep.errors",
     "sample_rng": "truestep.engine.data",
     "Saving": "truestep.run.options",
-    "seed_everything": "truestep.engine.randomness",
+    "seed_everything": "truestep.nn.seeds",
     "Split": "truestep.engine.batches",
     "split_along": "truestep.engine.batches",
     "to_numpy": "truestep.nn.arrays",
