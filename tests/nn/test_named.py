@@ -16,8 +16,8 @@ from truestep.nn import Named
 from truestep.nn.named_functions import POINTWISE
 
 SIZES = {"N": 2, "C": 3, "H": 4, "W": 5, "K": 1}
-SHORT = settings(max_examples=60, deadline=None)
-orders = st.lists(st.sampled_from(list(SIZES)), unique=True, min_size=1).flatmap(st.permutations)
+SHORT = settings(max_examples=30, deadline=None)
+orders = st.tuples(st.permutations(list(SIZES)), st.integers(1, 5)).map(lambda drawn: drawn[0][: drawn[1]])
 
 
 def make(names, seed=0):
