@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from truestep.nn.activations import activation_gain as activation_gain
     from truestep.nn.adaptive import AdaptiveBins as AdaptiveBins
     from truestep.nn.adaptive import adaptive_bins as adaptive_bins
+    from truestep.nn.arrays import Rounding as Rounding
     from truestep.nn.batch_norm.exact import exact_batch_norm as exact_batch_norm
     from truestep.nn.batch_norm.momentum import MomentumChange as MomentumChange
     from truestep.nn.batch_norm.momentum import batch_norm_momentum as batch_norm_momentum
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from truestep.nn.norms.keys import convert_norm_keys as convert_norm_keys
     from truestep.nn.norms.remove import remove_spectral_norm as remove_spectral_norm
     from truestep.nn.norms.remove import remove_weight_norm as remove_weight_norm
+    from truestep.nn.seeds import Seeded as Seeded
     from truestep.nn.self_normalization.apply import SelfNormalizing as SelfNormalizing
     from truestep.nn.self_normalization.apply import self_normalizing as self_normalizing
     from truestep.nn.self_normalization.check import SelfNormalizingCheck as SelfNormalizingCheck
@@ -77,6 +79,8 @@ _WHERE: dict[str, str] = {
     "output_size": "truestep.nn.sizes",
     "remove_spectral_norm": "truestep.nn.norms.remove",
     "remove_weight_norm": "truestep.nn.norms.remove",
+    "Rounding": "truestep.nn.arrays",
+    "Seeded": "truestep.nn.seeds",
     "self_normalizing": "truestep.nn.self_normalization.apply",
     "SelfNormalizing": "truestep.nn.self_normalization.apply",
     "SelfNormalizingCheck": "truestep.nn.self_normalization.check",
@@ -117,6 +121,8 @@ __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)
     "output_size",
     "remove_spectral_norm",
     "remove_weight_norm",
+    "Rounding",
+    "Seeded",
     "self_normalizing",
     "SelfNormalizing",
     "SelfNormalizingCheck",

@@ -100,20 +100,27 @@ def _layers_after(model: nn.Module, old: type[nn.Module]) -> dict[str, float]:
         if isinstance(modules[str(node.target)], _PRODUCTS):
             rates.setdefault(str(node.target), set()).add(_rate_before(node, modules, old))
     for node in dropouts:
-        rate = modules[str(node.target)].p
-        if rate == 1:
-            raise OptionError(f"{node.target} drops everything (p=1); no weight can take that up.")
-        wrong = [
-            str(user.target)
-            for user in _users(node, modules)
-            if user.op != "call_module" or rates.get(str(user.target)) != {rate}
-        ]
-        if wrong:
-            raise OptionError(
-                f"The output of {node.target} goes to {', '.join(wrong)}, which is no linear or convolutional layer that takes it "
-                "alone, so no weight can take up its factor."
-            )
+        _check_users(node, modules, rates)
     return {name: rate for name, held in rates.items() for rate in held if rate is not None}
+
+
+def _check_users(
+    node: fx.Node, modules: Mapping[str, nn.Module], rates: Mapping[str, set[float | None]]
+) -> None:
+    """Raise an OptionError unless layers that take this dropout's output alone can take up its factor."""
+    rate = modules[str(node.target)].p
+    if rate == 1:
+        raise OptionError(f"{node.target} drops everything (p=1); no weight can take that up.")
+    wrong = [
+        str(user.target)
+        for user in _users(node, modules)
+        if user.op != "call_module" or rates.get(str(user.target)) != {rate}
+    ]
+    if wrong:
+        raise OptionError(
+            f"The output of {node.target} goes to {', '.join(wrong)}, which is no linear or convolutional layer that takes it "
+            "alone, so no weight can take up its factor."
+        )
 
 
 def _rate_before(node: fx.Node, modules: Mapping[str, nn.Module], old: type[nn.Module]) -> float | None:
