@@ -26,7 +26,9 @@ class NormChange(Result):
     changed: tuple[str, ...]
     already: tuple[str, ...] = ()
     left: Mapping[str, str] = field(default_factory=dict)
-    replaced: Mapping[nn.Parameter, tuple[nn.Parameter, ...]] = field(default_factory=dict, repr=False)
+    replaced: Mapping[nn.Parameter, tuple[nn.Parameter, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def to_dict(self) -> dict[str, Any]:
         """Return names and reasons as JSON values; of the replaced parameters their number."""
