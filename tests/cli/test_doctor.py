@@ -119,7 +119,9 @@ def test_a_warning_of_torch_points_at_the_line_of_the_user(tmp_path):
 
 
 def test_a_forward_before_an_error_is_no_evaluation(tmp_path):
-    text = TRAINING.replace("nn.ReLU()", "nn.Dropout()").replace("    loss.back", "    assert step < 5\n    loss.back")
+    text = TRAINING.replace("nn.ReLU()", "nn.Dropout()").replace(
+        "    loss.back", "    assert step < 5\n    loss.back"
+    )
     ran, document = run_json(tmp_path, text)
     assert (ran.returncode, document["script"]["error_line"]) == (1, 13)
     assert document["findings"] == []
