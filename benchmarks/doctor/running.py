@@ -75,14 +75,20 @@ def start(work, name, arguments, seconds):
         return pid
     status = 1
     try:
-        signal.signal(signal.SIGXCPU, signal.default_int_handler)  # as Ctrl-C: the report is still written
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, 2 * seconds))
+        signal.signal(signal.SIGXCPU, interrupt)
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, 3 * seconds))
         silent = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(silent, stream)
         status = doctor(work, name, arguments)
     finally:
         os._exit(status)
+
+
+def interrupt(*_):
+    """As Ctrl-C, once: the signal comes every second from then on, and the report has to be written."""
+    signal.signal(signal.SIGXCPU, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def doctor(work, name, arguments):

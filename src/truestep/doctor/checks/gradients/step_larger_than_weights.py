@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
@@ -18,7 +19,7 @@ _STEPS = 3
 
 
 class StepLargerThanWeights(Watcher):
-    """Each of an optimizer's first steps moves the weights by more than their own size.
+    """Each of an optimizer's first steps moves a layer's weights by more than their own size.
 
     Why: the learning rate is far too large: nothing of the initialisation is left, and the loss soon grows
     without bound or stands still.
@@ -55,17 +56,18 @@ class StepLargerThanWeights(Watcher):
         return None
 
     def on_stepped(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
-        """Compare the change with what was there; weights that began as zeros tell nothing."""
+        """Compare the change with what was there; weights that began at, or near, 0 soon move by less."""
         moved = [_ratio(now, then) for now, then in self.before if then.count_nonzero()]
         self.before = []
         if moved:
             ratios = self.ratios.setdefault(id(record), [])
-            ratios.append(min(moved))
+            ratios.append(max(moved))
             if len(ratios) == _STEPS and min(ratios) > 1:
                 rate = record.optimizer.param_groups[0]["lr"]
-                text = f"With lr={rate} each of the first steps moves the weights by more than their size."
+                text = f"With lr={rate} each of the first steps moves a layer by more than its size."
                 yield Saw(record.place, text, RISK, {"moved_by": ratios})
 
 
 def _ratio(now: Tensor, then: Tensor) -> float:
-    return float((now.detach() - then).norm() / then.norm())
+    ratio = float((now.detach() - then).norm() / then.norm())
+    return ratio if math.isfinite(ratio) else math.inf

@@ -10,6 +10,8 @@ from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
 from truestep.doctor.watching.looking import is_on_host, made_by
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from truestep.doctor.watching.scene import Scene
 
 _BATCHES = 5
@@ -53,7 +55,12 @@ class SquaredErrorOfProbabilities(Watcher):
             return
         target = loss.target.detach()
         one_each = target.dim() == 1 or (target.dim() == 2 and target.shape[1] == 1)
-        if one_each and set(target.unique().tolist()) == {0.0, 1.0} and made_by(loss.input) == "Sigmoid":
+        if one_each and made_by(loss.input) == "Sigmoid" and _both_classes(target):
             self.num_batches[loss.place] = self.num_batches.get(loss.place, 0) + 1
             if self.num_batches[loss.place] == _BATCHES:
                 yield Saw(loss.place, "The targets are 0 and 1, the outputs those of a sigmoid.", RISK)
+
+
+def _both_classes(target: Tensor) -> bool:
+    zeros, ones = target == 0, target == 1
+    return bool(zeros.any() and ones.any() and (zeros | ones).all())
