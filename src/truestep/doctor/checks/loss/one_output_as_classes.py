@@ -46,7 +46,8 @@ class OneOutputAsClasses(SourceCheck):
         dim = argument(call, 1 if free else 0, "dim")
         if given is not None and constant(dim) in (1, -1) and _ends_in_one(module, given):
             yield At(
-                call, f"The model has one output: this {short} is always {'1' if short == 'softmax' else '0'}."
+                call,
+                f"The model has one output: this {short} is always {'1' if short == 'softmax' else '0'}.",
             )
 
     def _layers(self, module: SourceModule, call: ast.Call) -> Iterator[At]:
