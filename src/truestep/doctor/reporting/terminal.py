@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from truestep.doctor.watch import Watch
 
 INDENTED = (0, 0, 0, 4)
+LONG_PLACE = 36  # characters; beyond them it has a line of its own
 STYLES = {
     Severity.BUG: "bold red",
     Severity.RISK: "yellow",
@@ -28,13 +29,16 @@ STYLES = {
 
 def show_finding(finding: Finding, line: str | None) -> RenderableType:
     """Return one finding: where, what, the line, the evidence, why, and the fix."""
+    place = str(finding.place)
     head = Text.assemble(
-        (str(finding.place), "bold"),
-        "  ",
+        (place, "bold"),
+        "  " if len(place) < LONG_PLACE else "\n    ",
         (finding.severity.value, STYLES[finding.severity]),
         " ",
         (finding.code, STYLES[finding.severity]),
         f"  {finding.name}",
+        no_wrap=True,  # a place that is cut in two can't be clicked
+        overflow="ignore",
     )
     parts: list[RenderableType] = [head, Padding(Text(finding.message), INDENTED, expand=False)]
     if line and line.strip():

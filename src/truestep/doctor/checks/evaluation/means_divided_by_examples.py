@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.losses import losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import origins
+from truestep.doctor.source.values import argument, constant, origins
 
 
 class MeansDividedByExamples(SourceCheck):
@@ -50,13 +50,14 @@ class MeansDividedByExamples(SourceCheck):
 
 
 def _of_data_set(module: SourceModule, node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and module.qualify(node.func) == "len"
-        and len(node.args) == 1
-        and isinstance(node.args[0], ast.Attribute)
-        and node.args[0].attr == "dataset"
-    )
+    """Tell whether this is len(loader.dataset), of a loader whose batches hold several examples."""
+    if not (isinstance(node, ast.Call) and module.qualify(node.func) == "len" and len(node.args) == 1):
+        return False
+    data = node.args[0]
+    if not (isinstance(data, ast.Attribute) and data.attr == "dataset"):
+        return False
+    loaders = [each for each in origins(module, data.value) if isinstance(each, ast.Call)]
+    return all(constant(argument(each, 1, "batch_size") or ast.Constant(1)) != 1 for each in loaders)
 
 
 def _is_mean_loss(module: SourceModule, value: ast.expr) -> bool:
