@@ -34,7 +34,9 @@ class Warm:
     """The process with torch loaded; a context manager."""
 
     def __enter__(self):
-        path = os.environ.get("PYTHONPATH", "") if os.environ.get("TRUESTEP_TEST_WHEEL") else str(ROOT / "src")
+        path = (
+            os.environ.get("PYTHONPATH", "") if os.environ.get("TRUESTEP_TEST_WHEEL") else str(ROOT / "src")
+        )
         environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
         self._process = subprocess.Popen(
             [sys.executable, __file__],
@@ -99,7 +101,7 @@ def _run(command, folder, environment, streams):
 
 def _serve():
     import torch
-    import torch._dynamo  # noqa: F401
+    import torch._dynamo
 
     import truestep.doctor.report  # noqa: F401
     from truestep.doctor.catalogue import checks
@@ -114,7 +116,7 @@ def _serve():
             streams = [f"{asked['folder']}/.{name}{number}" for name in ("out", "err")]
             child = os.fork()
             if child == 0:
-                return lambda: _run(command, asked["folder"], asked["environments"][number], streams)  # noqa: B023
+                return lambda: _run(command, asked["folder"], asked["environments"][number], streams)
             started.append((child, streams))
         print(json.dumps(_await(started, asked)), flush=True)
     return None
@@ -127,7 +129,7 @@ def _end_as_python_does(work):
         work()
     except SystemExit as exit_:
         status = exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
-    except BaseException:  # noqa: BLE001 - as the interpreter does
+    except BaseException:
         traceback.print_exc()
         status = 1
     threading._shutdown()

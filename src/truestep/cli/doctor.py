@@ -17,11 +17,12 @@ from rich.console import Console
 from truestep.cli.read import FAIL_ON, IGNORE, SELECT, Output
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_paths
-from truestep.doctor.selection import Selection, configured
+from truestep.doctor.selection import configured
 
 if TYPE_CHECKING:
     from truestep.doctor.report import RunReport
     from truestep.doctor.running import Target
+    from truestep.doctor.watch import Watch
 
 app = typer.Typer(add_completion=False)
 PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
@@ -46,6 +47,9 @@ def doctor(
         Path | None, typer.Option("--report", help="Write the report to this file instead of printing it.")
     ] = None,
     probe: Annotated[bool, typer.Option(help="Try out a copy of the model at the first step.")] = True,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Also try to learn one batch with a copy of the model.")
+    ] = False,
 ) -> None:
     """Read a training script, run it under watch, and say what is wrong with it.
 
@@ -55,6 +59,7 @@ def doctor(
     or above --fail-on, else 0.
     """
     from truestep.doctor.running import Target
+    from truestep.doctor.watch import Watch
 
     rest = arguments or []
     if module is None and script is None:
@@ -64,9 +69,10 @@ def doctor(
     )
     selection = configured(Path.cwd(), select or [], ignore or [], baseline)
     output = Output.JSON if as_json else output
+    watch = Watch(selection, max_steps=steps, probe=probe, thorough=thorough)
     with _streams(output is not Output.TEXT and report_to is None) as (stdout, stderr):
         delivery = Delivery(output, report_to, stdout, stderr, fail_on)
-        status = _doctored(target, selection, steps, probe, delivery)
+        status = _doctored(target, watch, delivery)
     raise typer.Exit(status)
 
 
@@ -103,18 +109,14 @@ class Delivery:
         return report.outcome.status or int(worst <= self.fail_on.rank)
 
 
-def _doctored(
-    target: "Target", selection: Selection, steps: int | None, probe: bool, delivery: Delivery
-) -> int:
+def _doctored(target: "Target", watch: "Watch", delivery: Delivery) -> int:
     """Read and run the target, have the report given by the process whose task that is, return the status."""
     from truestep.doctor.report import make_report
     from truestep.doctor.running import Outcome, run_watched
-    from truestep.doctor.watch import Watch
     from truestep.doctor.watching.children import gathered, watched_children
     from truestep.doctor.watching.notes import Folder
 
-    watch = Watch(selection, max_steps=steps, probe=probe)
-    reading = read_paths(target.sources(), selection)
+    reading = read_paths(target.sources(), watch.selection)
     started = time.perf_counter()
     shared = Folder.of_this_run()
     with watched_children(watch, shared) as folder:

@@ -99,10 +99,12 @@ def run_watched(target: Target, watch: Watch, speak: Callable[[Outcome], int]) -
         return speak(outcome)
 
     if (shadow := target.own_torch()) is not None:
-        watch.give_up(ImportError(f"{shadow} hides PyTorch from this script; it ran unwatched"))
+        watch.scene.gave_up = f"{shadow} hides PyTorch from this script, which ran unwatched"
         return conclude(target.run_apart())
     with _as_found(_noting(outcome, warnings.showwarning)), LastWord(conclude), watch:
         _guarded(lambda: _start(target), outcome)
+        if outcome.error is not None:
+            watch.break_off()
         if os.getpid() == process and not outcome.stopped_early:
             _await_children()
     if os.getpid() != process:  # a forked child that went on to the script's end has nothing to report
@@ -212,9 +214,11 @@ def _show(error: BaseException) -> None:
 def _noting(outcome: Outcome, show: Callable[..., None]) -> Callable[..., None]:
     """Show warnings as ever, and keep torch's own with the line of the user's that they are about."""
 
-    def showwarning(message: Any, category: Any, filename: str, *rest: Any, **more: Any) -> None:
-        show(message, category, filename, *rest, **more)
+    def showwarning(message: Any, category: Any, filename: str, lineno: int, *rest: Any, **more: Any) -> None:
         place = user_place()
+        if filename.startswith(str(Path(__file__).parent)):  # a call that is wrapped: not the user's line
+            filename, lineno = place.path, place.line
+        show(message, category, filename, lineno, *rest, **more)
         if f"{os.sep}torch{os.sep}" in filename or place.path == filename:
             text = f"{category.__name__}: {str(message).splitlines()[0]}"
             if (place, text) not in outcome.warnings:

@@ -7,24 +7,25 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
 import torch
-from rich.console import Console, ConsoleOptions, RenderResult
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Failure, Finding, Place
 from truestep.doctor.probe import Probe
 from truestep.doctor.selection import Selection
 from truestep.doctor.watcher import EVENTS, Forward, Loss, Watcher
-from truestep.doctor.watching import protocol
 from truestep.doctor.watching.frames import user_place
+from truestep.doctor.watching.kit import Kit, kit_for_everything
 from truestep.doctor.watching.layers import LayerHooks
 from truestep.doctor.watching.looking import sensitive_layers
 from truestep.doctor.watching.scene import PERIOD, WINDOW, OptimizerRecord, Scene
 from truestep.doctor.watching.wrapping import Wrappers
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 EVALUATIONS = 3  # so many are watched, whenever they come
 MAX_PER_CHECK = 5  # further findings of one check are left out
@@ -59,13 +60,23 @@ class Watch:
     """One watched run: use it as a context manager, then look at `findings`."""
 
     def __init__(
-        self, selection: Selection | None = None, *, max_steps: int | None = None, probe: bool = True
+        self,
+        selection: Selection | None = None,
+        *,
+        max_steps: int | None = None,
+        probe: bool = True,
+        thorough: bool = False,
+        kit: Kit | None = None,
+        gives_way: bool = False,
     ) -> None:
         self.selection = selection or Selection()
+        self.kit = kit or kit_for_everything()
+        self.gives_way = gives_way  # to a watch that begins while this one is on
         self.max_steps = max_steps
         self.findings: list[Finding] = []
         self.failures: list[Failure] = []
         self.scene = Scene()
+        self.scene.thorough = thorough
         self.live = False  # what the wrappers look at
         self.seconds = 0.0  # spent on watching
         self.num_evaluations = 0
@@ -75,7 +86,7 @@ class Watch:
         self._thread: int | None = None  # the one that first goes backward or steps
         self._wrappers = Wrappers()
         self._layers = LayerHooks(self)
-        wanted = [check for check in checks().values() if self.selection.wants(check.code)]
+        wanted = [check for check in self.kit.checks if self.selection.wants(check.code)]
         self.watchers = [check() for check in wanted if issubclass(check, Watcher)]
         self.probes = [check() for check in wanted if issubclass(check, Probe)] if probe else []
         self.tried: list[Probe] = []
@@ -88,20 +99,33 @@ class Watch:
     # ── beginning and end ─────────────────────────────────────────────────────────────────────
 
     def __enter__(self) -> Self:
+        for other in [each for each in _active if each.gives_way]:
+            other.end()
         if _active:
             raise RuntimeError(
                 "A watch is already on. End it before beginning another; they can't be nested."
             )
         _active.append(self)
         started = time.perf_counter()
-        protocol.install(self, self._wrappers)
+        self.kit.install(self, self._wrappers)
         self._layers.attach()
         self.live = True
         self.seconds += time.perf_counter() - started
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.break_off()
         self.end()
+
+    def break_off(self) -> None:
+        """The code raised: a forward that no backward followed need not have been an evaluation."""
+        self.scene.forwards_since_backward.clear()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self in _active
 
     def end(self) -> None:
         """Look at what is left, and put everything back; more calls do nothing."""
@@ -262,6 +286,24 @@ class Watch:
             scene.num_steps += 1
             self._pace()
 
+    def engine_stepped(self, optimizers: Sequence[Optimizer]) -> None:
+        """Our engine has made an update, which goes past the calls that scripts make."""
+        if not self.sees():
+            return
+        with self.timed():
+            self._thread = self._thread or threading.get_ident()
+            for optimizer in optimizers:
+                self.scene.record(optimizer, user_place())
+        self._engine_went_back()
+        for optimizer in optimizers:
+            self.before_step(optimizer, has_closure=False)
+            self.after_step(optimizer)
+
+    @_sheltered
+    def _engine_went_back(self) -> None:
+        with self.timed():
+            self.tell("on_backward", (), user_place())
+
     def _pace(self) -> None:
         """Watch in full at first, then two steps in 64."""
         steps = self.scene.num_steps
@@ -352,6 +394,8 @@ class Watch:
 
     def not_run(self) -> dict[str, str]:
         """Return the checks that could not run, each with its reason."""
+        if self.scene.gave_up is not None:
+            return {check.code: self.scene.gave_up for check in (*self.watchers, *self.probes, *self.tried)}
         found: dict[str, str] = {}
         for watcher in self.watchers:
             if watcher.cannot_run is not None:
@@ -369,7 +413,7 @@ class Watch:
                 found[probe.code] = "no model was applied in training mode before the first step"
         return found
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         """Show the findings so far."""
         from truestep.doctor.reporting.terminal import render_watch
 
@@ -385,6 +429,7 @@ def watch(
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     probe: bool = True,
+    thorough: bool = False,
 ) -> Watch:
     """Watch the training code in a `with` block and return what was found.
 
@@ -396,14 +441,20 @@ def watch(
         select: codes, or beginnings of codes, to report; all when empty.
         ignore: codes, or beginnings of codes, to leave out.
         probe: whether to try out a copy of the model at the first step.
+        thorough: whether to run checks that cost up to two hundred steps (GRAD030 learns one batch).
     """
-    made = Watch(Selection(select=tuple(select), ignore=tuple(ignore)), probe=probe)
+    made = Watch(Selection(select=tuple(select), ignore=tuple(ignore)), probe=probe, thorough=thorough)
     for each in watched:
         if isinstance(each, Optimizer):
             made.scene.record(each, user_place())
         else:
             made.scene.models.add(each)
     return made
+
+
+def is_watched() -> bool:
+    """Tell whether a watch is on in this process."""
+    return bool(_active)
 
 
 def _after_fork() -> None:

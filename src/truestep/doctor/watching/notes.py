@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ class Notes:
         return {
             "process": self.process,
             "num_steps": self.num_steps,
-            "findings": [each.to_dict() for each in self.findings],
-            "failures": [each.to_dict() for each in self.failures],
+            "findings": [asdict(each) for each in self.findings],
+            "failures": [asdict(each) for each in self.failures],
         }
 
     @classmethod
@@ -42,8 +42,13 @@ class Notes:
 
 
 def _finding(found: dict[str, Any]) -> Finding:
-    place = Place(found.pop("path"), found.pop("line"), found.pop("column"))
-    return Finding(**{**found, "severity": Severity(found["severity"])}, place=place)
+    # what a run shows has no replacement: those come from reading, which one process does for all
+    restored = {
+        "severity": Severity(found["severity"]),
+        "place": Place(**found["place"]),
+        "replacement": None,
+    }
+    return Finding(**{**found, **restored})
 
 
 class Folder:

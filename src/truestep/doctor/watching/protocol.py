@@ -52,6 +52,11 @@ def install(watch: "Watch", wrappers: Wrappers) -> None:
     _modules(watch, wrappers)
     _compiling(watch, wrappers)
     _data(watch, wrappers)
+    install_losses(watch, wrappers)
+
+
+def install_losses(watch: "Watch", wrappers: Wrappers) -> None:
+    """Wrap the losses alone."""
     for name in LOSSES:
         wrappers.function(F, name, _loss(watch, name))
 
