@@ -2,20 +2,23 @@
 """The watch itself: what it wraps is put back, what breaks in it is reported, and it keeps to its window."""
 
 import contextlib
+import sys
 import threading
 import types
+import warnings
 
 import pytest
 import torch
 import torch._dynamo
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.modules import module as module_calls
 from torch.optim.optimizer import Optimizer
 
 import truestep as ts
 from truestep.doctor.watch import StopWatching, Watch
 from truestep.doctor.watcher import Watcher
-from truestep.doctor.watching.scene import PERIOD, WINDOW
+from truestep.doctor.watching.scene import PERIOD, WINDOW, OptimizerRecord
 
 
 def training(steps, clear=True):
@@ -133,10 +136,62 @@ def test_two_watches_at_once_are_refused():
 
 def test_steps_of_other_threads_are_not_mixed_in():
     with ts.watch() as watch:
+        training(3)
         worker = threading.Thread(target=training, args=(5, False))
         worker.start()
         worker.join()
+        training(3)
     assert watch.findings == []
+
+
+def test_training_in_one_thread_alone_is_watched():
+    with ts.watch() as watch:
+        worker = threading.Thread(target=training, args=(5, False))
+        worker.start()
+        worker.join()
+    assert [finding.code for finding in watch.findings] == ["GRAD001"]
+
+
+def test_a_watch_that_itself_breaks_says_so_and_lets_the_training_go_on(monkeypatch):
+    def fail(*_):
+        raise ValueError("broken on purpose")
+
+    monkeypatch.setattr(OptimizerRecord, "mark", fail)
+    with ts.watch() as watch:
+        net = training(5, clear=False)
+    assert net is not None
+    assert [(failure.code, failure.error) for failure in watch.failures] == [
+        ("watch", "ValueError: broken on purpose")
+    ]
+    assert set(watch.not_run().values()) == {"ValueError: broken on purpose"}
+
+
+def test_a_model_compiled_before_the_watch_is_followed_from_outside():
+    net = torch.compile(nn.Linear(4, 3), backend="eager")
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    with warnings.catch_warnings(), ts.watch() as watch:
+        warnings.simplefilter("error")
+        for _ in range(4):
+            F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+            opt.step()
+    assert [finding.code for finding in watch.findings] == ["GRAD001"]
+    assert "compiled" in watch.not_run()["PARAM018"]
+    assert not module_calls._has_any_global_hook()
+    torch._dynamo.reset()
+
+
+def test_names_imported_under_an_earlier_watch_are_wrapped_again():
+    module = types.ModuleType("of_the_user")
+    module.__file__ = "/of/the/user.py"
+    sys.modules["of_the_user"] = module
+    try:
+        with ts.watch():
+            module.cross_entropy = F.cross_entropy
+        with ts.watch() as watch:
+            module.cross_entropy(torch.zeros(8, 1, requires_grad=True), torch.zeros(8).long())
+    finally:
+        del sys.modules["of_the_user"]
+    assert "LOSS018" in [finding.code for finding in watch.findings]
 
 
 def test_a_closure_may_run_several_times_per_step():

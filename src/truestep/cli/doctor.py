@@ -7,8 +7,9 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 from rich.console import Console
@@ -17,6 +18,11 @@ from truestep.cli.read import FAIL_ON, IGNORE, SELECT, Output
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_paths
 from truestep.doctor.selection import configured
+
+if TYPE_CHECKING:
+    from truestep.doctor.report import RunReport
+    from truestep.doctor.running import Target
+    from truestep.doctor.watch import Watch
 
 app = typer.Typer(add_completion=False)
 PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
@@ -52,8 +58,7 @@ def doctor(
     script prints goes to stderr. The exit status is the script's own if it failed, else 1 with findings at
     or above --fail-on, else 0.
     """
-    from truestep.doctor.report import RunReport, make_report
-    from truestep.doctor.running import Target, run_watched
+    from truestep.doctor.running import Target
     from truestep.doctor.watch import Watch
 
     rest = arguments or []
@@ -65,52 +70,81 @@ def doctor(
     selection = configured(Path.cwd(), select or [], ignore or [], baseline)
     output = Output.JSON if as_json else output
     watch = Watch(selection, max_steps=steps, probe=probe, thorough=thorough)
-    reading = read_paths(target.sources(), selection)
-    with _stdout_kept_free(output is not Output.TEXT and report_to is None):
-        started = time.perf_counter()
-        outcome = run_watched(target, watch)
-        seconds = time.perf_counter() - started
-    report: RunReport = make_report(reading, watch, outcome, selection, seconds)
-    if int(os.environ.get("RANK", "0")) == 0:
-        _deliver(report, output, report_to)
-    worst = min((each.severity.rank for each in report.findings), default=99)
-    sys.stdout.flush()
-    raise typer.Exit(outcome.status or int(worst <= fail_on.rank))
+    with _streams(output is not Output.TEXT and report_to is None) as (stdout, stderr):
+        delivery = Delivery(output, report_to, stdout, stderr, fail_on)
+        status = _doctored(target, watch, delivery)
+    raise typer.Exit(status)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How the report is given, and where."""
+
+    output: Output
+    path: Path | None
+    stdout: TextIO
+    stderr: TextIO
+    fail_on: Severity
+
+    def deliver(self, report: "RunReport") -> int:
+        """Print or write the report; return the status to end with."""
+        from truestep.doctor.reporting.documents import sarif_document
+        from truestep.doctor.reporting.terminal import show_run
+
+        if self.output is Output.TEXT and self.path is None:
+            show_run(report, Console(file=self.stderr, highlight=False))
+        elif self.output is Output.TEXT and self.path is not None:
+            with self.path.open("w", encoding="utf-8") as file:
+                show_run(report, Console(file=file, highlight=False, width=100))
+        else:
+            document = report.to_dict() if self.output is Output.JSON else sarif_document(report.findings)
+            text = json.dumps(document, indent=2) + "\n"
+            if self.path is None:
+                self.stdout.write(text)
+            else:
+                self.path.write_text(text, "utf-8")
+        self.stdout.flush()
+        self.stderr.flush()
+        worst = min((each.severity.rank for each in report.findings), default=99)
+        return report.outcome.status or int(worst <= self.fail_on.rank)
+
+
+def _doctored(target: "Target", watch: "Watch", delivery: Delivery) -> int:
+    """Read and run the target, have the report given by the process whose task that is, return the status."""
+    from truestep.doctor.report import make_report
+    from truestep.doctor.running import Outcome, run_watched
+    from truestep.doctor.watching.children import gathered, watched_children
+    from truestep.doctor.watching.notes import Folder
+
+    reading = read_paths(target.sources(), watch.selection)
+    started = time.perf_counter()
+    shared = Folder.of_this_run()
+    with watched_children(watch, shared) as folder:
+
+        def speak(outcome: Outcome) -> int:
+            others = gathered(watch, folder(), is_shared=shared is not None, wait=outcome.status == 0)
+            if others is None:
+                return outcome.status
+            seconds = time.perf_counter() - started
+            return delivery.deliver(make_report(reading, watch, outcome, seconds, others))
+
+        return run_watched(target, watch, speak)
 
 
 @contextlib.contextmanager
-def _stdout_kept_free(wanted: bool) -> Iterator[None]:
-    """Send all that is printed, also by libraries and child processes, to stderr."""
-    if not wanted:
-        yield
-        return
+def _streams(stdout_kept_free: bool) -> Iterator[tuple[TextIO, TextIO]]:
+    """Yield stdout and stderr as they are now, whatever the script does to them.
+
+    Where stdout is kept free, all that is printed to it, also by libraries and child processes, goes to stderr.
+    """
     sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
-
-
-def _deliver(report: object, output: Output, path: Path | None) -> None:
-    from truestep.doctor.report import RunReport
-    from truestep.doctor.reporting.documents import sarif_document
-    from truestep.doctor.reporting.terminal import show_run
-
-    assert isinstance(report, RunReport)
-    if output is Output.TEXT:
-        if path is None:
-            show_run(report, Console(stderr=True, highlight=False))
-        else:
-            with path.open("w", encoding="utf-8") as file:
-                show_run(report, Console(file=file, highlight=False, width=100))
-        return
-    document = report.to_dict() if output is Output.JSON else sarif_document(report.findings)
-    text = json.dumps(document, indent=2)
-    if path is None:
-        typer.echo(text)
-    else:
-        path.write_text(text + "\n", "utf-8")
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as stdout, os.fdopen(os.dup(2), "w") as stderr:
+        if stdout_kept_free:
+            os.dup2(2, 1)
+        try:
+            yield stdout, stderr
+        finally:
+            if stdout_kept_free:
+                with contextlib.suppress(OSError, ValueError):  # the script may have closed it
+                    sys.stdout.flush()
+                os.dup2(stdout.fileno(), 1)

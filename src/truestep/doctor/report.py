@@ -10,9 +10,13 @@ from truestep.doctor.finding import Failure, Finding, Place
 from truestep.doctor.read import Reading
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
 from truestep.doctor.running import Outcome, merged
-from truestep.doctor.selection import Baseline, Ignores, Selection
+from truestep.doctor.selection import Baseline, Ignores
 from truestep.doctor.watch import Watch
+from truestep.doctor.watching.children import notes_of
+from truestep.doctor.watching.notes import Notes, joined
 from truestep.doctor.watching.scene import WINDOW
+
+Others = tuple[list[Notes], list[str]]
 
 
 @dataclass
@@ -26,11 +30,14 @@ class RunReport:
     findings: list[Finding] = field(default_factory=list)
     lines: dict[Place, str] = field(default_factory=dict)
     num_hidden: int = 0
+    others: list[Notes] = field(default_factory=list)  # what other processes of the run saw
+    silent: list[str] = field(default_factory=list)  # processes that ended without a word
 
     @property
     def failures(self) -> list[Failure]:
-        """The checks that broke, in either way."""
-        return [*self.reading.failures, *self.watch.failures]
+        """The checks that broke, in either way and any process."""
+        broke = [failure for notes in self.others for failure in notes.failures]
+        return [*self.reading.failures, *self.watch.failures, *broke]
 
     def watched(self) -> list[str]:
         """Return, in a few lines, what was watched, what could not run and why, and the cost."""
@@ -42,6 +49,11 @@ class RunReport:
         lines = [
             f"watched: {models}; {_number(len(scene.records), 'optimizer')}; {steps}; {len(watch.watchers)} watchers"
         ]
+        lines += [
+            f"also watched: {notes.process}; {notes.num_steps} optimizer steps" for notes in self.others
+        ]
+        if self.silent:
+            lines.append(f"without a word: {', '.join(self.silent)} (killed, or still at work)")
         lines += [
             f"not run: {', '.join(codes)}: {reason}" for reason, codes in _by_reason(watch.not_run()).items()
         ]
@@ -74,6 +86,8 @@ class RunReport:
                 "error_line": place.line if place else None,
                 "stopped_early": self.outcome.stopped_early,
             },
+            "processes": [{"process": notes.process, "num_steps": notes.num_steps} for notes in self.others],
+            "processes_silent": self.silent,
             "num_steps": self.watch.scene.num_steps,
             "num_hidden": self.num_hidden,
             "elapsed_seconds": round(self.total_seconds, 4),
@@ -93,13 +107,15 @@ def _by_reason(not_run: dict[str, str]) -> dict[str, list[str]]:
 
 
 def make_report(
-    reading: Reading, watch: Watch, outcome: Outcome, selection: Selection, seconds: float
+    reading: Reading, watch: Watch, outcome: Outcome, seconds: float, others: Others
 ) -> RunReport:
-    """Join both ways, and hide what comments and the baseline hide."""
+    """Join both ways and all processes, and hide what comments and the baseline hide."""
+    notes, silent = others
     report = RunReport(reading, watch, outcome, seconds, num_hidden=reading.num_hidden)
-    baseline = Baseline(selection.baseline)
+    report.others, report.silent = notes, silent
+    baseline = Baseline(watch.selection.baseline)
     files: dict[str, tuple[Ignores, list[str]]] = {}
-    for finding in merged(watch, reading.findings):
+    for finding in merged(joined([notes_of(watch), *notes]), reading.findings):
         path = finding.place.path
         if path not in files:
             text = _text(path)

@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a script or module of the user's as Python would, under watch, and keeps its exit status."""
 
+import builtins
+import contextlib
+import io
+import multiprocessing
 import os
 import runpy
+import subprocess
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
-from truestep.doctor.finding import Place
+from truestep.doctor.finding import Finding, Place
 from truestep.doctor.watch import StopWatching, Watch
+from truestep.doctor.watching.endings import LastWord
 from truestep.doctor.watching.frames import is_library, user_place
 from truestep.errors import OptionError
 
@@ -37,6 +44,21 @@ class Target:
     is_module: bool
     arguments: tuple[str, ...]
 
+    def folder(self) -> Path:
+        """Return where Python looks first for what a script imports."""
+        return Path.cwd() if self.is_module else Path(self.name).resolve().parent
+
+    def own_torch(self) -> Path | None:
+        """Return a file or package of the user's that is called torch, if there is one."""
+        places = (self.folder() / "torch.py", self.folder() / "torch" / "__init__.py")
+        return next((each for each in places if each.is_file()), None)
+
+    def run_apart(self) -> int:
+        """Run it in a Python of its own, unwatched, and return its status."""
+        how = ["-m", self.name] if self.is_module else [self.name]
+        ran = subprocess.run([sys.executable, *how, *self.arguments], check=False)
+        return ran.returncode if ran.returncode >= 0 else 128 - ran.returncode
+
     def sources(self) -> list[Path]:
         """Return the source file, where there is one to read."""
         if not self.is_module:
@@ -55,8 +77,13 @@ class Target:
         return [Path(found.origin)] if found is not None and found.origin else []
 
 
-def run_watched(target: Target, watch: Watch) -> Outcome:
-    """Run the target as `python TARGET ARGUMENTS` would, within the watch.
+def run_watched(target: Target, watch: Watch, speak: Callable[[Outcome], int]) -> int:
+    """Run the target as `python TARGET ARGUMENTS` would, within the watch; return the status to end with.
+
+    Args:
+        target: what to run.
+        watch: what watches it.
+        speak: called once with how it ended, whichever way that was; gives the report, and returns the status.
 
     Raises:
         OptionError: there is no such file.
@@ -64,16 +91,52 @@ def run_watched(target: Target, watch: Watch) -> Outcome:
     if not target.is_module and not Path(target.name).is_file():
         raise OptionError(f"There is no file {target.name!r} to run.")
     outcome = Outcome()
+    process = os.getpid()
+
+    def conclude(status: int) -> int:
+        outcome.status = status
+        watch.end()
+        return speak(outcome)
+
+    if (shadow := target.own_torch()) is not None:
+        watch.scene.gave_up = f"{shadow} hides PyTorch from this script, which ran unwatched"
+        return conclude(target.run_apart())
+    with _as_found(_noting(outcome, warnings.showwarning)), LastWord(conclude), watch:
+        _guarded(lambda: _start(target), outcome)
+        if outcome.error is not None:
+            watch.break_off()
+        if os.getpid() == process and not outcome.stopped_early:
+            _await_children()
+    if os.getpid() != process:  # a forked child that went on to the script's end has nothing to report
+        return outcome.status
+    return conclude(outcome.status)
+
+
+def _await_children() -> None:
+    """Wait, as Python does at the end of a script, for threads and processes that are no daemons."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    for child in multiprocessing.active_children():
+        if not child.daemon:
+            child.join()
+
+
+@contextlib.contextmanager
+def _as_found(showwarning: Callable[..., None]) -> Iterator[None]:
+    """Give the script the interpreter's state as its own, and put everything back after it."""
+    streams = sys.stdin, sys.stdout, sys.stderr
     before = sys.argv[:], sys.path[:], sys.modules["__main__"], warnings.showwarning
-    warnings.showwarning = _noting(outcome, before[3])
+    warnings.showwarning = showwarning
     try:
-        with watch:
-            _guarded(lambda: _start(target), outcome)
-            if outcome.error is not None:
-                watch.break_off()
+        yield
     finally:
+        for own, first in zip((sys.stdout, sys.stderr), streams[1:], strict=True):
+            if own is not first:
+                with contextlib.suppress(Exception):
+                    own.flush()
+        sys.stdin, sys.stdout, sys.stderr = streams
         sys.argv[:], sys.path[:], sys.modules["__main__"], warnings.showwarning = before
-    return outcome
 
 
 def _start(target: Target) -> None:
@@ -82,20 +145,17 @@ def _start(target: Target) -> None:
         sys.path.insert(0, str(Path.cwd()))
         runpy.run_module(target.name, run_name="__main__", alter_sys=True)
     else:
-        _run_file(target.name)
+        _run_file(target)
 
 
-def _run_file(name: str) -> None:
+def _run_file(target: Target) -> None:
     """As `runpy.run_path`, but the module stays `__main__`: spawned workers look there."""
-    import io
-    from types import ModuleType
-
-    sys.path.insert(0, str(Path(name).resolve().parent))
+    sys.path.insert(0, str(target.folder()))
     module = ModuleType("__main__")
-    vars(module).update(__file__=name, __builtins__=__builtins__, __spec__=None, __cached__=None)
+    vars(module).update(__file__=target.name, __builtins__=builtins, __spec__=None, __cached__=None)
     sys.modules["__main__"] = module
-    with io.open_code(str(Path(name).resolve())) as file:
-        code = compile(file.read(), name, "exec")
+    with io.open_code(str(Path(target.name).resolve())) as file:
+        code = compile(file.read(), target.name, "exec")
     exec(code, vars(module))  # noqa: S102 - running the user's script is what was asked for
 
 
@@ -107,11 +167,8 @@ def _guarded(start: Callable[[], None], outcome: Outcome) -> None:
         outcome.stopped_early = True
     except SystemExit as exit_:
         outcome.status = _status(exit_.code)
-    except KeyboardInterrupt as error:
-        outcome.status = 130
-        _note(error, outcome)
     except BaseException as error:  # noqa: BLE001 - whatever the script raised is shown as Python shows it
-        outcome.status = 1
+        outcome.status = 130 if isinstance(error, KeyboardInterrupt) else 1
         _note(error, outcome)
         _show(error)
 
@@ -170,19 +227,17 @@ def _noting(outcome: Outcome, show: Callable[..., None]) -> Callable[..., None]:
     return showwarning
 
 
-def merged(watch: Watch, read: Sequence[Any]) -> list[Any]:
+def merged(ran: Sequence[Finding], read: Sequence[Finding]) -> list[Finding]:
     """Return the findings of both ways; what reading found and the run bore out is one finding."""
-    from dataclasses import replace
-
-    ran = list(watch.findings)
+    left = list(ran)
     found = []
     for finding in read:
-        same = [each for each in ran if each.code == finding.code and _near(each.place, finding.place)]
+        same = [each for each in left if each.code == finding.code and _near(each.place, finding.place)]
         if same:
-            ran = [each for each in ran if each not in same]
+            left = [each for each in left if each not in same]
             finding = replace(finding, evidence={**finding.evidence, **same[0].evidence}, seen="read and ran")
         found.append(finding)
-    return sorted([*found, *ran], key=lambda each: each.order)
+    return sorted([*found, *left], key=lambda each: each.order)
 
 
 def _near(first: Place, second: Place) -> bool:

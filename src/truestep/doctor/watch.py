@@ -2,36 +2,58 @@
 """Watches a run of training code: `with ts.watch(): ...`, or `truestep doctor` for a whole script."""
 
 import contextlib
+import functools
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
 import torch
-from rich.console import Console, ConsoleOptions, RenderResult
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Failure, Finding, Place
 from truestep.doctor.probe import Probe
 from truestep.doctor.selection import Selection
 from truestep.doctor.watcher import EVENTS, Forward, Loss, Watcher
-from truestep.doctor.watching import protocol
 from truestep.doctor.watching.frames import user_place
+from truestep.doctor.watching.kit import Kit, kit_for_everything
 from truestep.doctor.watching.layers import LayerHooks
 from truestep.doctor.watching.looking import sensitive_layers
 from truestep.doctor.watching.scene import PERIOD, WINDOW, OptimizerRecord, Scene
 from truestep.doctor.watching.wrapping import Wrappers
 
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
 EVALUATIONS = 3  # so many are watched, whenever they come
 MAX_PER_CHECK = 5  # further findings of one check are left out
 _active: list["Watch"] = []
+P = ParamSpec("P")
 
 
 class StopWatching(BaseException):
     """Ends the script once the wanted number of steps is done; no `except Exception` catches it."""
+
+
+class _Depth(threading.local):
+    inside = 0  # within a wrapped call: what it calls itself is not the user's
+
+
+def _sheltered(method: Callable[P, None]) -> Callable[P, None]:
+    """Let nothing that breaks in the watch reach the user's training; the watch ends and says why."""
+
+    @functools.wraps(method)
+    def sheltered(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the user's training goes on
+            watch = args[0]
+            assert isinstance(watch, Watch)
+            watch.give_up(error)
+
+    return sheltered
 
 
 class Watch:
@@ -44,25 +66,30 @@ class Watch:
         max_steps: int | None = None,
         probe: bool = True,
         thorough: bool = False,
+        kit: Kit | None = None,
+        gives_way: bool = False,
     ) -> None:
         self.selection = selection or Selection()
+        self.kit = kit or kit_for_everything()
+        self.gives_way = gives_way  # to a watch that begins while this one is on
         self.max_steps = max_steps
         self.findings: list[Finding] = []
         self.failures: list[Failure] = []
         self.scene = Scene()
         self.scene.thorough = thorough
         self.live = False  # what the wrappers look at
-        self.inside = 0  # within a wrapped call: what it calls itself is not the user's
         self.seconds = 0.0  # spent on watching
         self.num_evaluations = 0
+        self._depth = _Depth()
         self._sources: set[int] = set()
         self._counted: OptimizerRecord | None = None
-        self._thread = 0
+        self._thread: int | None = None  # the one that first goes backward or steps
         self._wrappers = Wrappers()
         self._layers = LayerHooks(self)
-        wanted = [check for check in checks().values() if self.selection.wants(check.code)]
+        wanted = [check for check in self.kit.checks if self.selection.wants(check.code)]
         self.watchers = [check() for check in wanted if issubclass(check, Watcher)]
         self.probes = [check() for check in wanted if issubclass(check, Probe)] if probe else []
+        self.tried: list[Probe] = []
         self._handlers = {event: self._following(event) for event in EVENTS}
 
     def _following(self, event: str) -> list[Any]:
@@ -72,14 +99,15 @@ class Watch:
     # ── beginning and end ─────────────────────────────────────────────────────────────────────
 
     def __enter__(self) -> Self:
+        for other in [each for each in _active if each.gives_way]:
+            other.end()
         if _active:
             raise RuntimeError(
                 "A watch is already on. End it before beginning another; they can't be nested."
             )
         _active.append(self)
-        self._thread = threading.get_ident()
         started = time.perf_counter()
-        protocol.install(self, self._wrappers)
+        self.kit.install(self, self._wrappers)
         self._layers.attach()
         self.live = True
         self.seconds += time.perf_counter() - started
@@ -88,36 +116,69 @@ class Watch:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self.break_off()
-        started = time.perf_counter()
-        self.tell("on_finish")
-        self.live = False
-        self._layers.detach()
-        self._wrappers.undo()
-        _active.remove(self)
-        self.seconds += time.perf_counter() - started
+        self.end()
 
     def break_off(self) -> None:
         """The code raised: a forward that no backward followed need not have been an evaluation."""
         self.scene.forwards_since_backward.clear()
 
+    @property
+    def is_on(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self in _active
+
+    def end(self) -> None:
+        """Look at what is left, and put everything back; more calls do nothing."""
+        if self not in _active:
+            return
+        started = time.perf_counter()
+        if self.scene.gave_up is None:
+            self._finish()
+        self._let_go()
+        _active.remove(self)
+        self.seconds += time.perf_counter() - started
+
+    @_sheltered
+    def _finish(self) -> None:
+        self.tell("on_finish")
+
+    def _let_go(self) -> None:
+        self.live = False
+        self._layers.detach()
+        self._wrappers.undo()
+
     def abandon(self) -> None:
         """Fall silent in a forked child: it is not the run that is watched."""
-        self.live = False
         self._handlers = {event: [] for event in EVENTS}
+        self._let_go()
+
+    def give_up(self, error: Exception) -> None:
+        """The watch itself broke: say so, and leave the run alone from here on."""
+        self.scene.gave_up = f"{type(error).__name__}: {error}"
+        self.failures.append(Failure("watch", "<run>", self.scene.gave_up))
+        self.live = False
+        self._layers.detach()
 
     # ── what happens ──────────────────────────────────────────────────────────────────────────
 
+    def sees(self) -> bool:
+        """Tell whether a call is the user's own (not made by another wrapped call), in the thread that trains."""
+        if self._depth.inside:
+            return False
+        return self._thread is None or self._thread == threading.get_ident()
+
     def tell(self, event: str, *facts: Any) -> None:
         """Tell the watchers of an event; a watcher that breaks is reported and left out from then on."""
-        if threading.get_ident() != self._thread:
+        handlers = self._handlers[event]
+        if not handlers:
             return
-        for handler in list(self._handlers[event]):
-            try:
-                with torch.no_grad():
+        with torch.no_grad():
+            for handler in tuple(handlers):
+                try:
                     for saw in handler(self.scene, *facts) or ():
                         self._add(handler.__self__, saw)
-            except Exception as error:  # noqa: BLE001 - a check of ours must not stop the user's training
-                self._drop(handler.__self__, error)
+                except Exception as error:  # noqa: BLE001 - a check of ours must not stop the user's training
+                    self._drop(handler.__self__, error)
 
     def _add(self, check: Watcher | Probe, saw: Any) -> None:
         known = [each for each in self.findings if each.code == check.code]
@@ -134,29 +195,33 @@ class Watch:
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """Within this, wrapped calls are part of another one."""
-        self.inside += 1
+        depth = self._depth
+        depth.inside += 1
         try:
             yield
         finally:
-            self.inside -= 1
+            depth.inside -= 1
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
         """Count what happens within as the watch's own cost, and not as the user's calls."""
         started = time.perf_counter()
-        self.inside += 1
+        depth = self._depth
+        depth.inside += 1
         try:
             yield
         finally:
-            self.inside -= 1
+            depth.inside -= 1
             self.seconds += time.perf_counter() - started
 
+    @_sheltered
     def optimizer_made(self, optimizer: Optimizer, place: Place) -> None:
         """An optimizer was constructed."""
         with self.timed():
             self.scene.records.pop(id(optimizer), None)  # the identity of one that is gone may come again
             self.tell("on_optimizer", self.scene.record(optimizer, place))
 
+    @_sheltered
     def cleared(self, owner: Optimizer | nn.Module) -> None:
         """zero_grad() of an optimizer or a module has run."""
         with self.timed():
@@ -168,17 +233,19 @@ class Watch:
                 record.marks = []
             self.tell("on_clear", records, place)
 
-    @contextlib.contextmanager
-    def backward(self, tensors: Sequence[Tensor]) -> Iterator[None]:
-        """Surround a backward."""
-        scene = self.scene
+    @_sheltered
+    def before_backward(self, tensors: Sequence[Tensor]) -> None:
+        """A backward is about to run."""
         with self.timed():
-            place = user_place()
-            for record in scene.records.values():
+            self._thread = self._thread or threading.get_ident()
+            for record in self.scene.records.values():
                 record.stale = record.num_steps > 0 and record.unchanged_since_mark()
-            self.tell("on_backward", tuple(tensors), place)
-        with self.quiet():
-            yield
+            self.tell("on_backward", tuple(tensors), user_place())
+
+    @_sheltered
+    def after_backward(self) -> None:
+        """A backward has run."""
+        scene = self.scene
         with self.timed():
             scene.num_backwards += 1
             scene.forwards_since_backward.clear()
@@ -188,20 +255,21 @@ class Watch:
                 if record.stale:
                     record.mark()
 
+    @_sheltered
     def clipping(self, parameters: list[Tensor]) -> None:
         """Gradients are about to be clipped."""
         with self.timed():
             self.tell("on_clip", parameters, user_place())
 
+    @_sheltered
     def before_step(self, optimizer: Optimizer, has_closure: bool) -> None:
         """An optimizer is about to step."""
-        if not self.live:
-            return
         with self.timed():
             record = self.scene.record(optimizer)
             record.has_closure = has_closure
             self.tell("on_step", record, user_place())
 
+    @_sheltered
     def after_step(self, optimizer: Optimizer) -> None:
         """An optimizer has stepped: the place at which watching begins and ends."""
         scene = self.scene
@@ -218,6 +286,24 @@ class Watch:
             scene.num_steps += 1
             self._pace()
 
+    def engine_stepped(self, optimizers: Sequence[Optimizer]) -> None:
+        """Our engine has made an update, which goes past the calls that scripts make."""
+        if not self.sees():
+            return
+        with self.timed():
+            self._thread = self._thread or threading.get_ident()
+            for optimizer in optimizers:
+                self.scene.record(optimizer, user_place())
+        self._engine_went_back()
+        for optimizer in optimizers:
+            self.before_step(optimizer, has_closure=False)
+            self.after_step(optimizer)
+
+    @_sheltered
+    def _engine_went_back(self) -> None:
+        with self.timed():
+            self.tell("on_backward", (), user_place())
+
     def _pace(self) -> None:
         """Watch in full at first, then two steps in 64."""
         steps = self.scene.num_steps
@@ -228,6 +314,8 @@ class Watch:
             self._set_live(live)
 
     def _set_live(self, live: bool) -> None:
+        if self.scene.gave_up is not None:
+            return
         self.live = live
         if live:
             self._layers.attach()
@@ -238,12 +326,13 @@ class Watch:
             for record in self.scene.records.values():
                 record.marks, record.num_backwards, record.cleared_at = [], 0, None
 
+    @_sheltered
     def scheduled(self, scheduler: Any) -> None:
         """A schedule has stepped."""
-        if self.live and not self.inside:
-            with self.timed():
-                self.tell("on_schedule", scheduler, user_place())
+        with self.timed():
+            self.tell("on_schedule", scheduler, user_place())
 
+    @_sheltered
     def mode_set(self, module: nn.Module, training: bool) -> None:
         """train() or eval() was called: an evaluation is watched whenever it comes."""
         with self.timed():
@@ -253,14 +342,13 @@ class Watch:
             self.tell("on_mode", module, training, user_place())
 
     def compiled(self) -> None:
-        """torch.compile was called: hooks on modules would change what it compiles."""
+        """Something is compiled: hooks on modules would change what it compiles."""
         self.scene.compiled = True
         self._layers.detach()
 
+    @_sheltered
     def epoch_started(self, source: Any) -> None:
         """A loader or a sampler begins anew."""
-        if self.inside:
-            return
         with self.timed():
             new = id(source) not in self._sources
             self._sources.add(id(source))
@@ -268,59 +356,72 @@ class Watch:
                 self._set_live(True)
             self.tell("on_epoch", source, user_place())
 
+    @_sheltered
     def loss(self, name: str, given: Any, target: Any, options: dict[str, Any], value: Any) -> None:
         """A loss was computed."""
-        if not self.inside and isinstance(given, Tensor) and isinstance(target, Tensor):
+        if isinstance(given, Tensor) and isinstance(target, Tensor):
             with self.timed():
                 self.tell("on_loss", Loss(name, given, target, options, value, user_place()))
 
+    @_sheltered
+    def applied(self, module: nn.Module, output: Any) -> None:
+        """Any module, also within others, gave its output."""
+        with self.timed():
+            self.tell("on_layer", module, output)
+
+    @_sheltered
     def forward(self, forward: Forward) -> None:
         """A module was applied by the user's code."""
-        self.scene.models.add(forward.module)
-        self.scene.model_names.add(type(forward.module).__name__)
-        active = sensitive_layers(forward.module, training=True)
-        self.scene.forwards_since_backward.append((forward.module, forward.place, active))
-        self.tell("on_forward", forward)
-        if self.probes and forward.module.training and forward.gradients_on and self.scene.num_steps == 0:
-            self._probe(forward)
+        with self.timed():
+            self.scene.models.add(forward.module)
+            self.scene.model_names.add(type(forward.module).__name__)
+            active = sensitive_layers(forward.module, training=True)
+            self.scene.forwards_since_backward.append((forward.module, forward.place, active))
+            self.tell("on_forward", forward)
+            if self.probes and forward.module.training and forward.gradients_on and not self.scene.num_steps:
+                self._probe(forward)
 
     def _probe(self, forward: Forward) -> None:
-        probes, self.probes = self.probes, []
-        for check in probes:
+        self.probes, self.tried = [], self.probes
+        for check in self.tried:
             try:
                 for saw in check.try_out(forward):
                     self._add(check, saw)
             except Exception as error:  # noqa: BLE001 - as in tell()
                 check.cannot_run = f"{type(error).__name__}: {error}"
-        self.probes = []
-        self.tried = probes
 
     # ── the report ────────────────────────────────────────────────────────────────────────────
 
     def not_run(self) -> dict[str, str]:
         """Return the checks that could not run, each with its reason."""
+        if self.scene.gave_up is not None:
+            return {check.code: self.scene.gave_up for check in (*self.watchers, *self.probes, *self.tried)}
         found: dict[str, str] = {}
         for watcher in self.watchers:
             if watcher.cannot_run is not None:
                 found[watcher.code] = watcher.cannot_run
-            elif watcher.looks_inside and self.scene.compiled:
+            elif self.scene.compiled and _looks_inside(watcher):
                 found[watcher.code] = (
                     "the model is compiled: hooks on its modules would change what is compiled"
                 )
             elif not self.scene.num_steps:
                 found[watcher.code] = "no optimizer stepped"
-        for probe in [*self.probes, *getattr(self, "tried", [])]:
+        for probe in [*self.probes, *self.tried]:
             if probe.cannot_run is not None:
                 found[probe.code] = probe.cannot_run
             elif probe in self.probes:
                 found[probe.code] = "no model was applied in training mode before the first step"
         return found
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         """Show the findings so far."""
         from truestep.doctor.reporting.terminal import render_watch
 
         yield from render_watch(self)
+
+
+def _looks_inside(watcher: Watcher) -> bool:
+    return watcher.looks_inside or type(watcher).on_layer is not Watcher.on_layer
 
 
 def watch(
@@ -351,9 +452,14 @@ def watch(
     return made
 
 
+def is_watched() -> bool:
+    """Tell whether a watch is on in this process."""
+    return bool(_active)
+
+
 def _after_fork() -> None:
-    for each in _active:
-        each.abandon()
+    while _active:
+        _active.pop().abandon()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -53,6 +53,8 @@ class Run:
         log_every: write a line of metrics every so many steps.
         progress: show a bar (on a terminal) or lines now and then.
         exit_statuses: by signal number, for other statuses than 130, 143 and 138.
+        doctor: have the doctor look at data, model and loss in the first 20 updates, and say what is wrong with them; the
+            run's numbers are the same with it and without.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Run:
         log_every: int = 10,
         progress: bool = True,
         exit_statuses: Mapping[int, int] | None = None,
+        doctor: bool = True,
     ) -> None:
         seed = check_seed(seed)
         check_options(nonfinite=nonfinite, saving=saving, log_every=log_every)
@@ -92,7 +95,7 @@ class Run:
         self.logbook = Logbook(
             self.directory / "metrics.jsonl", every=log_every, learners=self.context.learners
         )
-        self.session = Session(self, show_progress=progress, exit_statuses=exit_statuses)
+        self.session = Session(self, show_progress=progress, exit_statuses=exit_statuses, doctor=doctor)
         self._loop = Loop(self)
         self.context.observer = self.session
 

@@ -15,6 +15,7 @@ from truestep.run.directory import write_json
 from truestep.run.endings import Endings
 from truestep.run.files import remove_partial
 from truestep.run.fingerprint import fingerprint, promise
+from truestep.run.first_steps import FirstSteps
 from truestep.run.notebook import is_interactive
 from truestep.run.progress import Progress
 from truestep.run.report import write_report
@@ -31,7 +32,9 @@ _OPEN: "weakref.WeakValueDictionary[str, Session]" = weakref.WeakValueDictionary
 class Session:
     """Starts, saves, stops and ends a run; the engine's observer."""
 
-    def __init__(self, run: "Run", *, show_progress: bool, exit_statuses: Mapping[int, int] | None) -> None:
+    def __init__(
+        self, run: "Run", *, show_progress: bool, exit_statuses: Mapping[int, int] | None, doctor: bool
+    ) -> None:
         self._run = run
         key = str(run.directory.resolve())
         if (previous := _OPEN.get(key)) is not None:
@@ -42,6 +45,7 @@ class Session:
         self._stream = sys.stderr if show_progress and run.is_main else None
         self._progress = Progress(None, None, None)
         self._saver = Saver(run)
+        self._first_steps = FirstSteps(run) if doctor else None
         self._started = False
         self.save_requested = False
         self.random_at_epoch: dict[str, Any] | None = None
@@ -76,6 +80,8 @@ class Session:
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
         self.starting()
+        if self._first_steps is not None and not self._endings.watching:
+            self._first_steps.begin()
         self._signals.listen()
         self._endings.watch()
 
@@ -178,6 +184,8 @@ class Session:
     def updated(self, learner: Learner, update: Update) -> None:
         """Note a learner's update."""
         self._run.logbook.updated(learner, update)
+        if self._first_steps is not None:
+            self._first_steps.updated(learner)
 
     def say(self, text: str) -> None:
         """Print a message on standard error, above the progress bar."""
@@ -244,6 +252,8 @@ class Session:
         self._finish()
 
     def _finish(self, *, alive: bool = True) -> None:
+        if self._first_steps is not None:
+            self._first_steps.end()
         self._endings.release()
         self._signals.release()
         self._progress.close()

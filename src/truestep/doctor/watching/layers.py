@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks on every module call, while the watch looks closely; none at all at other times."""
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.modules import module as module_calls
 
 from truestep.doctor.watcher import Forward
 from truestep.doctor.watching.frames import user_place
+from truestep.doctor.watching.ordinary import is_ordinary
 
 if TYPE_CHECKING:
     from truestep.doctor.watch import Watch
@@ -22,39 +22,37 @@ class LayerHooks:
         self.watch = watch
         self._handles: list[Any] = []
         self._stack: list[nn.Module] = []
-        self._thread = 0
 
     def attach(self) -> None:
         """Begin; a compiled model is left alone."""
         if self._handles or self.watch.scene.compiled:
             return
-        self._thread = threading.get_ident()
         self._stack.clear()
         self._handles = [
-            register_module_forward_pre_hook(self._before),
-            register_module_forward_hook(self._after, with_kwargs=True, always_call=True),
+            module_calls.register_module_forward_pre_hook(self._before),
+            module_calls.register_module_forward_hook(self._after, with_kwargs=True, always_call=True),
         ]
 
     def detach(self) -> None:
         """End."""
         for handle in self._handles:
             handle.remove()
+            # torch 2.13 leaves this one behind, and then warns of it in each compiled module
+            module_calls._global_forward_hooks_with_kwargs.pop(handle.id, None)
         self._handles = []
 
     def _before(self, module: nn.Module, _args: Any) -> None:
-        if threading.get_ident() == self._thread and not torch.compiler.is_compiling():
+        if is_ordinary() and self.watch.sees():
             self._stack.append(module)
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        if threading.get_ident() != self._thread or torch.compiler.is_compiling():
+        if not is_ordinary() or not self.watch.sees():
             return
         while self._stack and self._stack.pop() is not module:
             pass  # calls that ended in an exception
         watch = self.watch
-        if not watch.live or watch.inside or output is None:
+        if not watch.live or output is None:
             return
-        with watch.timed():
-            watch.tell("on_layer", module, output)
-            if not self._stack and not isinstance(module, nn.modules.loss._Loss):
-                place = user_place()
-                watch.forward(Forward(module, args, kwargs, output, place, torch.is_grad_enabled()))
+        watch.applied(module, output)
+        if not self._stack and not isinstance(module, nn.modules.loss._Loss):
+            watch.forward(Forward(module, args, kwargs, output, user_place(), torch.is_grad_enabled()))

@@ -4,6 +4,7 @@
 Every wrapper begins with one look at a flag: out of the window it costs a function call.
 """
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,9 @@ from torch.optim.optimizer import (
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
+from truestep.doctor.watcher import Forward
 from truestep.doctor.watching.frames import user_place
+from truestep.doctor.watching.ordinary import is_ordinary
 from truestep.doctor.watching.wrapping import Wrappers
 
 if TYPE_CHECKING:
@@ -43,10 +46,17 @@ Call = Callable[..., Any]
 def install(watch: "Watch", wrappers: Wrappers) -> None:
     """Wrap the calls of the protocol."""
     _optimizers(watch, wrappers)
+    _clearing(watch, wrappers)
     _gradients(watch, wrappers)
     _schedules(watch, wrappers)
     _modules(watch, wrappers)
+    _compiling(watch, wrappers)
     _data(watch, wrappers)
+    install_losses(watch, wrappers)
+
+
+def install_losses(watch: "Watch", wrappers: Wrappers) -> None:
+    """Wrap the losses alone."""
     for name in LOSSES:
         wrappers.function(F, name, _loss(watch, name))
 
@@ -55,21 +65,29 @@ def _optimizers(watch: "Watch", wrappers: Wrappers) -> None:
     def construction(original: Call) -> Call:
         def __init__(self: Optimizer, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             original(self, *args, **kwargs)
-            watch.optimizer_made(self, user_place())
+            if watch.sees():
+                watch.optimizer_made(self, user_place())
 
         return __init__
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        watch.before_step(optimizer, len(args) > 1 or kwargs.get("closure") is not None)
+        if watch.live and is_ordinary() and watch.sees():
+            watch.before_step(optimizer, len(args) > 1 or kwargs.get("closure") is not None)
+
+    def after(optimizer: Optimizer, *_: Any) -> None:
+        if watch.sees() and not torch.compiler.is_compiling():
+            watch.after_step(optimizer)
 
     wrappers.method(Optimizer, "__init__", construction)
     wrappers.handle(register_optimizer_step_pre_hook(before))
-    wrappers.handle(register_optimizer_step_post_hook(lambda optimizer, *_: watch.after_step(optimizer)))
+    wrappers.handle(register_optimizer_step_post_hook(after))
 
+
+def _clearing(watch: "Watch", wrappers: Wrappers) -> None:
     def clearing(original: Call) -> Call:
         def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
-            if watch.live:
+            if watch.live and watch.sees():
                 watch.cleared(self)
 
         return zero_grad
@@ -81,10 +99,13 @@ def _optimizers(watch: "Watch", wrappers: Wrappers) -> None:
 def _gradients(watch: "Watch", wrappers: Wrappers) -> None:
     def backward(original: Call) -> Call:
         def wrapped(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if not watch.live or watch.inside:
+            if not watch.live or not is_ordinary() or not watch.sees():
                 return original(tensors, *args, **kwargs)
-            with watch.backward(tensors if isinstance(tensors, list | tuple) else (tensors,)):
-                return original(tensors, *args, **kwargs)
+            watch.before_backward(tensors if isinstance(tensors, list | tuple) else (tensors,))
+            with watch.quiet():
+                result = original(tensors, *args, **kwargs)
+            watch.after_backward()
+            return result
 
         return wrapped
 
@@ -93,7 +114,7 @@ def _gradients(watch: "Watch", wrappers: Wrappers) -> None:
 
     def clip(original: Call) -> Call:
         def wrapped(parameters: Any, *args: Any, **kwargs: Any) -> Any:
-            if watch.live:
+            if watch.live and is_ordinary() and watch.sees():
                 single = isinstance(parameters, torch.Tensor)
                 parameters = parameters if single else list(parameters)  # it may be a generator
                 watch.clipping([parameters] if single else parameters)
@@ -109,7 +130,10 @@ def _gradients(watch: "Watch", wrappers: Wrappers) -> None:
 def _schedules(watch: "Watch", wrappers: Wrappers) -> None:
     def step(original: Call) -> Call:
         def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(self, *args, **kwargs)
+            if not watch.live or not watch.sees():
+                return original(self, *args, **kwargs)
+            with watch.quiet():  # it may step schedules of its own
+                result = original(self, *args, **kwargs)
             watch.scheduled(self)
             return result
 
@@ -131,31 +155,61 @@ def _schedules(watch: "Watch", wrappers: Wrappers) -> None:
 def _modules(watch: "Watch", wrappers: Wrappers) -> None:
     def train(original: Call) -> Call:
         def wrapped(self: nn.Module, mode: bool = True) -> nn.Module:
-            outermost = not watch.inside
+            if torch.compiler.is_compiling() or not watch.sees():
+                return original(self, mode)  # type: ignore[no-any-return]
             with watch.quiet():
                 original(self, mode)
-            if outermost:
-                watch.mode_set(self, mode)
+            watch.mode_set(self, mode)
             return self
 
         return wrapped
 
     wrappers.method(nn.Module, "train", train)
 
+
+def _compiling(watch: "Watch", wrappers: Wrappers) -> None:
     def compiling(original: Call) -> Call:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             watch.compiled()
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            _compiled_modules(watch, wrappers)
+            return result
 
         return wrapped
 
     wrappers.function(torch, "compile", compiling)
+    wrappers.method(nn.Module, "compile", compiling)
+    _compiled_modules(watch, wrappers)
+
+
+def _compiled_modules(watch: "Watch", wrappers: Wrappers) -> None:
+    """Follow calls of compiled modules from outside: hooks within would change what is compiled."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    compiled = getattr(frames, "OptimizedModule", None)
+    if compiled is None or hasattr(compiled.__call__, "__wrapped__"):
+        return
+
+    def call(original: Call) -> Call:
+        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if torch.compiler.is_compiling():
+                return original(self, *args, **kwargs)
+            watch.compiled()  # it may have been compiled before the watch
+            output = original(self, *args, **kwargs)
+            if watch.live and is_ordinary() and watch.sees():
+                module, place = self._orig_mod, user_place()
+                watch.forward(Forward(module, args, kwargs, output, place, torch.is_grad_enabled()))
+            return output
+
+        return __call__
+
+    wrappers.method(compiled, "__call__", call)
 
 
 def _data(watch: "Watch", wrappers: Wrappers) -> None:
     def iterating(original: Call) -> Call:
         def __iter__(self: Any) -> Any:  # noqa: N807
-            watch.epoch_started(self)
+            if watch.sees():
+                watch.epoch_started(self)
             return original(self)
 
         return __iter__
@@ -168,7 +222,7 @@ def _loss(watch: "Watch", name: str) -> Callable[[Call], Call]:
     def make(original: Call) -> Call:
         def wrapped(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
             value = original(input, target, *args, **kwargs)
-            if watch.live and not torch.compiler.is_compiling():
+            if is_ordinary() and watch.live and watch.sees():
                 watch.loss(name, input, target, kwargs, value)
             return value
 

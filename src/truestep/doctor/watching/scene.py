@@ -70,6 +70,7 @@ class Scene:
         self.num_backwards = 0
         self.compiled = False
         self.thorough = False  # whether checks that cost many steps were asked for
+        self.gave_up: str | None = None  # why the watch ended before the run
         self.forwards_since_backward: list[tuple[nn.Module, Place, list[str]]] = []  # with layers in training
         self.trained_modes: dict[int, bool] = {}
 

@@ -5,19 +5,26 @@ import contextlib
 import copy
 import io
 import random
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from truestep.doctor.watcher import Forward
+
+MOST_BYTES = 1 << 30  # a larger model is not copied: there may be no room for it
 
 
 class Trial:
     """Applies a copy of a module, in eval mode, to the inputs of a forward of the user's.
 
-    Random streams, printed text and the module itself are afterwards as they were before.
+    Random streams (also generators that the module or the file of its class holds), printed text and the module itself
+    are afterwards as they were before.
+
+    Raises:
+        RuntimeError: on entering, where a copy could disturb the run; the message says why.
     """
 
     def __init__(self, forward: Forward) -> None:
@@ -25,9 +32,12 @@ class Trial:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
+        _check_harmless(self.forward.module)
         states = random.getstate(), np.random.get_state()
         self._stack.callback(random.setstate, states[0])
         self._stack.callback(np.random.set_state, states[1])
+        for restore in _generators_kept(self.forward.module):
+            self._stack.callback(restore)
         devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         self._stack.enter_context(torch.random.fork_rng(devices))
         self._stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
@@ -35,6 +45,7 @@ class Trial:
         try:
             self.copy = copy.deepcopy(self.forward.module)
             self.copy.eval()
+            _drop_users_hooks(self.copy)
         except BaseException:
             self._stack.close()
             raise
@@ -49,3 +60,52 @@ class Trial:
         if first is not None:
             args[0] = first
         return self.copy(*args, **self.forward.kwargs)
+
+
+def _check_harmless(module: nn.Module) -> None:
+    size = sum(each.nbytes for each in (*module.parameters(), *module.buffers()))
+    if size > MOST_BYTES:
+        raise RuntimeError(f"the model has {size / 1e9:.1f} GB, and a copy might not fit beside it")
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        raise RuntimeError("several processes train together, and a copy might wait for the others")
+
+
+def _generators_kept(module: nn.Module) -> Iterator[Callable[[], object]]:
+    """Yield what puts each generator back that the module's code could draw from, past the global streams."""
+    seen: set[int] = set()
+    for part in module.modules():
+        names = getattr(type(part).forward, "__globals__", {}) if not _is_torchs(part) else {}
+        for value in [*vars(part).values(), *vars(type(part)).values(), *names.values()]:
+            restore = None if id(value) in seen else _restoring(value)
+            seen.add(id(value))
+            if restore is not None:
+                yield restore
+
+
+def _drop_users_hooks(module: nn.Module) -> None:
+    """Leave the copy torch's own hooks (a norm of the weights): the user's may collect what passes."""
+    for part in module.modules():
+        for hooks in (part._forward_hooks, part._forward_pre_hooks):
+            for key, hook in list(hooks.items()):
+                home = getattr(hook, "__module__", None) or type(hook).__module__
+                if not home.startswith("torch."):
+                    del hooks[key]
+
+
+def _is_torchs(part: nn.Module) -> bool:
+    return type(part).__module__.startswith("torch.")
+
+
+def _restoring(value: Any) -> Callable[[], object] | None:
+    if isinstance(value, torch.Generator):
+        kept = value.get_state()
+        return lambda: value.set_state(kept)
+    if isinstance(value, random.Random):
+        state = value.getstate()
+        return lambda: value.setstate(state)
+    if isinstance(value, np.random.Generator | np.random.RandomState):
+        source = value.bit_generator if isinstance(value, np.random.Generator) else value._bit_generator  # type: ignore[attr-defined]
+        before = copy.deepcopy(source.state)
+        return lambda: setattr(source, "state", before)
+    return None

@@ -4,6 +4,7 @@
 import functools
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from truestep.doctor.watching.frames import is_library
@@ -16,6 +17,7 @@ class Wrappers:
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
+        self._modules: list[dict[str, Any]] | None = None
 
     def method(self, owner: Any, name: str, make: Maker) -> None:
         """Wrap a method that the class defines itself."""
@@ -33,13 +35,25 @@ class Wrappers:
         wrapped = functools.wraps(original)(make(original))
         setattr(owner, name, wrapped)
         self._undo.append(lambda: setattr(owner, name, original))
-        for module in list(sys.modules.values()):
-            file = getattr(module, "__file__", None)
-            if (file is not None and not is_library(file)) or getattr(module, "__name__", "") == "__main__":
-                self._replace(vars(module), original, wrapped)
+        for names in self._of_the_user():
+            self._replace(names, original, wrapped)
+
+    def _of_the_user(self) -> list[dict[str, Any]]:
+        """Return the names of each module of the user's; found once, so that wrapping stays cheap."""
+        if self._modules is None:
+            found = [vars(each) for each in list(sys.modules.values()) if isinstance(each, ModuleType)]
+            self._modules = [
+                names
+                for names in found
+                if names.get("__name__") == "__main__"
+                or (isinstance(file := names.get("__file__"), str) and not is_library(file))
+            ]
+        return self._modules
 
     def _replace(self, names: dict[str, Any], original: Any, wrapped: Any) -> None:
-        for key in [key for key, value in names.items() if value is original]:
+        # a name imported under an earlier watch holds that watch's wrapper
+        mine = [key for key, value in names.items() if getattr(value, "__wrapped__", value) is original]
+        for key in mine:
             names[key] = wrapped
             self._undo.append(functools.partial(names.__setitem__, key, original))
 
@@ -53,5 +67,6 @@ class Wrappers:
 
     def undo(self) -> None:
         """Put everything back, last first."""
+        self._modules = None
         while self._undo:
             self._undo.pop()()

@@ -10,7 +10,7 @@ from truestep.run.report.figures import KNOWN, Figures, figures_for, grouped
 from truestep.run.report.headline import headline
 from truestep.run.report.markup import Html, data, join, tag
 from truestep.run.report.record import Record
-from truestep.run.report.tables import choices_table, table_of
+from truestep.run.report.tables import choices_table, findings_table, table_of
 
 MARK = Html(
     '<svg class="mark" viewBox="0 0 24 24" aria-hidden="true"><path d="M2 20h6v-5h6v-5h6V5h2"/></svg>'
@@ -106,6 +106,8 @@ def _section(title: str, *cards: Html, class_: str = "") -> Html:
 
 
 def _tables(record: Record) -> Iterator[Html]:
+    if record.findings:
+        yield _section("Doctor", tag("div", findings_table(record.findings), class_="card"), class_="wide")
     if record.choices:
         yield _section("Choices", tag("div", choices_table(record.choices), class_="card"), class_="wide")
     for title, value in (("Configuration", record.config), ("Environment", record.environment)):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from truestep.run.first_steps import FINDINGS
 from truestep.run.metrics import MetricsLine, read_metrics_or_none
 from truestep.run.report.curve import Curve
 
@@ -24,6 +25,7 @@ class Record:
     config: Any = None
     environment: Any = None
     choices: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[dict[str, Any]] = field(default_factory=list)  # of the doctor, in the first updates
     curves: dict[str, Curve] = field(default_factory=dict)
     elapsed: Curve | None = None
     epochs: dict[int, int] = field(default_factory=dict)  # the first step of each
@@ -46,6 +48,9 @@ def read_record(directory: Path) -> Record:
     choices = _json(directory / "choices.json", record)
     if isinstance(choices, list):
         record.choices = [choice for choice in choices if isinstance(choice, dict)]
+    found = _json(directory / FINDINGS, record)
+    if isinstance(found, dict) and isinstance(found.get("findings"), list):
+        record.findings = [finding for finding in found["findings"] if isinstance(finding, dict)]
     _read_metrics(directory / "metrics.jsonl", record)
     return record
 

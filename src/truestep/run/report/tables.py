@@ -77,3 +77,19 @@ def choices_table(choices: Sequence[Mapping[str, Any]]) -> Html:
         for choice in choices
     )
     return tag("table", tag("thead", head), tag("tbody", *rows), class_="choices")
+
+
+def findings_table(findings: Sequence[Mapping[str, Any]]) -> Html:
+    """Return what the doctor found, each with its place and its fix."""
+    head = tag("tr", *(tag("th", word, scope="col") for word in ("finding", "where", "what", "fix")))
+    rows = (
+        tag(
+            "tr",
+            tag("th", _text(f"{finding.get('severity')} {finding.get('code')}"), scope="row"),
+            tag("td", _text(f"{finding.get('path')}:{finding.get('line')}")),
+            tag("td", _text(finding.get("message"))),
+            tag("td", _text(finding.get("fix"))),
+        )
+        for finding in findings
+    )
+    return tag("table", tag("thead", head), tag("tbody", *rows), class_="choices")

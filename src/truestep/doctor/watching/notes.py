@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each process of a run saw: left in a folder by all of them, read there by the one that reports."""
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from truestep.doctor.finding import Failure, Finding, Place, Severity
+
+PATIENCE = 30.0  # seconds to wait for processes that are about to end
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What one process saw."""
+
+    process: str  # "rank 1", or its name in multiprocessing
+    num_steps: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is written."""
+        return {
+            "process": self.process,
+            "num_steps": self.num_steps,
+            "findings": [asdict(each) for each in self.findings],
+            "failures": [asdict(each) for each in self.failures],
+        }
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> "Notes":
+        """Return what was written."""
+        findings = [_finding(each) for each in found["findings"]]
+        failures = [Failure(**each) for each in found["failures"]]
+        return cls(found["process"], found["num_steps"], findings, failures)
+
+
+def _finding(found: dict[str, Any]) -> Finding:
+    # what a run shows has no replacement: those come from reading, which one process does for all
+    restored = {
+        "severity": Severity(found["severity"]),
+        "place": Place(**found["place"]),
+        "replacement": None,
+    }
+    return Finding(**{**found, **restored})
+
+
+class Folder:
+    """Where the processes of one run leave their notes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def of_this_run(cls) -> "Folder | None":
+        """Return the folder that the processes which torchrun started on this machine share."""
+        if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) < 2 or "LOCAL_RANK" not in os.environ:
+            return None
+        import psutil
+
+        parent = psutil.Process(os.getppid())  # they are all its children
+        shared = (os.environ.get(name, "0") for name in ("MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"))
+        began = int(1000 * parent.create_time())
+        name = "-".join(("truestep-doctor", f"{os.getuid()}", f"{parent.pid}", f"{began}", *shared))
+        path = Path(tempfile.gettempdir()) / name
+        path.mkdir(mode=0o700, exist_ok=True)
+        if path.stat().st_uid != os.getuid():
+            return None
+        return cls(path)
+
+    def begin(self, process: str) -> None:
+        """Say that a process has begun."""
+        self._write("begun", {"process": process})
+
+    def leave(self, notes: Notes) -> None:
+        """Leave what this process saw, whole or not at all."""
+        self._write("notes", notes.to_dict())
+
+    def _write(self, kind: str, document: dict[str, Any]) -> None:
+        half = self.path / f"{os.getpid()}.half"
+        half.write_text(json.dumps(document, default=str), "utf-8")
+        half.rename(self.path / f"{os.getpid()}.{kind}")
+
+    def collect(self, *, num_expected: int, wait: bool) -> tuple[list[Notes], list[str]]:
+        """Return all notes, and which processes began and left none.
+
+        Args:
+            num_expected: so many processes are known to leave some.
+            wait: give those that still run a moment to end.
+        """
+        deadline = time.monotonic() + (PATIENCE if wait else 0.0)
+        while self._awaited(num_expected) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        written = {path.stem: _read(path) for path in sorted(self.path.glob("*.notes"))}
+        begun = {path.stem: _read(path)["process"] for path in sorted(self.path.glob("*.begun"))}
+        silent = [name for pid, name in begun.items() if pid not in written]
+        return [Notes.from_dict(each) for each in written.values()], silent
+
+    def _awaited(self, num_expected: int) -> bool:
+        begun = {path.stem for path in self.path.glob("*.begun")}
+        written = {path.stem for path in self.path.glob("*.notes")}
+        return len(begun) < num_expected or any(_is_alive(int(pid)) for pid in begun - written)
+
+    def remove(self) -> None:
+        """Remove it with all that is in it."""
+        for path in self.path.glob("*"):
+            path.unlink(missing_ok=True)
+        self.path.rmdir()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+def _is_alive(pid: int) -> bool:
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def joined(all_notes: Iterable[Notes]) -> list[Finding]:
+    """Return each finding once, with the processes that saw it in its evidence where there are several."""
+    found: dict[tuple[str, Place], list[tuple[str, Finding]]] = {}
+    several = list(all_notes)
+    for notes in several:
+        for finding in notes.findings:
+            found.setdefault((finding.code, finding.place), []).append((notes.process, finding))
+    if len(several) < 2:
+        return [each[0][1] for each in found.values()]
+    return [
+        replace(each[0][1], evidence={**each[0][1].evidence, "processes": sorted(name for name, _ in each)})
+        for each in found.values()
+    ]

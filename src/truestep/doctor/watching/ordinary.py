@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells whether tensors hold numbers now: under a compiler, a tracer or torch.func they stand for others."""
+
+import torch
+
+
+def is_ordinary() -> bool:
+    """Tell whether code runs eagerly, so that values may be looked at and what looks leaves no trace.
+
+    Asking comes first in every wrapper and hook: torch.compile knows the answer while it traces, and so compiles
+    none of what follows and depends on none of it.
+    """
+    return not (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._len_torch_dispatch_stack()
+        or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())  # type: ignore[no-untyped-call]
+    )

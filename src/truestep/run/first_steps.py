@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Has the doctor watch a run's first updates: what is wrong with data, model and loss is said once."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from truestep.errors import RunDirectoryError
+from truestep.run.directory import write_json
+
+if TYPE_CHECKING:
+    from truestep.doctor.finding import Finding
+    from truestep.doctor.watch import Watch
+    from truestep.engine.learner import Learner
+    from truestep.run.run import Run
+
+FINDINGS = "doctor.json"
+SCHEMA_VERSION = 1
+
+
+class FirstSteps:
+    """Connects the watchers that apply to a loop which the engine drives, for as long as the watch's window."""
+
+    def __init__(self, run: "Run") -> None:
+        self._run = run
+        self._watch: Watch | None = None
+        self._applied: dict[str, int] = {}
+        self._begun = False
+
+    def begin(self) -> None:
+        """The first loop begins: watch, unless the script is watched as a whole or something is compiled."""
+        if self._begun:
+            return
+        self._begun = True
+        compiled = any(learner.options.compile for learner in self._run.context.learners.values())
+        if compiled or not self._run.is_main:
+            return  # what is wrapped while a function is compiled would be compiled again without it
+        from truestep.doctor.watch import Watch, is_watched
+        from truestep.doctor.watching.kit import kit_for_runs
+
+        if not is_watched():
+            self._watch = Watch(kit=kit_for_runs(), gives_way=True).__enter__()
+
+    def updated(self, learner: "Learner") -> None:
+        """A learner's update is done; one that was skipped tells nothing of its parameters."""
+        if self._watch is None:
+            return
+        if not self._watch.is_on or learner.options.compile:
+            self.end()
+            return
+        before = self._applied.get(learner.name)
+        self._applied[learner.name] = learner.updates
+        if before != learner.updates:
+            self._watch.engine_stepped(learner.optimizers)
+        if not self._watch.scene.in_window:
+            self.end()
+
+    def end(self) -> None:
+        """The window is over, or the run: put everything back and say what was found."""
+        watch, self._watch = self._watch, None
+        if watch is None:
+            return
+        watch.end()
+        grave = [each for each in watch.findings if each.severity.value in ("bug", "risk")]
+        for finding in grave:
+            self._run.session.say(_sentence(finding))
+        if watch.findings:
+            try:
+                _keep(self._run.directory / FINDINGS, [each.to_dict() for each in watch.findings])
+            except RunDirectoryError as error:  # a full disk, say: no reason to stop a training
+                self._run.session.say(f"what the doctor found could not be kept ({error})")
+
+
+def _sentence(finding: "Finding") -> str:
+    return (
+        f"{finding.place}: {finding.severity} {finding.code} {finding.name}: {finding.message} "
+        f"Why: {finding.why} Fix: {finding.fix}"
+    )
+
+
+def _keep(path: Path, findings: list[dict[str, Any]]) -> None:
+    """Write findings beside those that were there; one found again after a resume stays one."""
+    try:
+        known = json.loads(path.read_text("utf-8"))["findings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        known = []
+    keys = [(each["code"], each["path"], each["line"]) for each in findings]
+    kept = [each for each in known if (each["code"], each["path"], each["line"]) not in keys]
+    write_json(path, {"schema_version": SCHEMA_VERSION, "findings": [*kept, *findings]})

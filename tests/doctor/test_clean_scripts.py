@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Correct trainings of many kinds, read and run under watch: none is accused, and no check breaks on one."""
+
+import importlib.util
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import torch._dynamo  # sets an environment variable when it is first imported
+
+from truestep.doctor.finding import Severity
+from truestep.doctor.read import read_text
+from truestep.doctor.watch import watch
+
+SCRIPTS = sorted((Path(__file__).parent / "clean").glob("*.py"))
+NEEDS = {"with_accelerate": "accelerate", "with_lightning": "lightning"}
+
+
+@pytest.fixture(autouse=True)
+def as_found(monkeypatch):
+    for name in ("MASTER_ADDR", "MASTER_PORT", "PL_GLOBAL_SEED"):  # so that what a script sets is taken back
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    state = torch.get_rng_state()
+    yield
+    torch.set_rng_state(state)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_correct_training_is_not_accused(script, tmp_path, monkeypatch):
+    missing = NEEDS.get(script.stem)
+    if missing is not None and importlib.util.find_spec(missing) is None:
+        pytest.skip(f"{missing} is not installed")
+    monkeypatch.chdir(tmp_path)
+    text = script.read_text("utf-8")
+    read = read_text(text, str(script))
+    with watch() as watched, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(compile(text, str(script), "exec"), {"__name__": "__main__"})
+    found = [*read.findings, *watched.findings]
+    accused = [
+        f"{each.code} {each.place.line} {each.message}" for each in found if each.severity is Severity.BUG
+    ]
+    assert accused == []
+    assert watched.failures == read.failures == []

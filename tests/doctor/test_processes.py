@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep doctor` on scripts that end, fork, spawn or hide things in every way a script can: real processes."""
+
+import json
+import signal
+import socket
+
+import pytest
+
+from tests.support.warm import Warm
+
+HEAD = """\
+import os, random, signal, sys, threading
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0); random.seed(0); np.random.seed(0)
+
+
+def train(steps=6, clear=True):
+    net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.ReLU(), nn.Linear(8, 3))
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(steps):
+        if clear:
+            opt.zero_grad()
+        F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+        opt.step()
+    return net
+"""
+FAULT = 18  # the line of opt.step()
+
+
+@pytest.fixture(scope="module")
+def warm():
+    with Warm() as process:
+        yield process
+
+
+@pytest.fixture
+def doctor(warm, tmp_path):
+    def run(body, *arguments, options=(), **more):
+        (tmp_path / "train.py").write_text(HEAD + body, "utf-8")
+        return warm.doctor(tmp_path, *options, "train.py", *arguments, **more)
+
+    return run
+
+
+def reported(ended):
+    return json.loads(ended.stdout[ended.stdout.index("{") :])
+
+
+def found(document):
+    return [(each["code"], each["line"]) for each in document["findings"]]
+
+
+def processes(document):
+    return {each["process"]: each["num_steps"] for each in document["processes"]}
+
+
+# ── how a script can end ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        ("os._exit(0)", 1),
+        ("os._exit(5)", 5),
+        ("sys.exit(4)", 4),
+        ("sys.exit()", 1),
+        ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+        ("os.kill(os.getpid(), signal.SIGINT)", 130),
+        ("raise ValueError('mine')", 1),
+    ],
+)
+def test_however_a_script_ends_its_status_stays_and_the_report_is_given(doctor, end, status):
+    ended = doctor(f"train(clear=False)\nprint('trained')\n{end}\n")
+    assert ended.status == status, ended.stderr
+    assert ended.stdout == "trained\n"
+    assert f"train.py:{FAULT}  bug GRAD001" in ended.stderr
+
+
+def test_a_script_killed_outright_just_dies(doctor):
+    assert doctor("train()\nos.kill(os.getpid(), signal.SIGKILL)\n").status == -signal.SIGKILL
+
+
+def test_an_interrupt_shows_the_traceback_that_python_shows(doctor):
+    ended = doctor("train()\nraise KeyboardInterrupt\n")
+    assert (ended.status, "KeyboardInterrupt" in ended.stderr) == (130, True)
+
+
+def test_a_script_may_handle_the_signal_itself(doctor):
+    body = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\ntrain()\nos.kill(os.getpid(), signal.SIGTERM)\n"
+    assert doctor(body).status == 9
+
+
+def test_streams_that_the_script_closes_or_exchanges_do_not_lose_the_report(doctor):
+    body = "import io\ntrain(clear=False)\nprint('first')\nsys.stdout = io.StringIO()\nsys.stderr.close()\nprint = None\n"
+    ended = doctor(body)
+    assert (ended.status, ended.stdout) == (1, "first\n")
+    assert "GRAD001" in ended.stderr
+
+
+# ── threads, forks, children ──────────────────────────────────────────────────────────────────────
+
+
+def test_training_in_a_thread_is_watched_and_waited_for(doctor):
+    ended = doctor("threading.Thread(target=train, kwargs={'clear': False}).start()\n", options=["--json"])
+    assert ended.status == 1
+    assert found(reported(ended)) == [("GRAD001", FAULT)]
+
+
+def test_a_forked_child_is_not_watched_and_reports_nothing(doctor):
+    body = """
+train(2)
+pid = os.fork()
+if pid == 0:
+    train(70, clear=False)  # far beyond the window: it must not wake up
+    sys.exit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+train(2)
+"""
+    ended = doctor(body, options=["--steps", "100"])
+    assert (ended.status, ended.stdout) == (0, "3\n"), ended.stderr
+    assert ended.stderr.count("watched:") == 1
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_processes_that_the_script_starts_are_watched_each_by_itself(doctor, method):
+    body = f"""
+def work(number):
+    train(clear=number != 1)
+    print("done", number, flush=True)
+    if number == 2:
+        os._exit(0)
+
+if __name__ == "__main__":
+    import torch.multiprocessing as mp
+    children = [mp.get_context({method!r}).Process(target=work, args=(i,)) for i in range(3)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    sys.exit(sum(child.exitcode for child in children))
+"""
+    ended = doctor(body, options=["--json"])
+    assert ended.status == 1, ended.stderr
+    document = reported(ended)
+    assert found(document) == [("GRAD001", FAULT)]
+    assert sorted(processes(document).values()) == [6, 6, 6]
+    assert len(document["findings"][0]["evidence"]["processes"]) == 1
+    assert document["script"]["status"] == 0
+
+
+def test_a_child_that_is_killed_is_named_and_its_status_is_the_script_s_to_judge(doctor):
+    body = """
+def work():
+    train()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+import torch.multiprocessing as mp
+child = mp.get_context("fork").Process(target=work)
+child.start(); child.join()
+print(child.exitcode)
+"""
+    ended = doctor(body)
+    assert (ended.status, ended.stdout) == (0, "-9\n")
+    assert "without a word: ForkProcess-1" in ended.stderr
+
+
+@pytest.mark.slow
+def test_torch_s_own_spawn_is_watched(doctor):
+    body = """
+def work(number):
+    train(clear=number != 1)
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(work, nprocs=2)
+"""
+    ended = doctor(body, options=["--json"], timeout=250)
+    assert ended.status == 1, ended.stderr
+    assert found(reported(ended)) == [("GRAD001", FAULT)]
+
+
+def test_workers_of_a_loader_load_and_are_not_watched(doctor):
+    body = """
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.randn(64, 4), torch.arange(64) % 3)
+net = nn.Linear(4, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in DataLoader(data, batch_size=8, shuffle=True, num_workers=2):
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+"""
+    ended = doctor(body, options=["--json"])
+    assert ended.status == 0, ended.stderr
+    assert reported(ended)["processes"] == []
+
+
+# ── several ranks, started as torchrun starts them ────────────────────────────────────────────────
+
+RANKS = """
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+net = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Linear(8, 3)))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(6):
+    if rank != {faulty}:
+        opt.zero_grad()
+    F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+    opt.step()
+dist.destroy_process_group()
+if rank == {dying}:
+    sys.exit(7)
+"""
+
+
+def ranks(warm, folder, *, faulty=9, dying=9):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    (folder / "train.py").write_text(HEAD + RANKS.format(faulty=faulty, dying=dying), "utf-8")
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    environments = [{**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
+    command = ["doctor", "--json", "train.py"]
+    return warm.start([command, command], folder, environments=environments)
+
+
+def test_the_first_rank_reports_for_all_and_names_the_rank(warm, tmp_path):
+    first, second = ranks(warm, tmp_path, faulty=1)
+    assert (first.status, second.status) == (1, 0), first.stderr + second.stderr
+    document = reported(first)
+    assert [each["code"] for each in document["findings"]] == ["GRAD001"]
+    assert document["findings"][0]["evidence"]["processes"] == ["rank 1"]
+    assert processes(document) == {"rank 1": 6}
+    assert "{" not in second.stdout
+
+
+def test_clean_ranks_end_with_0_and_a_rank_s_own_status_stays(warm, tmp_path):
+    first, second = ranks(warm, tmp_path, dying=1)
+    assert (first.status, second.status) == (0, 7), first.stderr + second.stderr
+    assert found(reported(first)) == []
+
+
+# ── what a script may look like ───────────────────────────────────────────────────────────────────
+
+
+def test_a_script_beside_a_torch_of_its_own_runs_with_that_one_unwatched(warm, tmp_path):
+    (tmp_path / "torch.py").write_text("version = 'mine'\n", "utf-8")
+    (tmp_path / "train.py").write_text("import torch\nprint(torch.version)\nraise SystemExit(6)\n", "utf-8")
+    ended = warm.doctor(tmp_path, "train.py")
+    assert (ended.status, ended.stdout) == (6, "mine\n")
+    assert "torch.py hides PyTorch from this script" in " ".join(ended.stderr.split())
+
+
+def test_a_name_torch_of_the_script_s_own_disturbs_nothing(doctor):
+    assert doctor("train()\ntorch = None\nF = nn = 3\n").status == 0
+
+
+def test_twenty_thousand_lines_run(doctor):
+    body = "".join(f"def f{number}(x):\n    return x.view(-1, {number})\n" for number in range(10_000))
+    assert doctor(body + "train()\n").status == 0
+
+
+@pytest.mark.parametrize(
+    ("raw", "status"),
+    [
+        (b"# -*- coding: latin-1 -*-\nname = '\xe9'\nprint(len(name))\n", 0),
+        (b"import torch\nname = '\xff\xfe'\n", 1),
+        (b"def broken(:\n", 1),
+    ],
+    ids=["latin", "broken", "syntax"],
+)
+def test_text_that_python_reads_or_refuses(warm, tmp_path, raw, status):
+    (tmp_path / "train.py").write_bytes(raw)
+    ended = warm.doctor(tmp_path, "train.py")
+    assert ended.status == status
+    assert ("SyntaxError" in ended.stderr) == bool(status)
+
+
+# ── bit for bit ───────────────────────────────────────────────────────────────────────────────────
+
+IDENTICAL = """
+from torch.utils.data import DataLoader, Dataset
+
+draw = torch.Generator().manual_seed(5)
+numbers = np.random.default_rng(5)
+
+
+class Noisy(Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return torch.randn(4) + random.random() + np.random.rand(), index % 3
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.ReLU())
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x + torch.rand(x.shape, generator=draw) + numbers.random()))
+
+
+seen = []
+net = Net()
+net.register_forward_hook(lambda *_: seen.append(1))
+opt = torch.optim.AdamW(net.parameters(), lr=0.01)
+schedule = torch.optim.lr_scheduler.StepLR(opt, 2)
+scaler = torch.amp.GradScaler("cpu", enabled=HALF)
+for epoch in range(5):
+    net.train()
+    for x, y in DataLoader(Noisy(), batch_size=8, shuffle=True, num_workers=WORKERS):
+        opt.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16, enabled=HALF):
+            loss = F.cross_entropy(net(x.float()), y)
+        scaler.scale(loss).backward()
+        scaler.unscale_(opt)
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        scaler.step(opt)
+        scaler.update()
+    schedule.step()
+    net.eval()
+    with torch.no_grad():
+        net(torch.randn(8, 4))
+torch.save(
+    [net.state_dict(), opt.state_dict(), scaler.state_dict(), schedule.state_dict(), torch.get_rng_state(),
+     draw.get_state(), repr(random.getstate()), repr(np.random.get_state()), repr(numbers.random()), len(seen)],
+    sys.argv[1],
+)
+"""
+
+
+def leaves(tree):
+    if isinstance(tree, dict):
+        return [leaf for key in sorted(tree, key=str) for leaf in leaves(tree[key])]
+    if isinstance(tree, list | tuple):
+        return [leaf for each in tree for leaf in leaves(each)]
+    return [tree]
+
+
+@pytest.mark.parametrize(("half", "workers"), [(False, 0), (False, 2), (True, 0)])
+def test_a_watched_run_ends_bit_for_bit_as_a_plain_one(warm, tmp_path, half, workers):
+    import torch
+
+    text = HEAD + IDENTICAL.replace("HALF", str(half)).replace("WORKERS", str(workers))
+    (tmp_path / "train.py").write_text(text, "utf-8")
+    assert warm.plain(tmp_path, "train.py", "plain.pt").status == 0
+    ended = warm.doctor(tmp_path, "train.py", "watched.pt")
+    assert ended.status == 0, ended.stderr
+    plain, watched = (leaves(torch.load(tmp_path / each)) for each in ("plain.pt", "watched.pt"))
+    assert len(plain) == len(watched)
+    for one, other in zip(plain, watched, strict=True):
+        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+# ── the compiler ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_compiled_model_is_watched_from_outside_and_the_report_says_so(doctor, backend):
+    body = f"""
+net = torch.compile(nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.ReLU(), nn.Linear(8, 3)), backend={backend!r})
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(6):
+    F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+    opt.step()
+"""
+    ended = doctor(body, options=["--json"])
+    document = reported(ended)
+    assert [each["code"] for each in document["findings"]] == ["GRAD001"]
+    assert "compiled" in document["not_run"]["PARAM018"]
+    assert document["torch_warnings"] == []
