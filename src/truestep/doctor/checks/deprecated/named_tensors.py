@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.module import MAX_DEPTH, SourceModule
 
 MAKERS = ("randn", "rand", "zeros", "ones", "empty", "full", "tensor", "arange")
 METHODS = ("align_to", "align_as", "refine_names", "rename_")
@@ -35,8 +35,35 @@ class NamedTensors(SourceCheck):
             if any(word.arg == "names" for word in call.keywords):
                 named = True
                 yield At(call, "names= was removed with named tensors: TypeError.")
-        for call in module.method_calls(*METHODS):
+        for call in _on_tensors(module, *METHODS):
             yield At(call, f"{ast.unparse(call.func).rsplit('.', 1)[-1]} was removed with named tensors.")
-        for call in module.method_calls("sum", "select", "mean") if named else ():
+        for call in _on_tensors(module, "sum", "select", "mean") if named else ():
             if call.args and isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str):
                 yield At(call, "A dimension by its name was removed with named tensors: TypeError.")
+
+
+def _on_tensors(module: SourceModule, *methods: str) -> Iterator[ast.Call]:
+    """Yield the calls of methods on what is not Truestep's Named, which has them too."""
+    for call in module.method_calls(*methods):
+        if isinstance(call.func, ast.Attribute) and not _is_named(module, call.func.value):
+            yield call
+
+
+def _is_named(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:
+    """Follow an expression back to `truestep.named(...)`; `.tensor` and `.to_tensor(...)` are plain tensors."""
+    if depth > MAX_DEPTH:
+        return False
+    match node:
+        case ast.Call(func=func) if module.qualify(func) == "truestep.named":
+            return True
+        case ast.Call(func=ast.Attribute(value=before, attr=attribute)) if attribute != "to_tensor":
+            sources: list[ast.expr | None] = [before]
+        case ast.Subscript(value=before) | ast.UnaryOp(operand=before):
+            sources = [before]
+        case ast.BinOp(left=left, right=right):
+            sources = [left, right]
+        case ast.Name():
+            sources = module.definitions(node)
+        case _:
+            return False
+    return any(each is not None and _is_named(module, each, depth + 1) for each in sources)

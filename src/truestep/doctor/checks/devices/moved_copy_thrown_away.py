@@ -65,9 +65,15 @@ def _binds_tensor(module: SourceModule, how: str, value: ast.expr | None) -> boo
         return _is_loader(module, value)
     name = module.qualify(value.func) if isinstance(value, ast.Call) else None
     made = (name or "").count(".") == 1 and (name or "").startswith("torch.")
-    applied = isinstance(value, ast.Call) and module.kind(value.func) in ("module", "ddp")
+    applied = isinstance(value, ast.Call) and _is_module(module, value.func)
     is_class = isinstance(value, ast.Call) and module.kind(value) is not None
     return how in ("assign", "unpack") and (made or applied) and not is_class and name != "torch.load"
+
+
+def _is_module(module: SourceModule, called: ast.expr) -> bool:
+    """`net(x)` applies a module; `network()` of a function, of this file or imported, may make one."""
+    makes = module.function_named(called) is not None or module.qualify(called) is not None
+    return module.kind(called) in ("module", "ddp") and not makes
 
 
 def _is_loader(module: SourceModule, source: ast.expr) -> bool:
