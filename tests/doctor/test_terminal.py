@@ -28,7 +28,7 @@ def shown(path, width=80):
 
 
 def test_a_long_path_has_its_line_and_is_not_broken():
-    path = "a_folder_with_a_long_name/" * 4 + "train.py"
+    path = "a_folder_with_a_long_name/" * 2 + "train_the_model.py"
     assert f"{path}:6" in [line.strip() for line in shown(path)]
 
 

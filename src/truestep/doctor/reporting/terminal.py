@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from truestep.doctor.watch import Watch
 
 INDENTED = (0, 0, 0, 4)
-LONG_PLACE = 36  # characters; beyond them it has a line of its own
+LONG_PLACE = 36  # characters; beyond them it has a line of its own, to stay whole
 STYLES = {
     Severity.BUG: "bold red",
     Severity.RISK: "yellow",
@@ -37,8 +37,6 @@ def show_finding(finding: Finding, line: str | None) -> RenderableType:
         " ",
         (finding.code, STYLES[finding.severity]),
         f"  {finding.name}",
-        no_wrap=True,  # a place that is cut in two can't be clicked
-        overflow="ignore",
     )
     parts: list[RenderableType] = [head, Padding(Text(finding.message), INDENTED, expand=False)]
     if line and line.strip():
