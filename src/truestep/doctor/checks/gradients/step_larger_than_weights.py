@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from truestep.doctor.watching.scene import OptimizerRecord, Scene
 
 _STEPS = 3
+_LARGE = 2.0  # times the weights; those that began near 0 are moved so once, not twice
 
 
 class StepLargerThanWeights(Watcher):
-    """Each of an optimizer's first steps moves a layer's weights by more than their own size.
+    """An optimizer's first steps move a layer's weights by more than twice their own size.
 
     Why: the learning rate is far too large: nothing of the initialisation is left, and the loss soon grows
     without bound or stands still.
@@ -56,16 +57,17 @@ class StepLargerThanWeights(Watcher):
         return None
 
     def on_stepped(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
-        """Compare the change with what was there; weights that began at, or near, 0 soon move by less."""
+        """Compare the change with what was there; weights that began at, or near, 0 are moved so only once."""
         moved = [_ratio(now, then) for now, then in self.before if then.count_nonzero()]
         self.before = []
         if moved:
             ratios = self.ratios.setdefault(id(record), [])
             ratios.append(max(moved))
-            if len(ratios) == _STEPS and min(ratios) > 1:
+            if len(ratios) == _STEPS and sorted(ratios)[1] > _LARGE:
                 rate = record.optimizer.param_groups[0]["lr"]
-                text = f"With lr={rate} each of the first steps moves a layer by more than its size."
-                yield Saw(record.place, text, RISK, {"moved_by": ratios})
+                text = f"With lr={rate} the first steps move a layer by more than twice its size."
+                finite = [each if math.isfinite(each) else None for each in ratios]
+                yield Saw(record.place, text, RISK, {"moved_by": finite})
 
 
 def _ratio(now: Tensor, then: Tensor) -> float:
