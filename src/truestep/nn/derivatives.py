@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is differentiated, and with respect to what: inputs, or named parameters of a module."""
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -73,6 +76,14 @@ class Differentiated:
         """Until the end of the block autocast is off, for the backward too."""
         with torch.autocast(self.primals[0].device.type, enabled=False):
             yield
+
+
+def load_forward_rules() -> None:
+    """Import torch's rules of forward mode, which it does late and with a warning about its own use of `torch.jit`."""
+    if "torch._decomp.decompositions_for_jvp" not in sys.modules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            import_module("torch._decomp.decompositions_for_jvp")
 
 
 def _quiet(

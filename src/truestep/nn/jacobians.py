@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import jacfwd, jvp, vjp, vmap
 
 from truestep.errors import LossError, OptionError
-from truestep.nn.derivatives import Differentiated, Patterns
+from truestep.nn.derivatives import Differentiated, Patterns, load_forward_rules
 
 Mode = Literal["auto", "forward", "reverse"]
 MODES = ("auto", "forward", "reverse")
@@ -102,6 +102,7 @@ def _by_sizes(
 ) -> list[Tensor]:
     if mode == "reverse" or (mode == "auto" and not few_columns):
         return reverse()
+    load_forward_rules()
     try:
         return forward()
     except NotImplementedError:  # an operation without a forward derivative

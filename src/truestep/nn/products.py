@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from truestep.errors import LossError, OptionError
-from truestep.nn.derivatives import Differentiated, Patterns, chosen_parameters
+from truestep.nn.derivatives import Differentiated, Patterns, chosen_parameters, load_forward_rules
 from truestep.nn.naming import model_of
 from truestep.nn.undisturbed import undisturbed
 
@@ -33,6 +33,7 @@ def jvp(
     """
     what = Differentiated.of(function, inputs, parameters)
     tangents = _fitting("tangent", tangent, what)
+    load_forward_rules()
     with what.full_precision():
         try:
             pushed: Tensor = torch.func.jvp(what.call, what.primals, tangents)[1]
