@@ -299,6 +299,12 @@ class Watch:
             self.before_step(optimizer, has_closure=False)
             self.after_step(optimizer)
 
+    def engine_updated(self) -> None:
+        """Our engine has made an update within a script that is watched as a whole: its forwards were training."""
+        if self.live and self.sees():
+            self.scene.num_backwards += 1
+            self.scene.forwards_since_backward.clear()
+
     @_sheltered
     def _engine_went_back(self) -> None:
         with self.timed():
@@ -452,9 +458,9 @@ def watch(
     return made
 
 
-def is_watched() -> bool:
-    """Tell whether a watch is on in this process."""
-    return bool(_active)
+def active() -> Watch | None:
+    """Return the watch that is on in this process, if there is one."""
+    return _active[-1] if _active else None
 
 
 def _after_fork() -> None:

@@ -2,6 +2,7 @@
 """Has the doctor watch a run's first updates: what is wrong with data, model and loss is said once."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,11 @@ SCHEMA_VERSION = 1
 class FirstSteps:
     """Connects the watchers that apply to a loop which the engine drives, for as long as the watch's window."""
 
-    def __init__(self, run: "Run") -> None:
+    def __init__(self, run: "Run", *, wanted: bool) -> None:
         self._run = run
+        self._begun = not wanted
         self._watch: Watch | None = None
         self._applied: dict[str, int] = {}
-        self._begun = False
 
     def begin(self) -> None:
         """The first loop begins: watch, unless the script is watched as a whole or something is compiled."""
@@ -35,15 +36,17 @@ class FirstSteps:
         compiled = any(learner.options.compile for learner in self._run.context.learners.values())
         if compiled or not self._run.is_main:
             return  # what is wrapped while a function is compiled would be compiled again without it
-        from truestep.doctor.watch import Watch, is_watched
+        from truestep.doctor.watch import Watch, active
         from truestep.doctor.watching.kit import kit_for_runs
 
-        if not is_watched():
+        if active() is None:
             self._watch = Watch(kit=kit_for_runs(), gives_way=True).__enter__()
 
     def updated(self, learner: "Learner") -> None:
         """A learner's update is done; one that was skipped tells nothing of its parameters."""
         if self._watch is None:
+            if (watch := _watch_of_the_script()) is not None:
+                watch.engine_updated()
             return
         if not self._watch.is_on or learner.options.compile:
             self.end()
@@ -69,6 +72,12 @@ class FirstSteps:
                 _keep(self._run.directory / FINDINGS, [each.to_dict() for each in watch.findings])
             except RunDirectoryError as error:  # a full disk, say: no reason to stop a training
                 self._run.session.say(f"what the doctor found could not be kept ({error})")
+
+
+def _watch_of_the_script() -> "Watch | None":
+    """Return the watch that the user began, without importing what watches where nobody did."""
+    module = sys.modules.get("truestep.doctor.watch")
+    return module.active() if module is not None else None
 
 
 def _sentence(finding: "Finding") -> str:

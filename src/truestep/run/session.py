@@ -45,7 +45,7 @@ class Session:
         self._stream = sys.stderr if show_progress and run.is_main else None
         self._progress = Progress(None, None, None)
         self._saver = Saver(run)
-        self._first_steps = FirstSteps(run) if doctor else None
+        self._first_steps = FirstSteps(run, wanted=doctor)
         self._started = False
         self.save_requested = False
         self.random_at_epoch: dict[str, Any] | None = None
@@ -80,8 +80,7 @@ class Session:
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
         self.starting()
-        if self._first_steps is not None and not self._endings.watching:
-            self._first_steps.begin()
+        self._first_steps.begin()
         self._signals.listen()
         self._endings.watch()
 
@@ -184,8 +183,7 @@ class Session:
     def updated(self, learner: Learner, update: Update) -> None:
         """Note a learner's update."""
         self._run.logbook.updated(learner, update)
-        if self._first_steps is not None:
-            self._first_steps.updated(learner)
+        self._first_steps.updated(learner)
 
     def say(self, text: str) -> None:
         """Print a message on standard error, above the progress bar."""
@@ -252,8 +250,7 @@ class Session:
         self._finish()
 
     def _finish(self, *, alive: bool = True) -> None:
-        if self._first_steps is not None:
-            self._first_steps.end()
+        self._first_steps.end()
         self._endings.release()
         self._signals.release()
         self._progress.close()
