@@ -22,6 +22,7 @@ from truestep.doctor.watching.kit import Kit, kit_for_everything
 from truestep.doctor.watching.layers import LayerHooks
 from truestep.doctor.watching.looking import sensitive_layers
 from truestep.doctor.watching.scene import PERIOD, WINDOW, OptimizerRecord, Scene
+from truestep.doctor.watching.unheard import reasons_not_run
 from truestep.doctor.watching.wrapping import Wrappers
 
 if TYPE_CHECKING:
@@ -396,38 +397,15 @@ class Watch:
             except Exception as error:  # noqa: BLE001 - as in tell()
                 check.cannot_run = f"{type(error).__name__}: {error}"
 
-    # ── the report ────────────────────────────────────────────────────────────────────────────
-
     def not_run(self) -> dict[str, str]:
         """Return the checks that could not run, each with its reason."""
-        if self.scene.gave_up is not None:
-            return {check.code: self.scene.gave_up for check in (*self.watchers, *self.probes, *self.tried)}
-        found: dict[str, str] = {}
-        for watcher in self.watchers:
-            if watcher.cannot_run is not None:
-                found[watcher.code] = watcher.cannot_run
-            elif self.scene.compiled and _looks_inside(watcher):
-                found[watcher.code] = (
-                    "the model is compiled: hooks on its modules would change what is compiled"
-                )
-            elif not self.scene.num_steps:
-                found[watcher.code] = "no optimizer stepped"
-        for probe in [*self.probes, *self.tried]:
-            if probe.cannot_run is not None:
-                found[probe.code] = probe.cannot_run
-            elif probe in self.probes:
-                found[probe.code] = "no model was applied in training mode before the first step"
-        return found
+        return reasons_not_run(self)
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         """Show the findings so far."""
         from truestep.doctor.reporting.terminal import render_watch
 
         yield from render_watch(self)
-
-
-def _looks_inside(watcher: Watcher) -> bool:
-    return watcher.looks_inside or type(watcher).on_layer is not Watcher.on_layer
 
 
 def watch(

@@ -25,7 +25,7 @@ class LastWord:
         self._has_signal = False
 
     def __enter__(self) -> Self:
-        os._exit = self._leave  # type: ignore[assignment]
+        os._exit = self._leave
         in_main = threading.current_thread() is threading.main_thread()
         if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._terminated)

@@ -105,7 +105,7 @@ def _restoring(value: Any) -> Callable[[], object] | None:
         state = value.getstate()
         return lambda: value.setstate(state)
     if isinstance(value, np.random.Generator | np.random.RandomState):
-        source = value.bit_generator if isinstance(value, np.random.Generator) else value._bit_generator  # type: ignore[attr-defined]
+        source = value.bit_generator if isinstance(value, np.random.Generator) else value._bit_generator
         before = copy.deepcopy(source.state)
         return lambda: setattr(source, "state", before)
     return None

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx, nn
@@ -108,7 +108,7 @@ def _check_users(
     node: fx.Node, modules: Mapping[str, nn.Module], rates: Mapping[str, set[float | None]]
 ) -> None:
     """Raise an OptionError unless layers that take this dropout's output alone can take up its factor."""
-    rate = modules[str(node.target)].p
+    rate: Any = modules[str(node.target)].p
     if rate == 1:
         raise OptionError(f"{node.target} drops everything (p=1); no weight can take that up.")
     wrong = [
