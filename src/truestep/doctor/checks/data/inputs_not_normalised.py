@@ -20,6 +20,7 @@ class InputsNotNormalised(Watcher):
     first steps wild.
 
     Bad:
+        opt = torch.optim.SGD(net.parameters(), lr=1e-4)
         for x, y in loader:
             pixels = (x.abs() * 60).clamp(0, 255).round()
             opt.zero_grad()

@@ -23,12 +23,13 @@ class GradientsExplode(Watcher):
 
     Bad:
         net = nn.Linear(4, 1)
-        opt = torch.optim.SGD(net.parameters(), lr=5.0)
-        for _ in range(4):
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for _ in range(5):
             for x, y in loader:
                 opt.zero_grad()
                 (net(x).squeeze(1) - y).square().mean().backward()
                 opt.step()  # here
+            opt.param_groups[0]["lr"] = 5.0
 
     Good:
         for x, y in loader:
