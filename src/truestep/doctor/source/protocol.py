@@ -13,7 +13,7 @@ Found = tuple[str, ast.expr, ast.expr | None]  # kind, node, subject
 _BY_NAME = {
     "torch.autograd.backward": "backward",
     "torch.autograd.grad": "grad",
-    "torch.distributed.autograd.backward": "backward",
+    "torch.distributed.autograd.backward": "unknown",  # its gradients are no .grad, and nothing clears them
     "torch.nn.utils.clip_grad_norm_": "clip",
     "torch.nn.utils.clip_grad_value_": "clip",
     "torch.nn.utils.clip_grad_norm": "clip",

@@ -46,17 +46,19 @@ class OptimizerRecord:
     def mark(self) -> None:
         """Remember which gradients there are, to see later whether anything replaced or changed them."""
         self.marks = [
-            (each, each.grad.data_ptr(), each.grad._version)
-            for each in self.sample()
-            if each.grad is not None
+            (each, _address(each.grad), each.grad._version) for each in self.sample() if each.grad is not None
         ]
 
     def unchanged_since_mark(self) -> bool:
         """Tell whether gradients are the ones marked: nothing cleared them, by whatever way."""
         return any(
-            each.grad is not None and each.grad.data_ptr() == address and each.grad._version == version
+            each.grad is not None and _address(each.grad) == address and each.grad._version == version
             for each, address, version in self.marks
         )
+
+
+def _address(gradient: Tensor) -> int:
+    return (gradient._values() if gradient.is_sparse else gradient).data_ptr()
 
 
 class Scene:

@@ -65,4 +65,4 @@ class ParameterNeverMoves(Watcher):
             yield Saw(record.place, text, BUG, evidence)
 
     def _pulled(self, parameter: torch.Tensor) -> bool:
-        return parameter.grad is not None and bool(parameter.grad.abs().max() > 0)
+        return parameter.grad is not None and bool(parameter.grad.norm() > 0)  # sparse ones have no max
