@@ -115,22 +115,72 @@ def test_the_smaller_side_is_taken(num_inputs, num_outputs, expected):
     assert len(calls) == expected
 
 
-@pytest.mark.xfail(
-    reason="open: torch 2.13 has no forward derivative of cdist, and its batched reverse one differs",
-    strict=False,
-)
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse"])
+@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.5, float("inf")])
+def test_distances_have_derivatives_in_every_mode(mode, p):
+    points, x = torch.randn(6, 2, dtype=torch.float64), torch.randn(3, 2, dtype=torch.float64)
+    expected = torch.stack(
+        [
+            torch.autograd.functional.jacobian(lambda row: torch.cdist(row[None], points, p)[0], row)
+            for row in x
+        ]
+    )
+    torch.testing.assert_close(ts.jacobian(lambda x: torch.cdist(x, points, p), x, mode=mode), expected)
+
+
+class Floor(torch.autograd.Function):
+    """An operation that somebody wrote for reverse mode alone."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.floor()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
 def test_where_an_operation_has_no_forward_derivative_auto_goes_in_reverse():
-    points, x = torch.randn(6, 2), torch.randn(3, 2)
-    function = lambda x: torch.cdist(x, points)
-    expected = (x[:, None] - points) / torch.cdist(x, points)[..., None]
-    torch.testing.assert_close(ts.jacobian(function, x), expected)
-    with pytest.raises(NotImplementedError, match="forward AD"):
-        ts.jacobian(function, x, mode="forward")
+    function = lambda x: Floor.apply(x).repeat(1, 3)
+    expected = torch.eye(2).repeat(3, 1).expand(4, 6, 2)
+    assert torch.equal(expected, ts.jacobian(function, torch.randn(4, 2)))
+    with pytest.raises(RuntimeError, match=r"jvp|forward"):
+        ts.jacobian(function, torch.randn(4, 2), mode="forward")
 
 
-@pytest.mark.xfail(
-    reason="open: an operation without a forward derivative inside batch normalisation", strict=False
-)
+@pytest.mark.parametrize("outside", [torch.enable_grad, torch.no_grad])
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+@pytest.mark.parametrize("parameters", [None, "*"])
+def test_what_is_computed_without_gradients_is_a_constant_in_both_modes(mode, outside, parameters):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x):
+            with torch.no_grad():
+                scale = self.layer(x).norm(dim=-1, keepdim=True)
+            return self.layer(x) * scale
+
+    net, x = Scaled().double(), torch.randn(4, 3, dtype=torch.float64)
+    with outside():
+        got = ts.jacobian(net, x, mode=mode, parameters=parameters)
+    scale = net.layer(x).norm(dim=-1).detach()
+    eye = torch.eye(2, dtype=torch.float64)
+    if parameters is None:
+        expected = scale[:, None, None] * net.layer.weight
+    else:
+        got, expected = got["layer.weight"], torch.einsum("b,bi,oq->boqi", scale, x, eye)
+    torch.testing.assert_close(got, expected.detach(), check_dtype=True)
+    assert outside is torch.enable_grad or not got.requires_grad
+
+
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 @pytest.mark.parametrize("parameters", [None, "*"])
 def test_dropout_is_drawn_once_for_a_whole_jacobian(mode, parameters):
@@ -158,7 +208,6 @@ class Counting(nn.Module):
 
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 @pytest.mark.parametrize("parameters", [None, "*"])
-@pytest.mark.xfail(reason="open: batch normalisation has no forward derivative by its weights", strict=False)
 def test_a_module_is_left_as_it_was(mode, parameters):
     net = Counting()
     net(torch.ones(2, 3)).sum().backward()
@@ -172,7 +221,6 @@ def test_a_module_is_left_as_it_was(mode, parameters):
     assert all(part.training for part in net.modules())
 
 
-@pytest.mark.xfail(reason="open: recurrent layers have no forward derivative on a CPU", strict=False)
 @pytest.mark.parametrize(
     "model", [nn.LSTM(3, 2, batch_first=True), nn.TransformerEncoderLayer(3, 1, 4, 0.0, batch_first=True)]
 )

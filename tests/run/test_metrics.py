@@ -99,21 +99,6 @@ def test_a_spoiled_line_in_the_middle_costs_that_line_alone(tmp_path, line):
     assert [line and line.step for line in read_metrics_or_none(path)] == [1, None, 3]
 
 
-def test_cutting_back_removes_what_came_after_and_goes_on_from_there(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    with MetricsFile(path) as file:
-        for step in [1, 2, 3]:
-            file.append(step=step, epoch=0, elapsed_seconds=0.0, values={})
-        file.flush()
-        position = file.position
-        for step in [4, 4, 5]:
-            file.append(step=step, epoch=0, elapsed_seconds=0.0, values={})
-        file.cut_back(position)
-        file.append(step=4, epoch=1, elapsed_seconds=0.0, values={})
-    assert [(line.step, line.epoch) for line in read_metrics(path)] == [(1, 0), (2, 0), (3, 0), (4, 1)]
-    assert [entry.name for entry in tmp_path.iterdir()] == ["metrics.jsonl"]
-
-
 def test_lines_are_in_the_file_after_a_flush_and_after_a_second_without_one(tmp_path, monkeypatch):
     path = tmp_path / "metrics.jsonl"
     with MetricsFile(path) as file:

@@ -67,6 +67,7 @@ class Differentiated:
 
     def pack(self, tensors: Sequence[Tensor]) -> Any:
         """Return results as the user gave what they belong to: a tensor, a tuple, or a dict by name."""
+        tensors = [in_graph_if_wanted(each) for each in tensors]
         if self.names is not None:
             return dict(zip(self.names, tensors, strict=True))
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
@@ -76,6 +77,11 @@ class Differentiated:
         """Until the end of the block autocast is off, for the backward too."""
         with torch.autocast(self.primals[0].device.type, enabled=False):
             yield
+
+
+def in_graph_if_wanted(tensor: Tensor) -> Tensor:
+    """Return the tensor, without a graph where gradients are off (within a function they are on, so that it can be left)."""
+    return tensor if torch.is_grad_enabled() else tensor.detach()
 
 
 def load_forward_rules() -> None:
@@ -95,7 +101,7 @@ def _quiet(
     """Return `run` without side effects; what it copies is copied inside it, where a transform can follow."""
 
     def quiet(primals: tuple[Tensor, ...], inputs: tuple[Any, ...]) -> Tensor:
-        with undisturbed(function, device, purpose):
+        with torch.enable_grad(), undisturbed(function, device, purpose):
             output = run(primals, inputs)
         if not isinstance(output, Tensor) or not output.is_floating_point():
             what = output.dtype if isinstance(output, Tensor) else f"a {type(output).__name__}"

@@ -24,7 +24,7 @@ def jacobian(
     mode: Mode = "auto",
     chunk_size: int | None = None,
 ) -> Any:
-    """Return the Jacobian of each example's output: (batch, *output, *input), never that of one example by another's input.
+    """Return the Jacobian of each example's output, never that of one example by another's input.
 
     The function is called with the whole batch, and returns one row per example. Nothing of a module changes: buffers,
     modes, `.grad`. It runs in full precision, with autocast off, and uncompiled. With gradients on the result is part of the
@@ -41,7 +41,7 @@ def jacobian(
             less memory.
 
     Returns:
-        A tensor for one input, a tuple for several, a dict by name for parameters.
+        A tensor for one input, a tuple for several, a dict by name for parameters; each of shape `(batch, *output, *input)`.
 
     Raises:
         LossError: an input has no derivative, or the output is not one row per example; batch normalisation in training mode.

@@ -8,7 +8,13 @@ import torch
 from torch import Tensor
 
 from truestep.errors import LossError, OptionError
-from truestep.nn.derivatives import Differentiated, Patterns, chosen_parameters, load_forward_rules
+from truestep.nn.derivatives import (
+    Differentiated,
+    Patterns,
+    chosen_parameters,
+    in_graph_if_wanted,
+    load_forward_rules,
+)
 from truestep.nn.naming import model_of
 from truestep.nn.undisturbed import undisturbed
 
@@ -41,7 +47,7 @@ def jvp(
             output, pull_back = torch.func.vjp(what.call, *what.primals)[:2]
             # The pull-back is linear in its argument, so that its own pull-back is the Jacobian itself.
             (pushed,) = torch.func.vjp(pull_back, torch.zeros_like(output))[1](tangents)
-    return pushed
+    return in_graph_if_wanted(pushed)
 
 
 def vjp(

@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from truestep.errors import LossError
+from truestep.nn.rules import EveryMode
 
 
 def module_of(function: object) -> nn.Module | None:
@@ -34,7 +35,8 @@ def _called(function: object) -> nn.Module | None:
 def undisturbed(function: object, device: torch.device, purpose: str | None) -> Iterator[None]:
     """Until the end of the block modules run eagerly, in full precision, and on copies of their buffers.
 
-    Attention runs by plain matrix products, since the fused kernels can't be differentiated twice. The copies stay with
+    Attention runs by plain matrix products, since the fused kernels can't be differentiated twice, and recurrent layers by
+    torch's own kernels. The copies stay with
     the graph, so that a later backward finds what the forward wrote, and the buffers of the module are never written to.
 
     Raises:
@@ -57,6 +59,7 @@ def undisturbed(function: object, device: torch.device, purpose: str | None) -> 
         stack.enter_context(_compiled_parts_are_quiet(_called(function)))
         stack.enter_context(torch.autocast(device.type, enabled=False))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(EveryMode())
         yield
 
 

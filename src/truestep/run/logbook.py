@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run writes down: averages of its updates every few steps, and whatever is logged by name."""
 
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ from torch import Tensor
 
 from truestep.engine.learner import Learner
 from truestep.engine.step import Update
+from truestep.run.history import Mark, go_back
 from truestep.run.metrics import MetricsFile
 from truestep.run.readback import Readback
 from truestep.run.window import Window
+
+logger = logging.getLogger(__name__)
 
 MEMORY_EVERY_SECONDS = 0.25
 
@@ -108,18 +112,24 @@ class Logbook:
         self.settle()
         self.file.flush(durable=True)
         return {
-            "position": self.file.position,
+            "mark": list(self.file.mark),
             "windows": {name: window.state_dict() for name, window in self._windows.items()},
             "elapsed_seconds": self.elapsed_seconds,
         }
 
-    def cut_back(self, position: int) -> None:
-        """Remove every line after `position`, in bytes."""
-        self.file.cut_back(position)
+    def go_back(self, mark: Mark, others: Sequence[Mark] = ()) -> None:
+        """Remove every line after `mark`; what `others` may need is kept aside."""
+        self.close()
+        if not go_back(self._path, mark, others):
+            logger.warning(
+                "%s does not begin with the %d bytes it held when the checkpoint was saved: part of the run's history is missing",
+                self._path,
+                mark.position,
+            )
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Cut the file back to where it was and take over what was not in it yet."""
-        self.cut_back(state["position"])
+    def load_state_dict(self, state: dict[str, Any], others: Sequence[Mark]) -> None:
+        """Cut the file back to where it was and take over what was not in it yet; `others`: of other checkpoints."""
+        self.go_back(Mark(*state["mark"]), others)
         self._began = time.monotonic() - state["elapsed_seconds"]
         for name, window in state["windows"].items():
             self._windows[name] = Window()

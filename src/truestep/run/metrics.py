@@ -6,12 +6,14 @@ import logging
 import math
 import os
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from truestep.errors import RunDirectoryError
+from truestep.run.history import Mark
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +50,7 @@ class MetricsFile:
 
     def _open(self) -> None:
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        self._end = _end_of_last_line(self._file)
+        self._end, self._checksum = _whole_lines(self._file)
         os.ftruncate(self._file, self._end)
 
     def append(self, *, step: int, epoch: int, elapsed_seconds: float, values: Mapping[str, Any]) -> None:
@@ -89,6 +91,7 @@ class MetricsFile:
             os.ftruncate(self._file, self._end)
             raise
         self._end += written
+        self._checksum = zlib.crc32(text, self._checksum)
 
     def _unwritten(self, error: OSError) -> RunDirectoryError:
         return RunDirectoryError(
@@ -97,24 +100,9 @@ class MetricsFile:
         )
 
     @property
-    def position(self) -> int:
-        """Where the file ends, in bytes; after `flush` every line before it is in the file."""
-        return self._end
-
-    def cut_back(self, position: int) -> None:
-        """Remove every line after `position`: a resumed run writes them again."""
-        self.flush(durable=True)
-        if position > self._end:
-            logger.warning(
-                "%s ends at byte %d, but the checkpoint was saved when it held %d: part of the run's history is missing",
-                self.path,
-                self._end,
-                position,
-            )
-            return
-        os.ftruncate(self._file, position)
-        os.fsync(self._file)
-        self._end = position
+    def mark(self) -> Mark:
+        """Everything written so far; after `flush` that is every line."""
+        return Mark(self._end, self._checksum)
 
     def close(self) -> None:
         """Write what waits and close the file; more calls do nothing."""
@@ -185,13 +173,16 @@ def _lines(path: Path) -> Iterator[tuple[bytes, MetricsLine | None]]:
             yield raw, _decode(raw) if raw.endswith(b"\n") else None
 
 
-def _end_of_last_line(file: int) -> int:
-    """Return the position after the last newline, searched for from the end."""
-    end = os.fstat(file).st_size
-    while end > 0:
-        start = max(0, end - 4096)
-        newline = os.pread(file, end - start, start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        end = start
-    return 0
+def _whole_lines(file: int) -> Mark:
+    """Return everything up to the last newline."""
+    end = checksum = position = 0
+    pending = b""
+    while chunk := os.pread(file, FLUSH_BYTES, position):
+        position += len(chunk)
+        whole, newline, rest = chunk.rpartition(b"\n")
+        if newline:
+            checksum = zlib.crc32(pending + whole + newline, checksum)
+            end, pending = position - len(rest), rest
+        else:
+            pending += chunk
+    return Mark(end, checksum)

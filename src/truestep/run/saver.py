@@ -8,6 +8,7 @@ import torch
 
 from truestep.errors import NonFiniteError, RunDirectoryError
 from truestep.run import snapshot
+from truestep.run.history import NOTHING, Mark
 
 if TYPE_CHECKING:
     from truestep.engine.checkpoints import CheckpointStore
@@ -51,12 +52,18 @@ class Saver:
                 "Use resume='auto' to start it from the beginning."
             )
         if found is None:
-            self._run.logbook.cut_back(0)  # lines of a start that came to no checkpoint
+            self._run.logbook.go_back(NOTHING)  # lines of a start that came to no checkpoint
             return None
-        snapshot.put_back(self._run, found.state)
+        snapshot.put_back(self._run, found.state, self._marks())
         self._mark_boundary()
         self._saved_place = self._place()
         return found.checkpoint.name, found.state["environment"]
+
+    def _marks(self) -> list[Mark]:
+        from truestep.engine.checkpoints import Checkpoint
+
+        sound = [found for found in self.store.checkpoints() if isinstance(found, Checkpoint)]
+        return [Mark(*checkpoint.load("logbook", "mark")) for checkpoint in sound]
 
     def between_batches(self, *, wanted: bool) -> None:
         """Save if it is time to."""

@@ -2,6 +2,7 @@
 """Everything a checkpoint holds of a run, put together and taken apart."""
 
 import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from truestep.engine.state import from_tree, to_tree
 from truestep.errors import CheckpointError, nearest
 from truestep.run.fingerprint import fingerprint
+from truestep.run.history import Mark
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
@@ -29,8 +31,11 @@ def take(run: "Run") -> dict[str, Any]:
     }
 
 
-def put_back(run: "Run", state: dict[str, Any]) -> None:
-    """Bring a run to where `state` was taken; what does not fit is refused before anything is touched."""
+def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> None:
+    """Bring a run to where `state` was taken; what does not fit is refused before anything is touched.
+
+    `marks` say which lines of metrics the checkpoints need that are there.
+    """
     _check_learners(run, state["learners"])
     run.cursor.check(state["cursor"])
     run.cursor.load_state_dict(state["cursor"])
@@ -43,7 +48,7 @@ def put_back(run: "Run", state: dict[str, Any]) -> None:
             )
         learner.load_training_state(saved)
     run.context.advance(run.cursor.step)
-    run.logbook.load_state_dict(state["logbook"])
+    run.logbook.load_state_dict(state["logbook"], marks)
     run.best = state["best"]
     run.state.clear()
     run.state.update(from_tree(state["user"]))
