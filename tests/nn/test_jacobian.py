@@ -316,3 +316,18 @@ X = torch.ones(4, 3)
 def test_bad_input_is_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_torchs_flags_are_as_they_were_also_after_an_exception():
+    flags = lambda: (torch._C._is_fwd_grad_enabled(), torch.backends.mkldnn.enabled, torch.backends.cudnn.enabled)
+    before = flags()
+
+    def fails(x):
+        nn.LSTM(3, 2)(x)
+        torch.set_grad_enabled(False)
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        ts.jacobian(fails, torch.randn(2, 3))
+    assert before == flags()
+    assert torch.is_grad_enabled()

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,22 +13,18 @@ from torch.overrides import TorchFunctionMode
 _RECURRENT = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
 
 
-class EveryMode(TorchFunctionMode):
-    """Within it, what runs has right derivatives in forward and in reverse mode, of any order, and for many vectors at once."""
+@contextmanager
+def every_mode() -> Iterator[None]:
+    """Until the end of the block what runs has right derivatives in forward and reverse mode, of any order, and in batches."""
+    before = torch._C._is_fwd_grad_enabled()
+    try:
+        with _Replacing():
+            yield
+    finally:
+        torch._C._set_fwd_grad_enabled(before)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._forward_before = True
 
-    def __enter__(self) -> Self:
-        self._forward_before = torch._C._is_fwd_grad_enabled()
-        super().__enter__()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        super().__exit__(*exception)
-        torch._C._set_fwd_grad_enabled(self._forward_before)
-
+class _Replacing(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., Any],
@@ -44,8 +40,8 @@ class EveryMode(TorchFunctionMode):
                 return func(*args, **kwargs)
         elif func is torch.cdist:
             return _distances(*args, **kwargs)
-        elif func is F.normalize:  # spectral norm writes into its buffer, and then assigns what was written
-            return func(*args, **{**kwargs, "out": None})
+        elif func is F.normalize and kwargs.get("out") is not None:  # spectral norm, into its buffers
+            return kwargs["out"].copy_(func(*args, **{**kwargs, "out": None}))
         return func(*args, **kwargs)
 
 
@@ -66,4 +62,5 @@ def _distances(x1: Tensor, x2: Tensor, p: float = 2.0, **_: object) -> Tensor:
     """As `torch.cdist`, which has no forward and no second derivative, and whose batched derivative is wrong."""
     if p == 0:  # a count, whose derivative is 0 everywhere
         return torch.cdist(x1.detach(), x2.detach(), p)
-    return torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), ord=p, dim=-1)
+    distances: Tensor = torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), ord=p, dim=-1)
+    return distances

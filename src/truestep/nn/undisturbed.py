@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from truestep.errors import LossError
-from truestep.nn.rules import EveryMode
+from truestep.nn.rules import every_mode
 
 
 def module_of(function: object) -> nn.Module | None:
@@ -59,7 +59,7 @@ def undisturbed(function: object, device: torch.device, purpose: str | None) -> 
         stack.enter_context(_compiled_parts_are_quiet(_called(function)))
         stack.enter_context(torch.autocast(device.type, enabled=False))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        stack.enter_context(EveryMode())
+        stack.enter_context(every_mode())
         yield
 
 
