@@ -319,15 +319,19 @@ def test_bad_input_is_refused(call, error, message):
 
 
 def test_torchs_flags_are_as_they_were_also_after_an_exception():
-    flags = lambda: (torch._C._is_fwd_grad_enabled(), torch.backends.mkldnn.enabled, torch.backends.cudnn.enabled)
+    flags = lambda: (
+        torch._C._is_fwd_grad_enabled(),
+        torch.backends.mkldnn.enabled,
+        torch.backends.cudnn.enabled,
+    )
     before = flags()
 
     def fails(x):
         nn.LSTM(3, 2)(x)
         torch.set_grad_enabled(False)
-        raise ValueError
+        raise ValueError("of the user")
 
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="of the user"):
         ts.jacobian(fails, torch.randn(2, 3))
     assert before == flags()
     assert torch.is_grad_enabled()

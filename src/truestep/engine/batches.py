@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from truestep.engine import structure
 from truestep.errors import BatchError
 
 Batch = Any
@@ -127,46 +128,10 @@ def to_device(batch: Batch, device: torch.device, *, non_blocking: bool = False)
 
 def _rebuild(value: Any, transform: Callable[[str, Any], Any]) -> Any:
     """Return a container like `value` with each member transformed (path suffix, member); leaves come back as they are."""
-    if isinstance(value, tuple):
-        members = [transform(f"[{index}]", member) for index, member in enumerate(value)]
-        return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
-    if isinstance(value, list):
-        return [transform(f"[{index}]", member) for index, member in enumerate(value)]
-    if isinstance(value, Mapping):
-        entries = {key: transform(f"[{key!r}]", member) for key, member in value.items()}
-        return entries if type(value) is dict else _mapping_like(value, entries)
-    if _is_data_class(value):
-        changed = {
-            f.name: transform(f".{f.name}", getattr(value, f.name))
-            for f in dataclasses.fields(value)
-            if f.init
-        }
-        return dataclasses.replace(value, **changed)
-    return value
-
-
-def _is_data_class(value: Any) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
-
-
-def _mapping_like(value: Mapping[Any, Any], members: dict[Any, Any]) -> Any:
-    try:
-        return type(value)(members)  # type: ignore[call-arg]
-    except TypeError:
-        return members
-
-
-def _members(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (path suffix, member) of a container; nothing for a leaf."""
-    found: list[tuple[str, Any]] = []
-
-    def note(path: str, member: Any) -> Any:
-        found.append((path, member))
-        return member
-
-    if isinstance(value, tuple | list | Mapping) or _is_data_class(value):
-        _rebuild(value, note)
-    yield from found
+    parts = structure.children(value)
+    if parts is None:
+        return value
+    return structure.rebuild(value, [transform(suffix, member) for suffix, member in parts])
 
 
 def _leading(value: Any) -> int | None:
@@ -190,13 +155,15 @@ def _sizes(value: Any, path: str, *, enter_lists: bool) -> Iterator[tuple[str, i
     elif enter_lists and isinstance(value, list) and _holds_records(value):
         yield f"len({path})", len(value)
     elif not isinstance(value, list) or enter_lists:
-        for suffix, member in _members(value):
+        for suffix, member in structure.children(value) or ():
             yield from _sizes(member, path + suffix, enter_lists=enter_lists)
 
 
 def _holds_records(value: list[Any]) -> bool:
     """Whether a list holds one mapping or data class an example, all of one kind: never a structure, whatever the sizes."""
-    if not value or not all(isinstance(member, Mapping) or _is_data_class(member) for member in value):
+    if not value or not all(
+        isinstance(member, Mapping) or structure.is_data_class(member) for member in value
+    ):
         return False
     kinds = {(type(m), *(m if isinstance(m, Mapping) else ())) for m in value}
     return len(kinds) == 1
@@ -206,7 +173,7 @@ def _list_lengths(value: Any, path: str) -> Iterator[tuple[str, int]]:
     if isinstance(value, list):
         yield f"len({path})", len(value)
     elif not _is_leaf(value):
-        for suffix, member in _members(value):
+        for suffix, member in structure.children(value) or ():
             yield from _list_lengths(member, path + suffix)
 
 
@@ -214,7 +181,7 @@ def _tensors(value: Any, path: str = "batch") -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         yield path, value
     elif not _is_leaf(value):
-        for suffix, member in _members(value):
+        for suffix, member in structure.children(value) or ():
             yield from _tensors(member, path + suffix)
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from truestep.engine.precision.weights import NORMALISATION
 from truestep.errors import OptionError
+from truestep.nn.layers import NORMS
 
 OptimizerFactory = Callable[["Parameters"], Optimizer | Sequence[Optimizer]]
 
@@ -108,7 +108,7 @@ def _owners(module: nn.Module) -> dict[str, nn.Module]:
 
 
 def _is_decayed(_: str, module: nn.Module, parameter: nn.Parameter) -> bool:
-    return parameter.ndim >= 2 and not isinstance(module, (*NORMALISATION, nn.Embedding, nn.EmbeddingBag))
+    return parameter.ndim >= 2 and not isinstance(module, (*NORMS, nn.Embedding, nn.EmbeddingBag))
 
 
 def _is_matrix(_: str, module: nn.Module, parameter: nn.Parameter) -> bool:

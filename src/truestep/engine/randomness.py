@@ -43,20 +43,20 @@ class KeyedRandom:
             generator.set_state(state)
 
 
-def host_streams() -> dict[str, Any]:
-    """Return python's and NumPy's global streams (for a batch that is tried again after an allocation failed)."""
+def host_streams() -> tuple[Any, Any]:
+    """Return the states of python's and of NumPy's global stream."""
     import random
 
     import numpy as np
 
-    return {"python": random.getstate(), "numpy": np.random.get_state()}
+    return random.getstate(), np.random.get_state()
 
 
-def set_host_streams(states: dict[str, Any]) -> None:
+def set_host_streams(states: tuple[Any, Any]) -> None:
     """Put back what `host_streams` returned."""
     import random
 
     import numpy as np
 
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
+    random.setstate(states[0])
+    np.random.set_state(states[1])

@@ -10,19 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from truestep.errors import OptionError
+from truestep.nn.layers import NORMS
 from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _ROUNDING = 1e-9  # of float64 sums over thousands of weights, with room
-_NORMALISATIONS = (
-    nn.modules.batchnorm._NormBase,
-    nn.GroupNorm,
-    nn.LayerNorm,
-    nn.LocalResponseNorm,
-    nn.RMSNorm,
-)
+_NORMS = (*NORMS, nn.LocalResponseNorm)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +76,7 @@ def checkerboard(
 
 
 def _evened(module: nn.Module) -> nn.Module:
-    if isinstance(module, _NORMALISATIONS):
+    if isinstance(module, _NORMS):
         return nn.Identity()
     for name, child in list(module.named_children()):
         setattr(module, name, _evened(child))

@@ -9,6 +9,8 @@ from torch import nn
 
 from truestep.errors import OptionError, nearest
 
+NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+
 Selector = type[nn.Module] | str
 Layers = Selector | Iterable[Selector]
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything a checkpoint holds of a run, put together and taken apart."""
 
-import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from truestep.engine.randomness import host_streams, set_host_streams
 from truestep.engine.state import from_tree, to_tree
 from truestep.errors import CheckpointError, nearest
 from truestep.run.fingerprint import fingerprint
@@ -72,9 +72,9 @@ def _check_learners(run: "Run", saved: dict[str, Any]) -> None:
 
 def random_state(device: torch.device) -> dict[str, Any]:
     """Return the state of all generators a loop can draw from."""
-    kind, keys, *rest = np.random.get_state()
+    python, (kind, keys, *rest) = host_streams()
     state = {
-        "python": to_tree(random.getstate()),
+        "python": to_tree(python),
         "numpy": to_tree([kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest]),
         "torch": torch.get_rng_state(),
     }
@@ -85,9 +85,8 @@ def random_state(device: torch.device) -> dict[str, Any]:
 
 def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     """Put all generators where they were; one that can't be is an error, since the run would go another way."""
-    random.setstate(from_tree(state["python"]))
     kind, keys, *rest = from_tree(state["numpy"])
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
+    set_host_streams((from_tree(state["python"]), (kind, keys.numpy().astype(np.uint32), *rest)))
     torch.set_rng_state(state["torch"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Subset, TensorDataset
 
-from truestep.engine.data import structure
+from truestep.engine import structure
 from truestep.errors import DataError
 
 Column = torch.Tensor | npt.NDArray[Any]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from truestep.engine.data import structure
+from truestep.engine import structure
 from truestep.engine.data.columns import content
 from truestep.engine.data.order import Request
 from truestep.engine.data.samples import Samples

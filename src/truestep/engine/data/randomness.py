@@ -12,6 +12,7 @@ import torch
 
 from truestep.engine.data.generators import find_generators
 from truestep.engine.data.keys import GOLDEN, MASK, derive, keyed, mix
+from truestep.engine.randomness import host_streams, set_host_streams
 from truestep.errors import DataError
 
 _LOW = 0xFFFFFFFF
@@ -73,12 +74,11 @@ class _Global:
         torch.default_generator.manual_seed(key & _LOW)
 
     def state(self) -> Any:
-        return random.getstate(), np.random.get_state(), torch.default_generator.get_state()
+        return host_streams(), torch.default_generator.get_state()
 
     def restore(self, state: Any) -> None:
-        random.setstate(state[0])
-        np.random.set_state(state[1])
-        torch.default_generator.set_state(state[2])
+        set_host_streams(state[0])
+        torch.default_generator.set_state(state[1])
 
 
 class _Current(threading.local):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from truestep.engine.data import structure
+from truestep.engine import structure
 
 
 def to_device(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:

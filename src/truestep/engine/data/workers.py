@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from truestep.engine import structure
 from truestep.engine.choices import Choice
-from truestep.engine.data import structure
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import Request
 from truestep.engine.data.progress import Progress, Start

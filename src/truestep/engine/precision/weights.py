@@ -10,12 +10,7 @@ from torch import Tensor, nn
 
 from truestep.engine.batches import map_tensors
 from truestep.engine.precision.base import Precision
-
-NORMALISATION = (
-    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
-    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
-    *(nn.LayerNorm, nn.GroupNorm, nn.RMSNorm),
-)
+from truestep.nn.layers import NORMS
 
 
 @contextmanager
@@ -36,7 +31,7 @@ def weights_back_after_error(module: nn.Module) -> Iterator[None]:
 def cast_weights(module: nn.Module, mode: Precision) -> None:
     """Bring the floating-point parameters and buffers of `module` to the mode's type, in place."""
     if mode.float32_norms:
-        norms = [part for part in module.modules() if isinstance(part, NORMALISATION)]
+        norms = [part for part in module.modules() if isinstance(part, NORMS)]
         kept = {id(tensor) for norm in norms for tensor in (*norm.parameters(), *norm.buffers())}
         for tensor in (*module.parameters(), *module.buffers()):
             if tensor.is_floating_point() and id(tensor) not in kept:

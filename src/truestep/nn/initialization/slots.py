@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from truestep.nn.initialization.presets import Fans
-from truestep.nn.layers import full_name
+from truestep.nn.layers import NORMS, full_name
 
-_NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _PRODUCTS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
 _RECURRENT = (nn.RNNBase, nn.RNNCellBase)
@@ -105,7 +104,7 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, str, int]]:
         yield from (("weight", "weight", 1), ("bias", "bias", 1))
     elif isinstance(module, _EMBEDDINGS):
         yield "weight", "embedding", 1
-    elif isinstance(module, _NORMS):
+    elif isinstance(module, NORMS):
         yield from (("weight", "scale", 1), ("bias", "bias", 1))
     elif isinstance(module, nn.MultiheadAttention):
         yield from (("in_proj_weight", "weight", 3), ("in_proj_bias", "bias", 1))

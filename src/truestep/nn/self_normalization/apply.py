@@ -10,7 +10,7 @@ from torch import nn
 
 from truestep.nn.activations import ELEMENTWISE
 from truestep.nn.initialization.initialize import initialize
-from truestep.nn.layers import check_model, refuse_lazy
+from truestep.nn.layers import NORMS, check_model, refuse_lazy
 from truestep.nn.swapping.functional import functional_uses
 from truestep.nn.swapping.swap import swap_activation
 from truestep.results import Result
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _RECTIFIERS = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish)
 _CHANNEL_DROPOUTS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 _DROPOUTS = (nn.Dropout, *_CHANNEL_DROPOUTS)
-_NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 _PRODUCTS = (nn.Linear, nn.modules.conv._ConvNd)
 
 
@@ -89,7 +88,7 @@ def _swap(
 
 def _concerns(model: nn.Module) -> tuple[str, ...]:
     named = list(model.named_modules())
-    norms = [name for name, module in named if isinstance(module, _NORMS)]
+    norms = [name for name, module in named if isinstance(module, NORMS)]
     others = [
         name
         for name, module in named

@@ -8,6 +8,11 @@ from typing import Any
 from torch.nn.utils.rnn import PackedSequence
 
 
+def is_data_class(value: Any) -> bool:
+    """Whether it is an object of a data class, not the class itself."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
 def children(tree: Any) -> list[tuple[str, Any]] | None:
     """Return the parts of `tree` with what one writes to reach each, or None for a leaf."""
     if isinstance(tree, PackedSequence):  # a named tuple whose fields live on different devices
@@ -18,7 +23,7 @@ def children(tree: Any) -> list[tuple[str, Any]] | None:
         return [(f"[{number}]", part) for number, part in enumerate(tree)]
     if isinstance(tree, Mapping):
         return [(f"[{key!r}]", part) for key, part in tree.items()]
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+    if is_data_class(tree):
         return [
             (f".{field.name}", getattr(tree, field.name)) for field in dataclasses.fields(tree) if field.init
         ]
@@ -30,19 +35,21 @@ def rebuild(tree: Any, parts: list[Any]) -> Any:
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*parts)
     if isinstance(tree, (tuple, list)):
-        return type(tree)(parts)
+        return _like(tree, parts if isinstance(tree, list) else tuple(parts))
     if isinstance(tree, Mapping):
-        keys_and_parts = dict(zip(tree, parts, strict=True))
-        return keys_and_parts if type(tree) is dict else _like_mapping(tree, keys_and_parts)
+        return _like(tree, dict(zip(tree, parts, strict=True)))
     names = [field.name for field in dataclasses.fields(tree) if field.init]
     return dataclasses.replace(tree, **dict(zip(names, parts, strict=True)))
 
 
-def _like_mapping(tree: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+def _like(tree: Any, plain: Any) -> Any:
+    """Return `plain` as what `tree` is; as it is where that type's constructor wants something else."""
+    if type(tree) is type(plain):
+        return plain
     try:
-        return type(tree)(items)  # type: ignore[call-arg]
-    except TypeError:  # a mapping whose constructor wants something else
-        return items
+        return type(tree)(plain)
+    except TypeError:
+        return plain
 
 
 def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:

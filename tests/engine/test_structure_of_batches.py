@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from truestep.engine.data import structure
+from truestep.engine import structure
 from truestep.engine.data.transfer import move, to_device
 
 
