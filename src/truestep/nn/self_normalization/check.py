@@ -73,8 +73,8 @@ def check_self_normalizing(model: nn.Module, inputs: Tensor | tuple[Any, ...]) -
     """Run a model on a batch and measure mean and standard deviation after each activation.
 
     They hold where the mean lies within 0.1 of 0 and 0.8 ≤ variance ≤ 1.5, which SELU maps into itself (Klambauer et al.
-    2017, Theorem 1); narrow layers and small batches stray further by chance. The model runs in the mode it is in, so with dropout in
-    training mode; its buffers and torch's random state are put back.
+    2017, Theorem 1); narrow layers and small batches stray further by chance. The model runs in the mode it is in, so with
+    dropout in training mode; its buffers and torch's random state are put back.
 
     Args:
         model: not changed.
