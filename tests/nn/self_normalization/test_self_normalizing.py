@@ -124,3 +124,10 @@ def test_bad_input_is_refused():
         ts.nn.self_normalizing(nn.Sequential(nn.LazyLinear(2), nn.ReLU()))
     with pytest.raises(ts.OptionError, match="expected, got int"):
         ts.nn.check_self_normalizing(3, torch.ones(1))
+
+
+def test_frozen_weights_are_left_and_said():
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU()).requires_grad_(False)
+    with pytest.warns(UserWarning, match=r"frozen, and left as they were: 0\.weight, 0\.bias"):
+        done = ts.nn.self_normalizing(net)
+    assert done.weights == ()
