@@ -176,9 +176,9 @@ def test_statistics_that_go_on_moving_and_gradients_that_are_there_are_reported(
 
 def test_the_report_can_be_read_and_saved():
     frozen = ts.freeze(Net(), "encoder", statistics=True)
-    assert str(frozen).startswith("6 parameters (44 numbers) are frozen now\nchanged: encoder.0.weight")
+    assert str(frozen).startswith("parameters that are frozen now: 6 (44 numbers)\nchanged: encoder.0.weight")
     assert "running statistics changed with them: encoder.1" in frozen.__rich__()
-    assert frozen._repr_html_().startswith("<pre>6 parameters")
+    assert frozen._repr_html_().startswith("<pre>parameters that are frozen now: 6")
     saved = json.loads(json.dumps(frozen.to_dict()))
     assert (saved["trains"], saved["num_elements"], saved["statistics"]) == (False, 44, ["encoder.1"])
     assert "_tensors" not in saved

@@ -331,6 +331,19 @@ def test_layers_that_torch_can_not_run_for_many_examples_have_their_jacobians_by
         torch.testing.assert_close(got[name].detach(), torch.stack(rows))
 
 
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+@pytest.mark.parametrize("options", [{"mode": "sum"}, {"mode": "mean"}, {"mode": "mean", "padding_idx": 3}])
+def test_a_net_with_bags_of_embeddings_has_its_jacobians(mode, options):
+    bags = nn.EmbeddingBag(5, 2, **options).double()
+    tokens = torch.tensor([[0, 3, 1], [3, 3, 3], [4, 4, 2]])
+    x = torch.randn(3, 2, dtype=torch.float64)
+    got = ts.jacobian(lambda x: x * bags(tokens), x, mode=mode)
+    torch.testing.assert_close(got, torch.diag_embed(bags(tokens)))
+    table = ts.jacobian(bags, tokens, parameters="weight", mode=mode)["weight"]
+    assert table.shape == (3, 2, 5, 2)
+    torch.testing.assert_close(torch.einsum("bovi,vi->bo", table, bags.weight), bags(tokens))
+
+
 def test_a_packed_sequence_is_refused_before_torch_reads_memory_that_is_not_there():
     layer = nn.GRU(3, 2, batch_first=True)
     packed = lambda x: nn.utils.rnn.pack_padded_sequence(x, [4, 2], batch_first=True)

@@ -64,7 +64,7 @@ class Freezing:
 
     def __str__(self) -> str:
         what = "training" if self.trains else "frozen"
-        lines = [f"{len(self._tensors)} parameters ({self.num_elements:,} numbers) are {what} now"]
+        lines = [f"parameters that are {what} now: {len(self._tensors)} ({self.num_elements:,} numbers)"]
         for name, meaning in _LINES.items():
             if names := getattr(self, name):
                 more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""

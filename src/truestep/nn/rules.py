@@ -119,8 +119,23 @@ def _instance_norm(*arguments: Any, **named: Any) -> Tensor:
     return F.instance_norm(**given)
 
 
+def _embedding_bag(*arguments: Any, **named: Any) -> Tensor:
+    """As `F.embedding_bag` of bags of one size, which torch can't differentiate by anything beside its table."""
+    bound = signature(F.embedding_bag).bind(*arguments, **named)
+    bound.apply_defaults()
+    given = bound.arguments
+    tokens, padding, weights = given["input"], given["padding_idx"], given["per_sample_weights"]
+    if tokens.ndim != 2 or given["mode"] not in ("sum", "mean") or given["max_norm"] is not None:
+        return F.embedding_bag(*arguments, **named)
+    counted = torch.ones_like(tokens) if padding is None else (tokens != padding).to(tokens.dtype)
+    shares = counted.unsqueeze(-1) if weights is None else (counted * weights).unsqueeze(-1)
+    summed: Tensor = (F.embedding(tokens, given["weight"]) * shares).sum(1)
+    return summed / counted.sum(1, keepdim=True).clamp(min=1) if given["mode"] == "mean" else summed
+
+
 _RULES: dict[Callable[..., Any], Callable[..., Tensor]] = {
     torch.cdist: _distances,
     torch.prelu: _parametric_relu,
     F.instance_norm: _instance_norm,
+    F.embedding_bag: _embedding_bag,
 }

@@ -10,6 +10,7 @@ from truestep.errors import OptionError
 from truestep.nn.activations import ELEMENTWISE
 from truestep.nn.keeping import only_looking
 from truestep.nn.layers import check_model
+from truestep.nn.undisturbed import eager
 from truestep.results import Result
 
 if TYPE_CHECKING:
@@ -84,6 +85,10 @@ def check_self_normalizing(model: nn.Module, inputs: Tensor | tuple[Any, ...]) -
         OptionError: the forward calls no activation module, so there is nothing to measure.
     """
     check_model(model)
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise OptionError(
+            "The model is on the device meta, where nothing is computed: model.to_empty(device='cpu')."
+        )
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
     layers = [
         _measured("inputs", "", each)
@@ -99,7 +104,7 @@ def check_self_normalizing(model: nn.Module, inputs: Tensor | tuple[Any, ...]) -
         if isinstance(module, ELEMENTWISE)
     ]
     try:
-        with only_looking(model):
+        with only_looking(model), eager():
             model(*arguments)
     finally:
         for handle in handles:
@@ -114,6 +119,8 @@ def check_self_normalizing(model: nn.Module, inputs: Tensor | tuple[Any, ...]) -
 
 def _measured(name: str, kind: str, values: Tensor) -> LayerStatistics:
     values = values.detach().double()
+    if not values.numel():
+        raise OptionError(f"The batch is empty at {name!r}, so there is nothing to measure.")
     return LayerStatistics(
         name=name, kind=kind, mean=float(values.mean()), std=float(values.std(correction=0))
     )
