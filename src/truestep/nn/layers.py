@@ -24,8 +24,8 @@ def check_model(model: Any) -> nn.Module:
 
 def selectors(layers: Layers) -> tuple[Selector, ...]:
     """Return what was given for `layers` as a tuple of kinds and name patterns."""
-    several = isinstance(layers, Iterable) and not isinstance(layers, str | type | nn.Module)
-    chosen: tuple[Any, ...] = tuple(layers) if several else (layers,)
+    one = isinstance(layers, str | type | nn.Module) or not isinstance(layers, Iterable)
+    chosen: tuple[Any, ...] = (layers,) if one else tuple(layers)  # type: ignore[arg-type]
     wrong = [each for each in chosen if not isinstance(each, str) and not _is_kind(each)]
     if wrong or not chosen:
         raise OptionError(

@@ -30,11 +30,11 @@ class EveryMode(TorchFunctionMode):
 
     def __enter__(self) -> Self:
         self._forward_before = torch._C._is_fwd_grad_enabled()
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *exception: object) -> None:
-        super().__exit__(*exception)
+        super().__exit__(*exception)  # type: ignore[no-untyped-call]
         torch._C._set_fwd_grad_enabled(self._forward_before)
 
     def __torch_function__(
@@ -92,11 +92,13 @@ def _one_state_for_each(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 def _distances(x1: Tensor, x2: Tensor, p: float = 2.0, *further: Any, **named: Any) -> Tensor:
     """As `torch.cdist`, which has no forward and no second derivative, and whose batched derivative is wrong."""
     alike = x1.shape[-1:] == x2.shape[-1:] and x1.dtype == x2.dtype and min(x1.ndim, x2.ndim) > 1
-    if (
-        not alike or not isinstance(p, int | float) or not p > 0
+    if not (
+        alike and isinstance(p, int | float) and p > 0
     ):  # an error; or a count, whose derivative is 0 everywhere
-        return torch.cdist(x1.detach(), x2.detach(), p, *further, **named)
-    return torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), ord=p, dim=-1)
+        constant: Tensor = torch.cdist(x1.detach(), x2.detach(), p, *further, **named)
+        return constant
+    distances: Tensor = torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), ord=p, dim=-1)
+    return distances
 
 
 def _parametric_relu(values: Tensor, weight: Tensor) -> Tensor:

@@ -55,15 +55,7 @@ class Upsample(nn.Module):
                 f"scale={scale!r}: give a whole number from 1 on, or a tuple of one to three. For other sizes write "
                 "F.interpolate(x, size=...), which has a size to keep and no multiple."
             )
-        for name, value, most in (("channels", channels, None), ("num_dims", num_dims, 3)):
-            if value is not None and not (_is_count(value) and value <= (most or value)):
-                raise OptionError(
-                    f"{name}={value!r}: give a whole number from 1{f' to {most}' if most else ' on'}."
-                )
-        if isinstance(scale, tuple) and num_dims not in (None, len(scale)):
-            raise OptionError(
-                f"scale={scale} has {len(scale)} dimensions and num_dims={num_dims}; leave num_dims out."
-            )
+        _check_counts(scale, channels, num_dims)
         self.mode, self.channels = mode, channels
         self.num_dims = num_dims if isinstance(scale, int) else len(scales)
         self.scales = (
@@ -129,6 +121,17 @@ class Upsample(nn.Module):
                 f"Upsample was made for {self.channels} channels and got {images.shape[1]} (shape {tuple(images.shape)}). "
                 "Channels are the second dimension."
             )
+
+
+def _check_counts(scale: int | tuple[int, ...], channels: object, num_dims: object) -> None:
+    if channels is not None and not _is_count(channels):
+        raise OptionError(f"channels={channels!r}: give a whole number from 1 on.")
+    if num_dims is not None and num_dims not in _TRANSPOSED:
+        raise OptionError(f"num_dims={num_dims!r}: give a whole number from 1 to 3.")
+    if isinstance(scale, tuple) and num_dims not in (None, len(scale)):
+        raise OptionError(
+            f"scale={scale} has {len(scale)} dimensions and num_dims={num_dims}; leave num_dims out."
+        )
 
 
 def _is_count(value: object) -> bool:

@@ -206,7 +206,9 @@ def _copy_recurrent(layer: nn.RNNBase, memo: dict[int, Any]) -> nn.RNNBase:
     """Copy a recurrent layer, whose list of the weights that it has computed last torch can't copy with their graph."""
     copied = layer.__class__.__new__(layer.__class__)
     memo[id(layer)] = copied
-    without_graph = [w if isinstance(w, nn.Parameter) else w.detach() for w in layer._flat_weights]
+    computed: list[Any] = layer._flat_weights
+    without_graph = [w if isinstance(w, nn.Parameter) else w.detach() for w in computed]
     copied.__dict__ = deepcopy(layer.__dict__ | {"_flat_weights": without_graph}, memo)
-    copied._flat_weight_refs = [weakref.ref(weight) for weight in copied._flat_weights]
+    copied_weights: list[Any] = copied._flat_weights
+    copied._flat_weight_refs = [weakref.ref(weight) for weight in copied_weights]
     return copied

@@ -95,7 +95,18 @@ def check_self_normalizing(model: nn.Module, inputs: Tensor | tuple[Any, ...]) -
         for each in arguments
         if isinstance(each, Tensor) and each.is_floating_point()
     ]
-    num_inputs = len(layers)
+    activations = _activations(model, arguments)
+    if not activations:
+        raise OptionError(
+            f"The forward of {type(model).__name__} calls no activation module, so there is nothing to measure. Use nn.SELU() "
+            "as a layer instead of F.selu."
+        )
+    return SelfNormalizingCheck(layers=(*layers, *activations))
+
+
+def _activations(model: nn.Module, arguments: tuple[Any, ...]) -> list[LayerStatistics]:
+    """Run the model, and measure what each activation gives."""
+    layers: list[LayerStatistics] = []
     handles = [
         module.register_forward_hook(
             lambda module, _, output, name=name: layers.append(_measured(name, type(module).__name__, output))
@@ -109,12 +120,7 @@ def check_self_normalizing(model: nn.Module, inputs: Tensor | tuple[Any, ...]) -
     finally:
         for handle in handles:
             handle.remove()
-    if len(layers) == num_inputs:
-        raise OptionError(
-            f"The forward of {type(model).__name__} calls no activation module, so there is nothing to measure. Use nn.SELU() "
-            "as a layer instead of F.selu."
-        )
-    return SelfNormalizingCheck(layers=tuple(layers))
+    return layers
 
 
 def _measured(name: str, kind: str, values: Tensor) -> LayerStatistics:
