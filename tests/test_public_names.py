@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The public names that the documentation and the messages use exist."""
 
+import pkgutil
 import re
+import types
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,17 @@ def test_names_in_messages_and_docstrings_exist():
         f"{path.name}: {name}" for path in SOURCES for name in names_in(path) if not hasattr(truestep, name)
     }
     assert not missing
+
+
+@pytest.mark.parametrize("package", [truestep, truestep.nn], ids=lambda package: package.__name__)
+def test_no_public_name_is_that_of_a_module_which_would_hide_it_once_it_is_imported(package):
+    """Importing `package.x` sets the attribute x, whatever was there: a function of that name would be gone."""
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    assert modules & set(package.__all__) <= {"nn"}
+
+
+@pytest.mark.parametrize("name", truestep.nn.__all__)
+def test_the_pieces_are_documented_and_no_modules(name):
+    piece = getattr(truestep.nn, name)
+    assert piece.__doc__
+    assert not isinstance(piece, types.ModuleType)

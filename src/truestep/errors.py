@@ -58,6 +58,8 @@ class GpuError(TruestepError, RuntimeError):
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return the end of a "not found" message: the nearest names first, then all there are."""
     names = sorted(known)
+    if not names:
+        return "There are none."
     close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
     return f"{hint}There are: {', '.join(names)}."

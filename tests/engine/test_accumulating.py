@@ -135,7 +135,7 @@ def test_what_can_not_be_added_is_refused_and_nothing_is_lost(make_learner, snap
     assert not bool(learner.update(lambda x: learner(x).squeeze(1), DATA).skipped)
 
 
-@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_weight_that_can_not_divide_is_refused(make_learner, weight):
     with pytest.raises(ts.OptionError, match="must be positive"):
         new(make_learner).accumulating(weight=weight)

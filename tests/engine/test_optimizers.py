@@ -389,9 +389,67 @@ def test_parameters_that_came_after_the_learner_are_refused_by_name_and_frozen_o
     assert not torch.equal(net.module[0].weight, before)
 
 
+def trainable(parameters):
+    return torch.optim.SGD([p for p in parameters if p.requires_grad], lr=0.1)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("how", ["update", "accumulating"])
+def test_a_parameter_that_was_left_out_frozen_and_is_unfrozen_later_is_refused_by_name(
+    make_learner, precision, how
+):
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    ts.freeze(module, "0")
+    net = make_learner(module, trainable, name="net", precision=precision)
+    loss = lambda x: net(x).squeeze(1).square()
+
+    def update():
+        if how == "update":
+            net.update(loss, torch.ones(3, 2))
+        else:
+            with net.accumulating() as part:
+                part.backward(loss(torch.ones(3, 2)))
+
+    update()
+    thawed = ts.unfreeze(net, "0.bias")
+    before = [p.detach().clone() for p in module.parameters()]
+    for _ in range(2):
+        with pytest.raises(
+            ts.OptionError, match=r"1 parameters of 'net' \(0\.bias\) were frozen when the learner"
+        ):
+            update()
+    assert all(map(torch.equal, before, module.parameters()))
+    thawed.undo()
+    update()
+    assert not torch.equal(before[2], module[1].weight)
+
+
+def test_a_frozen_parameter_that_its_optimizer_holds_or_is_given_later_trains_when_it_is_unfrozen(
+    make_learner,
+):
+    def moved_after_thawing(factory, prepare):
+        module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+        ts.freeze(module, "0")
+        net = make_learner(module, factory)
+        net.update(lambda x: net(x).squeeze(1).square(), torch.ones(3, 2))
+        ts.unfreeze(module, "0")
+        prepare(net.optimizers[0], module[0])
+        before = module[0].bias.detach().clone()
+        net.update(lambda x: net(x).squeeze(1).square(), torch.ones(3, 2))
+        return not torch.equal(before, module[0].bias)
+
+    assert moved_after_thawing(lambda p: torch.optim.SGD(p, lr=0.1), lambda optimizer, layer: None)
+    add = lambda optimizer, layer: optimizer.add_param_group({"params": list(layer.parameters())})
+    assert moved_after_thawing(trainable, add)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda _: ts.Retention(last="2"), r"last='2'.* was given a str .*ts\.Retention\(last=2\)"),
+        (lambda _: ts.Retention(best=1.5), "best=1.5.* was given a float where a whole number"),
+        (lambda _: ts.Retention(every="9"), "every='9'.* whole number"),
+        (lambda make: make(nn.Linear(1, 1)).accumulating(weight="3"), "weight='3'.* was given a str"),
         (lambda _: ts.EMA(decay="0.9"), r"decay='0\.9'.* was given a str .*ts\.EMA\(decay=0\.999\)"),
         (lambda _: ts.EMA(starts_at=2.5), "starts_at=2.5.* was given a float where a whole number"),
         (lambda _: ts.LossScale(initial=None), r"initial=None.*ts\.LossScale\(initial=65536\.0\)"),

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What flows through layers is recorded and edited as it is, and nothing stays behind."""
 
+import copy
 import gc
 import re
+import warnings
 
 import pytest
 import torch
@@ -102,7 +104,7 @@ def test_a_module_is_found_under_all_its_names_and_recorded_once():
     assert list(captured) == ["blocks.1", "alias"]
     assert captured["blocks.1"] is captured["alias"] is captured[net.alias]
     assert len(captured["alias"].outputs) == 1
-    assert repr(captured) == "Captured(blocks.1: 1 calls)"
+    assert repr(captured) == "Captured(blocks.1: 1 call)"
 
 
 def test_an_edit_takes_the_place_of_the_output_and_is_what_is_recorded():
@@ -269,6 +271,9 @@ def test_a_learners_update_is_recorded_for_each_micro_batch_and_changes_by_nothi
         ([], "no layers"),
         (nn.Linear(2, 2), "The layer Linear is no part of the model"),
         ([3], "The layer int is no part of the model"),
+        (3, "The layer int is no part of the model"),
+        (None, "The layer NoneType is no part of the model"),
+        ("blocks", r"'blocks' is of type ModuleList, which is never called itself.*'blocks\.\*'"),
     ],
 )
 def test_layers_that_do_not_exist_are_refused_with_those_that_do(layers, message):
@@ -303,3 +308,33 @@ def test_a_layer_that_was_not_captured_is_named_with_those_that_were():
     net = Net()
     with ts.capture(net, "lstm") as captured, pytest.raises(KeyError, match="captured were: lstm"):
         captured["act"]
+
+
+@pytest.mark.parametrize("option", ["edit", "edit_gradient"])
+def test_an_edit_that_is_no_function_is_refused(option):
+    with pytest.raises(ts.OptionError, match=f"{option}='zero' is no function"):
+        ts.capture(Net(), "lstm", **{option: "zero"}).__enter__()
+
+
+def test_a_scripted_layer_is_refused():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 1)))
+    with pytest.raises(ts.OptionError, match=r"'0' is scripted.*Capture the original"):
+        ts.capture(scripted, "0").__enter__()
+
+
+def test_a_pattern_passes_over_containers_that_are_never_called():
+    net = nn.Sequential(nn.ModuleList([nn.Linear(2, 1)]))
+    with ts.capture(net, "*") as captured:
+        net[0][0](torch.ones(1, 2))
+    assert repr(captured) == "Captured(: 0 calls, 0.0: 1 call)"
+
+
+def test_calls_of_a_copy_that_was_made_inside_the_block_are_not_the_models():
+    net = nn.Sequential(nn.Linear(2, 1))
+    with ts.capture(net, "0", edit=lambda _, output: output * 0) as captured:
+        copied = copy.deepcopy(net)
+        assert copied(torch.ones(1, 2)).any()
+    assert captured["0"].outputs == []
+    assert copied(torch.ones(1, 2)).any()

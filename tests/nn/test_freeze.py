@@ -5,6 +5,7 @@ import copy
 import io
 import json
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -175,9 +176,9 @@ def test_statistics_that_go_on_moving_and_gradients_that_are_there_are_reported(
 
 def test_the_report_can_be_read_and_saved():
     frozen = ts.freeze(Net(), "encoder", statistics=True)
-    assert str(frozen).startswith("6 parameters (44 numbers) are frozen now\nchanged: encoder.0.weight")
+    assert str(frozen).startswith("parameters that are frozen now: 6 (44 numbers)\nchanged: encoder.0.weight")
     assert "running statistics changed with them: encoder.1" in frozen.__rich__()
-    assert frozen._repr_html_().startswith("<pre>6 parameters")
+    assert frozen._repr_html_().startswith("<pre>parameters that are frozen now: 6")
     saved = json.loads(json.dumps(frozen.to_dict()))
     assert (saved["trains"], saved["num_elements"], saved["statistics"]) == (False, 44, ["encoder.1"])
     assert "_tensors" not in saved
@@ -232,3 +233,59 @@ def test_patterns_that_match_nothing_are_refused_and_change_nothing(change, mode
         change(model, "*", pattern)
     if isinstance(model, Net):
         assert all(p.requires_grad for p in model.parameters())
+
+
+def test_a_released_layer_has_the_mode_that_the_model_was_brought_to_meanwhile():
+    net = Net()
+    with ts.freeze(net, "encoder", statistics=True):
+        net.eval()
+    assert not any(part.training for part in net.modules())
+    with ts.freeze(net, "encoder", statistics=True):
+        net.train()
+    assert all(part.training for part in net.modules())
+
+
+def test_freezing_what_is_frozen_changes_nothing_also_when_it_is_undone_later():
+    net = Net()
+    first = ts.freeze(net, "encoder", statistics=True)
+    second = ts.freeze(net, "encoder", statistics=True)
+    assert second.parameters == second.statistics == ()
+    first.undo()
+    second.undo()
+    assert all(p.requires_grad for p in net.parameters())
+    assert all(part.training for part in net.train().modules())
+
+
+def test_what_a_user_put_in_place_of_train_stays():
+    net = Net()
+    net.encoder[1].train = own = lambda mode=True: net.encoder[1]
+    assert ts.freeze(net, "head", statistics=True).statistics == ()
+    ts.unfreeze(net)
+    assert net.encoder[1].train is own
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ts.freeze(Net(), 0), r"ts\.freeze takes names.*got a int"),
+        (lambda: ts.freeze(Net(), ["head"]), r'got a list. Write each as a text: ts\.freeze\(net, "body"'),
+        (lambda: ts.unfreeze(Net(), None), r"ts\.unfreeze takes names.*got a NoneType"),
+        (lambda: ts.freeze(Net(), statistics="no"), "statistics='no': write True or False"),
+        (
+            lambda: ts.freeze(Net(), "encoder.1.running_mean"),
+            "No parameter is called 'encoder.1.running_mean'",
+        ),
+        (lambda: ts.freeze(nn.ReLU()), "There are none"),
+        (lambda: ts.freeze(nn.LazyLinear(2)), r"weight has no shape yet \(a lazy layer\)"),
+        (lambda: ts.freeze(scripted(), statistics=True), "statistics of a scripted module"),
+    ],
+)
+def test_bad_input_is_refused(call, message):
+    with pytest.raises(ts.OptionError, match=message):
+        call()
+
+
+def scripted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.script(nn.Sequential(nn.BatchNorm1d(2)))

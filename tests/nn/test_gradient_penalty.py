@@ -365,6 +365,7 @@ def test_a_compiled_learner_says_that_a_penalty_can_not_be_compiled():
 
 
 SCORE = nn.Linear(3, 1)
+WEIGHT = torch.ones((), requires_grad=True)
 X = torch.ones(4, 3)
 
 
@@ -385,6 +386,16 @@ X = torch.ones(4, 3)
         (lambda: ts.gradient_penalty(lambda x: x.sum(), X, X), r"returned shape \(\) for 4 examples"),
         (lambda: ts.gradient_penalty(lambda x: x[:2], X, X), r"returned shape \(2, 3\) for 4 examples"),
         (lambda: ts.gradient_penalty(lambda x: x.detach(), X, X), "does not depend on its inputs"),
+        (lambda: ts.gradient_penalty(lambda x: WEIGHT.expand(4), X, X), "does not depend on its inputs"),
+        (
+            lambda: ts.gradient_penalty(SCORE, X.to_sparse(), X),
+            r"real holds torch.float32 \(torch.sparse_coo\)",
+        ),
+        (lambda: ts.gradient_penalty(SCORE, X.to(torch.float8_e5m2), X), "real holds torch.float8_e5m2"),
+        (
+            lambda: torch.func.vmap(lambda x: ts.gradient_penalty(SCORE, x, x))(X[None]),
+            "a transform of torch.func",
+        ),
         (lambda: torch.no_grad()(ts.gradient_penalty)(SCORE, X, X), r"under torch.no_grad\(\)"),
         (lambda: torch.inference_mode()(ts.gradient_penalty)(SCORE, X, X), "no gradient to penalise"),
     ],
@@ -401,12 +412,47 @@ def test_bad_input_gets_a_loss_error(call, message):
         (lambda: ts.gradient_penalty(SCORE, X, X, at="between"), "There are: interpolates, real, fake"),
         (lambda: ts.gradient_penalty(SCORE, X, X, sides="both"), "sides='both'"),
         (lambda: ts.gradient_penalty(SCORE, X, X, target=-1), "target=-1 is no norm"),
+        (lambda: ts.gradient_penalty(SCORE, X, X, target="2"), r"target='2'\) was given a str"),
+        (lambda: ts.gradient_penalty(SCORE, X, X, target=True), r"target=True\) was given a bool"),
         (lambda: ts.gradient_penalty(SCORE, X, X, target=math.nan), "target=nan is no norm"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(call, message):
     with pytest.raises(ts.OptionError, match=message):
         call()
+
+
+def test_a_critic_whose_first_layer_works_in_place_is_penalised_and_its_input_left():
+    critic = nn.Sequential(nn.LeakyReLU(0.5, inplace=True), nn.Linear(3, 1))
+    x = torch.tensor([[1.0, -1.0, 2.0]])
+    slopes = critic[1].weight * torch.tensor([1.0, 0.5, 1.0])
+    got = ts.gradient_penalty(critic, x, at="real", target=0)
+    torch.testing.assert_close(got, slopes.norm(dim=1).square())
+    assert x.tolist() == [[1.0, -1.0, 2.0]]
+
+
+def test_a_recurrent_critic_is_penalised_on_a_packed_sequence():
+    layer, x = nn.GRU(3, 2, batch_first=True).double(), torch.randn(2, 4, 3, dtype=torch.float64)
+
+    def critic(x):
+        return layer(nn.utils.rnn.pack_padded_sequence(x, [4, 2], batch_first=True))[1][0]
+
+    alone = [
+        torch.autograd.functional.jacobian(lambda row, end=end: layer(row[None, :end])[1].mean(), row).norm()
+        for row, end in zip(x, [4, 2], strict=True)
+    ]
+    got = ts.gradient_penalty(critic, x, at="real", target=0)
+    torch.testing.assert_close(got.detach(), torch.stack(alone).square())
+
+
+def test_on_the_device_meta_it_has_its_shape():
+    x = torch.empty(4, 3, device="meta")
+    assert ts.gradient_penalty(nn.Linear(3, 1, device="meta"), x, x).shape == (4,)
+
+
+def test_an_input_that_the_critic_does_not_use_counts_nothing():
+    both = ts.gradient_penalty(lambda x, unused: SCORE(x), (X, X), at="real")
+    torch.testing.assert_close(both, ts.gradient_penalty(SCORE, X, at="real"))
 
 
 def test_no_examples_have_no_penalties():

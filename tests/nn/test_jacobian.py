@@ -150,7 +150,7 @@ def test_where_an_operation_has_no_forward_derivative_auto_goes_in_reverse():
     function = lambda x: Floor.apply(x).repeat(1, 3)
     expected = torch.eye(2).repeat(3, 1).expand(4, 6, 2)
     assert torch.equal(expected, ts.jacobian(function, torch.randn(4, 2)))
-    with pytest.raises(RuntimeError, match=r"jvp|forward"):
+    with pytest.raises(ts.LossError, match=r'(jvp|forward).*Write mode="reverse"'):
         ts.jacobian(function, torch.randn(4, 2), mode="forward")
 
 
@@ -288,6 +288,154 @@ def test_batch_normalisation_in_training_mode_is_refused_and_fine_in_evaluation(
     ts.jacobian(net, torch.randn(5, 3), parameters=parameters)
 
 
+class Sliced(nn.Module):
+    """A layer that gives a tuple, as its first entry."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x)[0]
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (Sliced(nn.LSTM(3, 2, batch_first=True)), (4, 5, 3)),
+        (Sliced(nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True, proj_size=2)), (4, 5, 3)),
+        (Sliced(nn.GRU(3, 2, batch_first=True)), (4, 5, 3)),
+        (Sliced(nn.RNN(3, 2, batch_first=True)), (4, 5, 3)),
+        (Sliced(nn.LSTMCell(3, 2)), (4, 3)),
+        (nn.GRUCell(3, 2), (4, 3)),
+        (nn.PReLU(), (4, 3)),
+        (nn.PReLU(3), (4, 3, 2)),
+        (nn.InstanceNorm1d(3, affine=True, track_running_stats=True), (4, 3, 5)),
+    ],
+)
+def test_layers_that_torch_can_not_run_for_many_examples_have_their_jacobians_by_parameters(
+    layer, shape, mode
+):
+    layer, x = layer.double(), torch.randn(shape, dtype=torch.float64)
+    buffers = {name: buffer.clone() for name, buffer in layer.named_buffers()}
+    got = ts.jacobian(layer, x, parameters="*", mode=mode)
+    for name, parameter in layer.named_parameters():
+        rows = []
+        for row in x:
+            alone = lambda value, row=row, name=name: torch.func.functional_call(
+                layer, {name: value}, row[None]
+            )[0]
+            rows.append(torch.autograd.functional.jacobian(alone, parameter.detach()))
+        layer.load_state_dict(buffers, strict=False)  # which the reference has moved
+        torch.testing.assert_close(got[name].detach(), torch.stack(rows))
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+@pytest.mark.parametrize("options", [{"mode": "sum"}, {"mode": "mean"}, {"mode": "mean", "padding_idx": 3}])
+def test_a_net_with_bags_of_embeddings_has_its_jacobians(mode, options):
+    bags = nn.EmbeddingBag(5, 2, **options).double()
+    tokens = torch.tensor([[0, 3, 1], [3, 3, 3], [4, 4, 2]])
+    x = torch.randn(3, 2, dtype=torch.float64)
+    got = ts.jacobian(lambda x: x * bags(tokens), x, mode=mode)
+    torch.testing.assert_close(got, torch.diag_embed(bags(tokens)))
+    table = ts.jacobian(bags, tokens, parameters="weight", mode=mode)["weight"]
+    assert table.shape == (3, 2, 5, 2)
+    torch.testing.assert_close(torch.einsum("bovi,vi->bo", table, bags.weight), bags(tokens))
+
+
+def test_a_packed_sequence_is_refused_before_torch_reads_memory_that_is_not_there():
+    layer = nn.GRU(3, 2, batch_first=True)
+    packed = lambda x: nn.utils.rnn.pack_padded_sequence(x, [4, 2], batch_first=True)
+    with pytest.raises(ts.LossError, match="a packed sequence inside torch"):
+        ts.jacobian(lambda x: layer(packed(x))[1][0], torch.randn(2, 4, 3))
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+@pytest.mark.parametrize("parameters", [None, "*"])
+def test_a_layer_that_works_in_place_does_so_on_a_copy_of_the_input(mode, parameters):
+    class Doubled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.layer(x.mul_(2))
+
+    net, x = Doubled(), torch.randn(4, 3)
+    before = x.clone()
+    got = ts.jacobian(net, x, parameters=parameters, mode=mode)
+    assert torch.equal(before, x)
+    if parameters is None:
+        torch.testing.assert_close(got, 2 * net.layer.weight.expand(4, 2, 3))
+    else:
+        torch.testing.assert_close(got["layer.weight"][:, 0, 0], 2 * x)
+
+
+def test_a_result_that_is_written_into_a_given_tensor_is_there():
+    def function(x):
+        length = torch.empty_like(x)
+        with torch.no_grad():
+            nn.functional.normalize(x.detach(), out=length)
+        return x * length
+
+    x = torch.randn(4, 3)
+    expected = torch.diag_embed(nn.functional.normalize(x))
+    torch.testing.assert_close(ts.jacobian(function, x), expected)
+
+
+@pytest.mark.parametrize("parameters", [None, "*"])
+def test_on_the_device_meta_it_has_its_shape(parameters):
+    net, x = nn.Linear(3, 2, device="meta"), torch.empty(4, 3, device="meta")
+    got = ts.jacobian(net, x, parameters=parameters)
+    assert (got if parameters is None else got["bias"]).shape == (
+        (4, 2, 3) if parameters is None else (4, 2, 2)
+    )
+
+
+def test_a_data_parallel_module_has_the_jacobian_of_its_module():
+    expected = ts.jacobian(NET, X, parameters="*")
+    torch.testing.assert_close(expected, ts.jacobian(nn.DataParallel(NET), X, parameters="*"))
+
+
+def switches():
+    return (
+        torch.is_grad_enabled(),
+        torch._C._is_fwd_grad_enabled(),
+        torch._C._get_mkldnn_enabled(),
+        torch._C._get_cudnn_enabled(),
+        torch._C._len_torch_function_stack(),
+    )
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_switches_are_as_they_were_after_a_function_that_raises_or_leaves_gradients_off(mode):
+    cell, before = nn.LSTM(3, 2), switches()
+
+    def fails(x):
+        cell(x)
+        with torch.no_grad():
+            raise ZeroDivisionError
+
+    def leaves(x):
+        torch.set_grad_enabled(False)
+        return x * 2
+
+    with pytest.raises(ZeroDivisionError):
+        ts.jacobian(fails, X, mode=mode)
+    assert before == switches()
+    ts.jacobian(leaves, X, mode=mode)
+    assert before == switches()
+
+
+@pytest.mark.parametrize("outer", ["forward", "reverse"])
+@pytest.mark.parametrize("inner", ["forward", "reverse"])
+def test_a_jacobian_inside_a_jacobian_is_the_second_derivative(inner, outer):
+    x = torch.randn(4, 3, dtype=torch.float64)
+    second = ts.jacobian(lambda x: ts.jacobian(torch.sin, x, mode=inner).sum(2), x, mode=outer)
+    torch.testing.assert_close(second, torch.diag_embed(-x.sin()))
+
+
 NET = nn.Linear(3, 2)
 X = torch.ones(4, 3)
 
@@ -308,6 +456,18 @@ X = torch.ones(4, 3)
         (lambda: ts.jacobian(None, X), ts.OptionError, "a function or a module, got NoneType"),
         (lambda: ts.jacobian(NET, X, mode="backward"), ts.OptionError, "There are: auto, forward, reverse"),
         (lambda: ts.jacobian(NET, X, chunk_size=0), ts.OptionError, "chunk_size=0"),
+        (lambda: ts.jacobian(NET, X, chunk_size=True), ts.OptionError, "chunk_size=True"),
+        (lambda: ts.jacobian(NET, X, parameters=3), ts.OptionError, "parameters=3 names none"),
+        (lambda: ts.jacobian(nn.ReLU(), X, parameters="*"), ts.OptionError, "There are none"),
+        (
+            lambda: ts.jacobian(NET, X.to_sparse()),
+            ts.LossError,
+            r"Input 0 is torch\.float32 \(torch\.sparse_coo\)",
+        ),
+        (lambda: ts.jacobian(NET, X * 1j), ts.LossError, r"Input 0 is torch\.complex64"),
+        (lambda: ts.jacobian(nn.LazyLinear(2), X), ts.OptionError, "weight, bias has no shape yet"),
+        (lambda: ts.jacobian(nn.LazyLinear(2), X, parameters="*"), ts.OptionError, "has no shape yet"),
+        (lambda: ts.jacobian(lambda x: torch.cdist(x[:, :1], x), X), RuntimeError, "same number of columns"),
         (lambda: ts.jacobian(NET, X, parameters="wait"), ts.OptionError, "No parameter is called 'wait'"),
         (lambda: ts.jacobian(NET, X, parameters=[]), ts.OptionError, r"parameters=\[\] names none"),
         (lambda: ts.jacobian(torch.relu, X, parameters="*"), ts.OptionError, "needs a module, or a learner"),

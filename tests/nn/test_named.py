@@ -341,3 +341,53 @@ def test_a_loss_by_names_trains_in_a_run(tmp_path):
         net = run.learner(torch.nn.Linear(3, 4), lambda p: torch.optim.SGD(p, lr=0.5))
         first, *_, last = [net.update(loss, torch.ones(6, 3), micro_batch=4).loss.item() for _ in range(5)]
     assert last < first
+
+
+@pytest.mark.parametrize("name", ["__dict__", "__wrapped__", "version"])
+def test_an_attribute_that_is_not_there_is_an_attribute_error_whatever_torch_has_of_that_name(name):
+    assert not hasattr(ts.named(torch.ones(2), "N"), name)
+
+
+def test_names_can_be_used_in_compiled_code():
+    def loss(x):
+        named = ts.named(x, "N C")
+        return ((named - named.mean("N")) * named.rename(C="K").align_to("K N")).sum("N").to_tensor("C K")
+
+    x = torch.randn(4, 3)
+    assert torch.equal(loss(x), torch.compile(loss, backend="eager", fullgraph=True)(x))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: ts.named(x.tensor, {"N", "C"}), "a set has no order"),
+        (lambda x: ts.named(x.tensor, None), "one text with spaces.*got None"),
+        (lambda x: x.sum(1), "one text with spaces.*got 1"),
+        (lambda x: x.align_to(3), "one text with spaces.*got 3"),
+        (lambda x: x.split("C", a="3", b=1), "'3' is no size"),
+        (lambda x: x.dot(x, ""), r"dot got no names.*a \* b"),
+    ],
+)
+def test_what_is_no_name_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(ts.named(torch.ones(2, 3), "N C"))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: x.select("N", True), "The index True of N is a bool"),
+        (lambda x: x.select("N", "0"), "The index '0' of N is a str"),
+        (lambda x: x[{"N": 1.0}], r"The index 1\.0 of N is a float"),
+        (lambda x: x[{"N": None}], "The index None of N"),
+        (lambda x: x.dot(x.tensor, "N"), "dot sums over axes by name, and got a Tensor"),
+    ],
+)
+def test_what_is_no_index_and_no_named_tensor_is_refused(call, message):
+    with pytest.raises(TypeError, match=message):
+        call(ts.named(torch.ones(2, 3), "N C"))
+
+
+def test_a_tuple_of_indices_keeps_the_axis_as_a_list_does():
+    x = ts.named(torch.arange(6).reshape(2, 3), "N C")
+    assert x[{"C": (2, 0)}].sizes == x[{"C": [2, 0]}].sizes == {"N": 2, "C": 2}

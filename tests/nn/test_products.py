@@ -140,7 +140,7 @@ FROZEN = nn.Linear(3, 2).requires_grad_(False)
         (
             lambda: ts.jvp(NET, X, tangent=X, parameters="*"),
             ts.OptionError,
-            "must be a dict by parameter name",
+            "must be a dict of one tensor by each parameter's name",
         ),
         (lambda: ts.jvp(NET, X, tangent={"weight": X}, parameters="*"), ts.OptionError, "no vector for bias"),
         (
@@ -153,6 +153,11 @@ FROZEN = nn.Linear(3, 2).requires_grad_(False)
             ts.OptionError,
             r"cotangent has shape \(4, 3\), and the output",
         ),
+        (lambda: ts.jvp(NET, X, tangent=None), ts.OptionError, "tangent has NoneType, and input 0"),
+        (lambda: ts.jvp(NET, X, tangent=X * 1j), ts.OptionError, "tangent is torch.complex64.*real numbers"),
+        (lambda: ts.jvp(NET, X, tangent=X.to("meta")), ts.OptionError, "on meta, and input 0"),
+        (lambda: ts.hvp(lambda: NET(X).mean(), NET, None), ts.OptionError, "must be a dict.*got NoneType"),
+        (lambda: ts.hvp(NET(X).mean(), NET, ALL), ts.OptionError, "needs a function.*got Tensor"),
         (lambda: ts.vjp(NET, X.long(), cotangent=X), ts.LossError, "has no derivative"),
         (lambda: ts.vjp(lambda x: (x, x), X, cotangent=X), ts.LossError, "returned a tuple"),
         (lambda: ts.hvp(lambda: NET(X), NET, ALL), ts.LossError, r"a scalar loss.*got shape \(4, 2\)"),

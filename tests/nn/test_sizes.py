@@ -261,6 +261,9 @@ def test_bins_can_be_shown_and_saved():
         {"kind": "pool", "kernel_size": 3, "padding": "same"},
         {"kind": "pool", "kernel_size": 3, "padding_mode": "reflect"},
         {"kind": "transposed", "kernel_size": 3, "stride": 2, "output_padding": 2},
+        {"kind": "conv", "kernel_size": True},
+        {"kind": "conv", "kernel_size": 3, "padding_mode": "mirror"},
+        {"kind": "pool", "kernel_size": 3, "ceil_mode": "no"},
     ],
 )
 def test_options_that_no_layer_takes_are_refused(options):
@@ -279,8 +282,40 @@ def test_options_that_no_layer_takes_are_refused(options):
         (lambda: find_windows("conv", 3, 0), "at least 1"),
         (lambda: find_windows("conv", (3, 4), 2), "as many"),
         (lambda: adaptive_bins(0, 3), "at least 1"),
+        (lambda: adaptive_bins("3", 3), "size='3'.* was given a str"),
+        (lambda: adaptive_bins(3, 1.0), "was given a float"),
+        (lambda: output_size(nn.Conv1d(1, 1, 3), "5"), "size='5': sizes are whole numbers"),
+        (lambda: output_size(nn.Conv1d(1, 1, 3), 5.0), r"size=5\.0: sizes are whole numbers"),
+        (lambda: output_size(nn.Conv2d(1, 1, 3), (5, True)), "size=True: sizes are whole numbers"),
+        (lambda: find_windows("conv", (), ()), "as many"),
+        (lambda: find_windows("conv", 3, "3"), "size='3'"),
+        (lambda: find_windows("conv", 4, 2, max_kernel_size="3"), "max_kernel_size='3'.* was given a str"),
+        (lambda: find_windows("conv", 4, 2, max_dilation=0), "max_dilation=0"),
+        (lambda: Window("conv", 3).output_size(5.0), r"size=5\.0.* was given a float"),
+        (lambda: Window("conv", 3).input_sizes(None), "was given a NoneType"),
     ],
 )
 def test_bad_input_is_answered_with_what_to_write(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.AvgPool3d((2, 3, 4), 1, (1, 1, 2)), nn.LPPool3d(2, [2, 3, 4], 1, ceil_mode=True)]
+)
+def test_pools_of_volumes_want_the_kernels_size_whatever_the_padding(layer):
+    sizes = list(product(range(1, 4), range(1, 5), range(1, 6)))
+    for size in sizes:
+        try:
+            expected = tuple(layer(torch.ones(1, 1, *size)).shape[2:])
+        except RuntimeError:
+            with pytest.raises(ValueError, match="want at least the kernel's size"):
+                output_size(layer, size)
+        else:
+            assert output_size(layer, size) == expected
+            assert all(one in found for one, found in zip(size, input_sizes(layer, expected), strict=True))
+
+
+def test_options_may_be_lists_as_torchs_pools_take_them():
+    layer = nn.AvgPool2d([2, 3], [1, 2], [1, 0])
+    assert output_size(layer, (5, 7)) == tuple(layer(torch.ones(1, 1, 5, 7)).shape[2:])

@@ -361,6 +361,32 @@ def test_bad_values_are_refused_with_the_way_out(call, message):
         call()
 
 
+@pytest.mark.parametrize("axis", ["1", 1.0, True, (0, 0), ("a",)])
+def test_an_axis_that_is_no_number_is_refused_when_it_is_given(axis):
+    with pytest.raises(ts.OptionError, match="feature_axis="):
+        Standardizer(feature_axis=axis)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.ma.masked_array([[1.0, 2.0]], [[0, 1]]), r"masked array.*filled\(np\.nan\)"),
+        (torch.eye(2).to_sparse(), "this one is sparse"),
+        (torch.ones(2, 2, device="meta"), "this one is meta"),
+    ],
+)
+def test_numbers_that_are_not_there_one_by_one_are_refused(values, message):
+    with pytest.raises(TypeError, match=message):
+        Standardizer().partial_fit(values)
+
+
+def test_a_state_or_a_part_of_another_kind_is_refused():
+    with pytest.raises(ValueError, match="it is a NoneType"):
+        Standardizer().load_state_dict(None)
+    with pytest.raises(TypeError, match="merges with another one, got a int"):
+        Standardizer().merge(3)
+
+
 @pytest.mark.parametrize("values", [[[1.0, 2.0]], torch.ones(2, 2, dtype=torch.complex64), np.array([["a"]])])
 def test_other_types_are_refused_by_name(values):
     with pytest.raises(TypeError, match="got a"):

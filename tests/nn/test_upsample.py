@@ -243,7 +243,17 @@ class Noise(nn.Module):
     ("call", "message"),
     [
         (lambda: checkerboard(nn.Identity(), (1, 1, 8), weights="mine"), "There are"),
-        (lambda: checkerboard(nn.Linear(3, 3), (1, 3)), r"shape \(1, 3\)"),
+        (
+            lambda: checkerboard(nn.Sequential(nn.Conv1d(3, 3, 1), nn.Flatten()), (1, 3, 4)),
+            r"shape \(1, 12\)",
+        ),
+        (lambda: checkerboard(nn.Linear(3, 3), (1, 3)), r"input_shape=\(1, 3\): give the shape of a batch"),
+        (lambda: checkerboard(nn.Conv1d(1, 1, 3), "x"), "input_shape='x'"),
+        (lambda: checkerboard(nn.Conv1d(1, 1, 3), (1, 1, 8.0)), "of whole numbers"),
+        (lambda: checkerboard(nn.Conv1d(1, 1, 3), (1, 1, 0)), "from 1"),
+        (lambda: checkerboard(None, (1, 1, 8)), "A model is expected, got NoneType"),
+        (lambda: checkerboard(nn.LazyConv1d(1, 3), (1, 1, 8)), "no shape yet"),
+        (lambda: checkerboard(nn.Conv1d(1, 1, 3, device="meta"), (1, 1, 8)), "on the device meta"),
         (lambda: checkerboard(nn.LSTM(3, 3), (1, 8, 3)), "a tuple"),
         (lambda: checkerboard(Noise(), (1, 3, 16)), "draws at random"),
         (lambda: checkerboard(nn.Conv1d(1, 1, 9, padding=4), (1, 1, 12)), "larger input_shape"),
@@ -266,3 +276,26 @@ def test_a_generator_with_learned_up_sampling_trains_in_a_run(tmp_path):
         small = torch.rand(4, 1, 4, 4)
         update = net.update(lambda batch: (net(batch) - 1).square().flatten(1).mean(1), small, micro_batch=2)
     assert update.loss.isfinite()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Upsample(True), "scale=True"),
+        (lambda: Upsample(2, channels="3"), "channels='3': give a whole number from 1 on"),
+        (lambda: Upsample(2, channels=-1), "channels=-1"),
+        (lambda: Upsample(2, num_dims=0), "num_dims=0: give a whole number from 1 to 3"),
+        (lambda: Upsample(2, num_dims="2"), "num_dims='2'"),
+        (lambda: Upsample((2, 3), num_dims=3), r"scale=\(2, 3\) has 2 dimensions and num_dims=3"),
+        (lambda: Upsample(2)(torch.ones(1, 1, 4, dtype=torch.int64)), r"got torch\.int64.*images\.float\(\)"),
+        (lambda: Upsample(2)([[1.0]]), "got list"),
+    ],
+)
+def test_what_no_upsampling_can_take_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_no_images_become_no_images(mode):
+    assert Upsample(2, mode=mode)(torch.ones(0, 2, 3, 4)).shape == (0, 2, 6, 8)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Losses one after another: an update whose parts are computed by the caller's own code."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +12,7 @@ from truestep.engine.group import Group, check_free
 from truestep.engine.losses import Part, Weighted, read_loss
 from truestep.engine.step import Update, apply, decide
 from truestep.engine.sums import Sums
-from truestep.errors import LossError, OptionError
+from truestep.errors import LossError, OptionError, check_number
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -24,8 +25,12 @@ class Accumulating:
     """An update in the making, see `Learner.accumulating`; `result` holds the `Update` once the block has ended."""
 
     def __init__(self, learner: "Learner", weight: float | None) -> None:
-        if weight is not None and not weight > 0:
-            raise OptionError(f"weight={weight}: the gradient is divided by it, so it must be positive.")
+        if weight is not None:
+            check_number("net.accumulating", "weight", weight, example=32.0)
+        if weight is not None and not 0 < weight < math.inf:
+            raise OptionError(
+                f"weight={weight}: the gradient is divided by it, so it must be positive and finite."
+            )
         self._learner = learner
         self._weight = weight
         self._group = Group.of([learner])
@@ -72,6 +77,7 @@ class Accumulating:
                 "Use update(loss, batch) with the loss as a function."
             )
         check_free([self._learner])
+        group.left_out.refuse_unfrozen()
         if self._learner.started:
             context.ordinal += 1
         context.is_busy = True

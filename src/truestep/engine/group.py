@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from truestep.engine.isolation import BufferSnapshot, Isolation, Place
 from truestep.engine.precision import Precision
 from truestep.engine.randomness import host_streams, set_host_streams
-from truestep.engine.untrained import refuse_untrained
+from truestep.engine.untrained import LeftOut, refuse_untrained
 from truestep.errors import OptionError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Group:
         self.learners = list(learners)
         for learner in self.learners:
             refuse_untrained(learner)
+        self.left_out = LeftOut(self.learners)
         everybody = list(context.learners.values())
         others = [learner for learner in everybody if learner not in self.learners]
         self.precision = self._common_precision()

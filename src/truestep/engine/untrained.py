@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters that came into a learner's module after its optimizer was made."""
+"""Parameters that no optimizer of a learner steps, and that are to train nevertheless."""
 
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from truestep.errors import OptionError
@@ -26,3 +28,47 @@ def refuse_untrained(learner: "Learner") -> None:
             "was replaced or added afterwards. The optimizer holds the old ones, so these would never change. Change the module "
             "first and give it to run.learner then; to leave new ones as they are, set requires_grad_(False)."
         )
+
+
+_trains = attrgetter("requires_grad")
+
+
+class LeftOut:
+    """The parameters that no optimizer was given, since they were frozen; once one is unfrozen, it would never change.
+
+    Most learners have none; otherwise each update reads one flag of each.
+    """
+
+    def __init__(self, learners: Sequence["Learner"]) -> None:
+        self._learners = learners
+        self._find()
+
+    def _find(self) -> None:
+        groups = [
+            group
+            for each in self._learners
+            for optimizer in each.optimizers
+            for group in optimizer.param_groups
+        ]
+        held = {id(parameter) for group in groups for parameter in group["params"]}
+        self._parameters = [
+            (learner.name, name, weight)
+            for learner in self._learners
+            for name, weight, target in zip(
+                learner.weight_names, learner.weights, learner.targets, strict=True
+            )
+            if id(target) not in held
+        ]
+        self._weights = [weight for _, _, weight in self._parameters]
+
+    def refuse_unfrozen(self) -> None:
+        """Raise an OptionError if one of them has been unfrozen, and has not been given to the optimizer since."""
+        if not any(map(_trains, self._weights)):
+            return
+        self._find()
+        if names := [(owner, name) for owner, name, weight in self._parameters if weight.requires_grad]:
+            raise OptionError(
+                f"{len(names)} parameters of {names[0][0]!r} ({', '.join(name for _, name in names[:4])}) were frozen when the "
+                "learner was made, its optimizer was not given them, and now they are unfrozen: they would never change. Give "
+                "the factory all parameters (frozen ones are left alone until they are unfrozen): lambda p: torch.optim.AdamW(p)."
+            )

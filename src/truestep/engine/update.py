@@ -122,6 +122,7 @@ def update_together(
     if not group.learners:
         return [Update.not_started(learner) for learner in learners]
     check_free(group.learners)
+    group.left_out.refuse_unfrozen()
     context.ordinal += 1
     if context.device.type != "cpu":
         batch = to_device(batch, context.device, non_blocking=True)

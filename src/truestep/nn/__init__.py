@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from truestep.nn.batch_norm.report import ExactBatchNorm as ExactBatchNorm
     from truestep.nn.capturing import Captured as Captured
     from truestep.nn.capturing import CapturedLayer as CapturedLayer
-    from truestep.nn.checkerboard import Checkerboard as Checkerboard
-    from truestep.nn.checkerboard import checkerboard as checkerboard
     from truestep.nn.dropout.convert import DropoutConversion as DropoutConversion
     from truestep.nn.dropout.convert import convert_dropout as convert_dropout
     from truestep.nn.dropout.vanilla import VanillaDropout as VanillaDropout
@@ -46,6 +44,8 @@ if TYPE_CHECKING:
     from truestep.nn.standardizer import Standardizer as Standardizer
     from truestep.nn.swapping.swap import ActivationSwap as ActivationSwap
     from truestep.nn.swapping.swap import swap_activation as swap_activation
+    from truestep.nn.unevenness import Checkerboard as Checkerboard
+    from truestep.nn.unevenness import checkerboard as checkerboard
     from truestep.nn.upsample import Upsample as Upsample
     from truestep.nn.windows import Window as Window
 
@@ -60,8 +60,8 @@ _WHERE: dict[str, str] = {
     "Captured": "truestep.nn.capturing",
     "CapturedLayer": "truestep.nn.capturing",
     "check_self_normalizing": "truestep.nn.self_normalization.check",
-    "Checkerboard": "truestep.nn.checkerboard",
-    "checkerboard": "truestep.nn.checkerboard",
+    "Checkerboard": "truestep.nn.unevenness",
+    "checkerboard": "truestep.nn.unevenness",
     "convert_dropout": "truestep.nn.dropout.convert",
     "convert_norm_keys": "truestep.nn.norms.keys",
     "DropoutConversion": "truestep.nn.dropout.convert",

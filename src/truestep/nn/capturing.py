@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -43,15 +44,17 @@ def capture(
         detach: whether what is recorded is cut from the graph; False to compute a loss from it (perceptual losses).
 
     Raises:
-        OptionError: a layer does not exist (the nearest names are listed), or is no part of the model.
+        OptionError: a layer does not exist (the nearest names are listed), is no part of the model, or is never called itself
+            (`nn.ModuleList`).
     """
+    _check_edits(edit=edit, edit_gradient=edit_gradient)
     captured = Captured(_named_layers(model_of(model, "ts.capture"), layers))
     watcher = _Watcher(captured, edit, edit_gradient, detach=detach)
     with ExitStack() as stack:
         stack.callback(watcher.remove_tensor_hooks)
         stack.enter_context(eager())
         for layer, part in captured.parts():
-            stack.callback(part.register_forward_hook(watcher.hook_for(layer)).remove)
+            stack.callback(part.register_forward_hook(watcher.hook_for(layer, part)).remove)
         yield captured
 
 
@@ -83,9 +86,7 @@ class Captured(Mapping[str, "CapturedLayer"]):
         return len(self._layers)
 
     def __repr__(self) -> str:
-        return (
-            f"Captured({', '.join(f'{layer.name}: {len(layer.outputs)} calls' for layer, _ in self.parts())})"
-        )
+        return f"Captured({', '.join(str(layer) for layer, _ in self.parts())})"
 
 
 class CapturedLayer:
@@ -101,6 +102,9 @@ class CapturedLayer:
         self.outputs: list[Any] = []
         self._calls: list[tuple[list[Tensor | None], pytree.TreeSpec]] = []
         self._owner = owner
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {len(self.outputs)} call{'s' * (len(self.outputs) != 1)}"
 
     @property
     def gradients(self) -> list[Any]:
@@ -132,10 +136,12 @@ class _Watcher:
         self._detach = detach
         self._handles: list[Any] = []
 
-    def hook_for(self, layer: CapturedLayer) -> Callable[[nn.Module, Any, Any], Any]:
+    def hook_for(self, layer: CapturedLayer, part: nn.Module) -> Callable[[nn.Module, Any, Any], Any]:
         """Return the forward hook of one layer."""
 
-        def hook(_: nn.Module, __: Any, output: Any) -> Any:
+        def hook(called: nn.Module, _: Any, output: Any) -> Any:
+            if called is not part:  # a copy of the model that was made inside the block
+                return None
             edited = None if self._edit is None else self._edit(layer.name, output)
             self._record(layer, output if edited is None else edited)
             return edited
@@ -179,13 +185,13 @@ class _Watcher:
 
 def _named_layers(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
     known = dict(model.named_modules(remove_duplicate=False))
-    asked = [layers] if isinstance(layers, str | nn.Module) else list(layers)
+    asked = layers if isinstance(layers, Sequence) and not isinstance(layers, str) else [layers]
     if not asked:
         raise OptionError("ts.capture was given no layers; name at least one.")
     found: dict[str, nn.Module] = {}
     for each in asked:
         names = select(each, known, "layer") if isinstance(each, str) else _names_of(each, known)
-        found |= {name: known[name] for name in names}
+        found |= {name: known[name] for name in _that_are_called(names, known)}
     return found
 
 
@@ -196,3 +202,24 @@ def _names_of(layer: object, known: Mapping[str, nn.Module]) -> list[str]:
             f"The layer {type(layer).__name__} is no part of the model; give one of its modules, or their names."
         )
     return names
+
+
+def _that_are_called(names: list[str], known: Mapping[str, nn.Module]) -> list[str]:
+    """Leave out containers, which have no forward (`nn.ModuleList`)."""
+    if scripted := [name for name in names if isinstance(known[name], torch.jit.ScriptModule)]:
+        raise OptionError(
+            f"{scripted[0]!r} is scripted, and torch takes no hooks there. Capture the original module."
+        )
+    called = [name for name in names if type(known[name]).forward is not nn.Module.forward]
+    if not called:
+        kind = type(known[names[0]]).__name__
+        raise OptionError(
+            f"{names[0]!r} is of type {kind}, which is never called itself. Capture what it holds: {names[0] + '.*'!r}."
+        )
+    return called
+
+
+def _check_edits(**edits: object) -> None:
+    for name, edit in edits.items():
+        if edit is not None and not callable(edit):
+            raise OptionError(f"{name}={edit!r} is no function: write {name}=lambda name, value: value * 2.")

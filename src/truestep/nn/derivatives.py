@@ -10,12 +10,21 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.parameter import is_lazy
 
 from truestep.errors import LossError, OptionError
 from truestep.nn.naming import model_of, select_within
-from truestep.nn.undisturbed import in_full_precision, undisturbed
+from truestep.nn.undisturbed import (
+    autocasts,
+    described,
+    has_gradients,
+    in_full_precision,
+    module_of,
+    undisturbed,
+    without_autocast,
+)
 
 Patterns = str | Sequence[str]
 
@@ -46,17 +55,20 @@ class Differentiated:
         """Read a user's arguments; with a `purpose` layers that mix examples are refused because of it."""
         if not callable(function):
             raise OptionError(f"A derivative is of a function or a module, got {type(function).__name__}.")
+        _check_initialized(function)
         if parameters is None:
             _check_inputs(inputs)
             ready = tuple(map(_ready, inputs))
-            run = _quiet(function, lambda primals, _: function(*primals), inputs[0].device, purpose)
+            run = _quiet(
+                function, lambda primals, _: function(*map(_copy, primals)), inputs[0].device, purpose
+            )
             return cls(run, ready, ready, None)
-        module = model_of(function, "A derivative with respect to parameters")
+        module = _by_parameters(function)
         named = chosen_parameters(dict(module.named_parameters(remove_duplicate=False)), parameters)
         names, primals = tuple(named), tuple(named.values())
 
         def with_parameters(values: tuple[Tensor, ...], given: tuple[Any, ...]) -> Any:
-            return functional_call(module, dict(zip(names, values, strict=True)), given)
+            return functional_call(module, dict(zip(names, values, strict=True)), tuple(map(_copy, given)))
 
         run = _quiet(function, with_parameters, primals[0].device, purpose)
         return cls(run, primals, tuple(map(_ready, inputs)), names)
@@ -75,7 +87,7 @@ class Differentiated:
     @contextmanager
     def full_precision(self) -> Iterator[None]:
         """Until the end of the block autocast is off, for the backward too."""
-        with torch.autocast(self.primals[0].device.type, enabled=False):
+        with without_autocast(self.primals[0].device):
             yield
 
 
@@ -113,29 +125,57 @@ def _quiet(
     return quiet
 
 
+def _by_parameters(function: object) -> nn.Module:
+    """Return the module that takes other parameters in each call."""
+    module = model_of(function, "A derivative with respect to parameters")
+    if isinstance(module, nn.DataParallel):
+        module = module.module
+    if isinstance(module, torch.jit.ScriptModule):
+        raise OptionError(
+            f"A scripted module ({module.original_name}) can't be called with other parameters. Give the module it was made of."
+        )
+    return module
+
+
+def _check_initialized(function: object) -> None:
+    module = module_of(function)
+    lazy = [name for name, each in module.named_parameters() if is_lazy(each)] if module is not None else []
+    if lazy:
+        raise OptionError(
+            f"{', '.join(lazy[:6])} has no shape yet (a lazy layer), so there is no derivative. Call the module on a batch first."
+        )
+
+
+def _copy(value: Any) -> Any:
+    """Return a copy of a tensor: a function that works in place shall do so on its own, in each of the calls."""
+    return value.clone() if isinstance(value, Tensor) else value
+
+
 def _check_inputs(inputs: tuple[Any, ...]) -> None:
     if not inputs:
         raise LossError("There are no inputs to differentiate with respect to; give at least one tensor.")
     for number, value in enumerate(inputs):
-        if not isinstance(value, Tensor) or not value.is_floating_point():
-            what = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        if not isinstance(value, Tensor) or not has_gradients(value) or value.is_complex():
             raise LossError(
-                f"Input {number} is {what}, which has no derivative. Give floating-point tensors (x.float(), embedded tokens), "
-                'and what is not differentiated inside the function: lambda x: net(x, labels). Or ask for parameters="*".'
+                f"Input {number} is {described(value)}, which has no derivative here. Give dense, real floating-point tensors "
+                "(x.float(), embedded tokens), and what is not differentiated inside the function: lambda x: net(x, labels). Or "
+                'ask for parameters="*".'
             )
 
 
 def _ready(value: Any) -> Any:
-    if isinstance(value, Tensor) and torch.is_autocast_enabled(value.device.type):
+    if isinstance(value, Tensor) and autocasts(value.device):
         return in_full_precision(value)
     return value
 
 
 def chosen_parameters(parameters: dict[str, Tensor], patterns: Patterns) -> dict[str, Tensor]:
     """Return the parameters that the patterns name, a tied one once, in the order of the module."""
-    asked = [patterns] if isinstance(patterns, str) else list(patterns)
-    if not asked:
-        raise OptionError('parameters=[] names none; write parameters="*" for all.')
+    asked = [patterns] if isinstance(patterns, str) else patterns
+    if not isinstance(asked, Sequence) or not asked or not all(isinstance(each, str) for each in asked):
+        raise OptionError(
+            f'parameters={patterns!r} names none; write names and patterns, or parameters="*" for all.'
+        )
     names = {name for pattern in asked for name in select_within(pattern, parameters, "parameter")}
     chosen: dict[int, str] = {}
     for name, parameter in parameters.items():

@@ -12,8 +12,8 @@ def usable_device(device: str | torch.device) -> torch.device:
         chosen = torch.device(device)
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError, TypeError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].rstrip(".")
         raise OptionError(
-            f"device={str(device)!r} can't be used here: {reason} Use 'auto' where it is offered, or 'cpu'."
+            f"device={str(device)!r} can't be used here: {reason}. Use 'cpu', or 'auto' where that is an option."
         ) from error
     return chosen

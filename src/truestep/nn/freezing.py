@@ -3,14 +3,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
 from html import escape
 from types import TracebackType
 from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parameter import is_lazy
 
+from truestep.errors import OptionError
 from truestep.nn.naming import model_of, select_within
 
 SHOWN_NAMES = 6
@@ -38,15 +40,14 @@ class Freezing:
     moving_statistics: tuple[str, ...] = ()
     with_gradient: tuple[str, ...] = ()
     _tensors: tuple[Tensor, ...] = field(repr=False, default=())
-    _modes: tuple[tuple[nn.Module, bool, bool], ...] = field(repr=False, default=())
+    _layers: tuple[nn.Module, ...] = field(repr=False, default=())
 
     def undo(self) -> None:
-        """Put back what was changed: these parameters train again (or not), these layers have the mode they had."""
+        """Put back what was changed: these parameters train again (or not), these layers have the mode they would have."""
         for tensor in self._tensors:
             tensor.requires_grad_(not self.trains)
-        for layer, was_held, mode in self._modes:
-            _hold(layer) if was_held else _release(layer)
-            layer.training = mode
+        for layer in self._layers:
+            _hold(layer) if self.trains else _release(layer)
 
     def __enter__(self) -> Self:
         return self
@@ -63,7 +64,7 @@ class Freezing:
 
     def __str__(self) -> str:
         what = "training" if self.trains else "frozen"
-        lines = [f"{len(self._tensors)} parameters ({self.num_elements:,} numbers) are {what} now"]
+        lines = [f"parameters that are {what} now: {len(self._tensors)} ({self.num_elements:,} numbers)"]
         for name, meaning in _LINES.items():
             if names := getattr(self, name):
                 more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
@@ -100,7 +101,8 @@ def freeze(model: object, *patterns: str, statistics: bool = False) -> Freezing:
             evaluation mode, normalise with what they have learnt so far, and stay so: `model.train()` passes them over.
 
     Raises:
-        OptionError: a pattern matches nothing; the nearest names are listed.
+        OptionError: a pattern matches nothing (the nearest names are listed); a lazy layer that has not run; statistics of a
+            scripted module.
     """
     return _change(model, patterns, trains=False, statistics=statistics)
 
@@ -116,14 +118,14 @@ def unfreeze(model: object, *patterns: str) -> Freezing:
 
 def _change(model: object, patterns: tuple[str, ...], *, trains: bool, statistics: bool) -> Freezing:
     module = model_of(model, "ts.unfreeze" if trains else "ts.freeze")
-    asked, layers = _asked_for(module, patterns or ("*",))
+    _check(module, patterns, statistics=statistics, trains=trains)
+    asked, layers = _asked_for(module, patterns or ("*",), statistics=statistics)
     changed = {name: tensor for name, tensor in asked.items() if tensor.requires_grad != trains}
     tensors = tuple({id(tensor): tensor for tensor in changed.values()}.values())
     for tensor in tensors:
         tensor.requires_grad_(trains)
-    modes = tuple((layer, _is_held(layer), layer.training) for layer in layers.values() if statistics)
-    moved = tuple(name for name, layer in layers.items() if statistics and _is_held(layer) == trains)
-    for layer, _, _ in modes:
+    moved = {name: layer for name, layer in layers.items() if statistics and _is_held(layer) == trains}
+    for layer in moved.values():
         _let_follow(layer, module) if trains else _hold(layer)
     following = () if trains else tuple(name for name, layer in layers.items() if not _is_held(layer))
     return Freezing(
@@ -131,15 +133,17 @@ def _change(model: object, patterns: tuple[str, ...], *, trains: bool, statistic
         parameters=tuple(changed),
         num_elements=sum(tensor.numel() for tensor in tensors),
         unchanged=tuple(name for name in asked if name not in changed),
-        statistics=moved,
+        statistics=tuple(moved),
         moving_statistics=following,
         with_gradient=() if trains else tuple(n for n, t in asked.items() if t.grad is not None),
         _tensors=tensors,
-        _modes=modes,
+        _layers=tuple(moved.values()),
     )
 
 
-def _asked_for(module: nn.Module, patterns: Sequence[str]) -> tuple[dict[str, Tensor], dict[str, nn.Module]]:
+def _asked_for(
+    module: nn.Module, patterns: Sequence[str], *, statistics: bool
+) -> tuple[dict[str, Tensor], dict[str, nn.Module]]:
     """Return the parameters that the patterns name, under all their names, and the layers whose statistics they name."""
     parameters: dict[str, Tensor] = {
         name: parameter
@@ -150,7 +154,7 @@ def _asked_for(module: nn.Module, patterns: Sequence[str]) -> tuple[dict[str, Te
     owners = {
         f"{name}.{own}".removeprefix("."): name
         for name, layer in layers.items()
-        for own in (*layer._parameters, *layer._buffers)
+        for own in (*layer._parameters, *(layer._buffers if statistics else ()))
     }
     names = list(dict.fromkeys((*parameters, *owners)))
     chosen = {name for pattern in patterns for name in select_within(pattern, names, "parameter")}
@@ -169,28 +173,61 @@ def _layers_with_statistics(module: nn.Module) -> dict[str, nn.Module]:
     }
 
 
-def _stay_in_evaluation(layer: nn.Module, mode: bool = True) -> nn.Module:
-    """Stand in for `layer.train(mode)` while the layer's statistics are frozen."""
-    del mode
-    return type(layer).train(layer, False)
+class _InEvaluation:
+    """Stand in for `layer.train` while the layer's statistics are frozen, and remember what was asked for."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        self._layer = layer
+        self.asked = layer.training
+
+    def __call__(self, mode: bool = True) -> nn.Module:
+        self.asked = mode
+        return type(self._layer).train(self._layer, False)
 
 
 def _is_held(layer: nn.Module) -> bool:
-    return "train" in layer.__dict__
+    return isinstance(layer.__dict__.get("train"), _InEvaluation)
 
 
 def _hold(layer: nn.Module) -> None:
-    """Keep the layer in evaluation mode; a partial of a function of this module, so that it can be copied and pickled."""
-    layer.eval()
-    layer.__dict__["train"] = partial(_stay_in_evaluation, layer)
+    """Keep the layer in evaluation mode; what does it is of this module, so that it can be copied and pickled."""
+    if not _is_held(layer):
+        held = _InEvaluation(layer)
+        layer.eval()
+        layer.__dict__["train"] = held
 
 
 def _release(layer: nn.Module) -> None:
-    layer.__dict__.pop("train", None)
+    """Give the layer the mode that was asked for last."""
+    if _is_held(layer):
+        held: _InEvaluation = layer.__dict__.pop("train")
+        layer.train(held.asked)
 
 
 def _let_follow(layer: nn.Module, model: nn.Module) -> None:
     """Bring a layer that was held to the mode of its model."""
-    if _is_held(layer):
-        _release(layer)
-        layer.train(model.training)
+    _release(layer)
+    layer.train(model.training)
+
+
+def _check(module: nn.Module, patterns: Sequence[object], *, statistics: bool, trains: bool) -> None:
+    piece = "ts.unfreeze" if trains else "ts.freeze"
+    if strange := [each for each in patterns if not isinstance(each, str)]:
+        raise OptionError(
+            f"{piece} takes names of parameters or modules, and got a {type(strange[0]).__name__}. Write each as a text: "
+            f'{piece}(net, "body", "head.*").'
+        )
+    if not isinstance(statistics, bool):
+        raise OptionError(f"statistics={statistics!r}: write True or False.")
+    if lazy := [name for name, parameter in module.named_parameters() if is_lazy(parameter)]:
+        raise OptionError(
+            f"{lazy[0]} has no shape yet (a lazy layer). Call the module on a batch first, then {piece}."
+        )
+    if (
+        statistics
+        and not trains
+        and any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
+    ):
+        raise OptionError(
+            "The statistics of a scripted module can't be frozen. Freeze the original, then script it."
+        )

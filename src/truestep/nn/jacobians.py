@@ -61,7 +61,9 @@ def jacobian(
 def _check_options(mode: object, chunk_size: object) -> None:
     if mode not in MODES:
         raise OptionError(f"mode={mode!r} is no mode of differentiation. There are: {', '.join(MODES)}.")
-    if chunk_size is not None and not (isinstance(chunk_size, int) and chunk_size > 0):
+    if chunk_size is not None and (
+        isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1
+    ):
         raise OptionError(
             f"chunk_size={chunk_size!r}: give how many are computed at once (at least 1), or None for all."
         )
@@ -105,9 +107,11 @@ def _by_sizes(
     load_forward_rules()
     try:
         return forward()
-    except NotImplementedError:  # an operation without a forward derivative
+    except NotImplementedError as error:  # an operation without a forward derivative
         if mode == "forward":
-            raise
+            raise LossError(
+                f'{str(error).splitlines()[0]} Write mode="reverse", or "auto", which goes in reverse then.'
+            ) from error
         return reverse()
 
 

@@ -26,7 +26,8 @@ def check_model(model: Any) -> nn.Module:
 
 def selectors(layers: Layers) -> tuple[Selector, ...]:
     """Return what was given for `layers` as a tuple of kinds and name patterns."""
-    chosen = (layers,) if isinstance(layers, str | type) else tuple(layers)
+    one = isinstance(layers, str | type | nn.Module) or not isinstance(layers, Iterable)
+    chosen: tuple[Any, ...] = (layers,) if one else tuple(layers)  # type: ignore[arg-type]
     wrong = [each for each in chosen if not isinstance(each, str) and not _is_kind(each)]
     if wrong or not chosen:
         raise OptionError(
@@ -67,8 +68,8 @@ def refuse_lazy(model: nn.Module) -> None:
     ]
     if lazy:
         raise OptionError(
-            f"{', '.join(repr(name) for name in dict.fromkeys(lazy))} have no shape yet: lazy layers learn it from their "
-            "first input. Call the model once on an example, under torch.no_grad(), and come back then."
+            f"{', '.join(name or type(model).__name__ for name in dict.fromkeys(lazy))}: no shape yet; lazy layers learn it from "
+            "their first input. Call the model once on an example, under torch.no_grad(), and come back then."
         )
 
 

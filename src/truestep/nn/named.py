@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from truestep.nn.named_functions import POINTWISE, REDUCTIONS, function_name
-from truestep.nn.names import Names, check_match, find, read_names, shown, together
+from truestep.nn.names import Names, as_names, check_match, find, read_names, shown, together
 
 Number = int | float | complex
 Index = int | slice | list[int] | Tensor
@@ -91,7 +91,7 @@ class Named:
 
     def align_to(self, names: str | Iterable[str]) -> "Named":
         """Return this with its axes in the order of `names`, all of them; "..." stands for those not mentioned."""
-        written = names.split() if isinstance(names, str) else list(names)
+        written = names.split() if isinstance(names, str) else list(as_names(names))
         if written.count("...") == 1:
             rest = [name for name in self.names if name not in written]
             place = written.index("...")
@@ -130,6 +130,8 @@ class Named:
         """Return this with one axis made into several, the last running fastest; one size may be -1: `split("C", head=8, F=-1)`."""
         (place,) = find([name], self.sizes)
         sizes = tuple(parts.values())
+        if wrong := [size for size in sizes if isinstance(size, bool) or not isinstance(size, int)]:
+            raise ValueError(f"split({name!r}): {wrong[0]!r} is no size. Give whole numbers; one may be -1.")
         known = 1
         for size in sizes:
             known *= size if size != -1 else 1
@@ -167,13 +169,19 @@ class Named:
     def _index(self, name: str, index: Index) -> "Named":
         (place,) = find([name], self.sizes)
         size = self.sizes[name]
+        if isinstance(index, bool) or not isinstance(index, int | slice | list | tuple | Tensor):
+            raise TypeError(
+                f"The index {index!r} of {name} is a {type(index).__name__}; give a number, a slice, a list, or a tensor of "
+                "indices or truth values."
+            )
         if isinstance(index, int) and not -size <= index < size:
             raise IndexError(f"Index {index} is out of range for the axis {name} of {shown(self.sizes)}.")
         if isinstance(index, Tensor) and index.ndim > 1:
             raise ValueError(
                 f"The index of {name} has {index.ndim} axes; give a number, a slice or one axis of indices."
             )
-        taken = self.tensor[(slice(None),) * place + (index,)]
+        chosen = list(index) if isinstance(index, tuple) else index
+        taken = self.tensor[(slice(None),) * place + (chosen,)]
         drops = taken.ndim < self.tensor.ndim
         return Named(taken, self.names[:place] + self.names[place + drops :])
 
@@ -250,7 +258,13 @@ class Named:
 
     def dot(self, other: "Named", names: str | Iterable[str]) -> "Named":
         """Return Σ self·other over the axes `names`, which both have; other common axes are matched, not summed."""
+        if not isinstance(other, Named):
+            raise TypeError(
+                f"dot sums over axes by name, and got a {type(other).__name__}. Name its axes: ts.named(other, 'N C')."
+            )
         summed = read_names(names)
+        if not summed:
+            raise ValueError("dot got no names to sum over. For the product of each pair write a * b.")
         find(summed, self.sizes)
         find(summed, other.sizes)
         check_match([self.sizes, other.sizes])
@@ -330,7 +344,8 @@ class Named:
         )
 
     def __getattr__(self, name: str) -> NoReturn:
-        write = f"torch.{name}(x)" if getattr(torch, name, None) in POINTWISE else f"x.tensor.{name}"
+        there = getattr(torch, name, None)
+        write = f"torch.{name}(x)" if callable(there) and there in POINTWISE else f"x.tensor.{name}"
         raise AttributeError(
             f"A named tensor has no {name!r}. Write {'x.sizes' if name == 'shape' else write}."
         )

@@ -8,7 +8,7 @@ Names = tuple[str, ...]
 
 def read_names(names: str | Iterable[str]) -> Names:
     """Return the names in "N C H W" or ("N", "C", "H", "W"); each a Python identifier, none twice."""
-    found = tuple(names.split()) if isinstance(names, str) else tuple(names)
+    found = tuple(names.split()) if isinstance(names, str) else as_names(names)
     for name in found:
         if not isinstance(name, str) or not name.isidentifier():
             raise ValueError(
@@ -21,6 +21,16 @@ def read_names(names: str | Iterable[str]) -> Names:
             "Give each axis its own name."
         )
     return found
+
+
+def as_names(names: Iterable[str]) -> Names:
+    """Return names that are given one by one, in their order."""
+    if isinstance(names, set | frozenset) or not isinstance(names, Iterable):
+        why = "a set has no order" if isinstance(names, set | frozenset) else f"got {names!r}"
+        raise ValueError(
+            f"Names are given in the order of the axes, as one text with spaces, 'N C H W': {why}."
+        )
+    return tuple(names)
 
 
 def shown(sizes: Mapping[str, int]) -> str:

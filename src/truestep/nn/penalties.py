@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from truestep.errors import LossError, OptionError
-from truestep.nn.undisturbed import in_full_precision, undisturbed
+from truestep.errors import LossError, OptionError, check_number
+from truestep.nn.undisturbed import autocasts, described, has_gradients, in_full_precision, undisturbed
 
 Inputs = Tensor | Sequence[Tensor]
 Place = Literal["interpolates", "real", "fake"]
@@ -60,8 +60,9 @@ def gradient_penalty(
     points = _points(real, fake, at)
     positional, named = _further_arguments(conditions, points[0].device)
     with undisturbed(critic, points[0].device, "a penalty of one example is not its own"):
-        scores = _rows(critic(*points, *positional, **named), len(points[0]))
-        gradients = torch.autograd.grad(scores.sum(), points, create_graph=True, materialize_grads=True)
+        inputs = [point.clone() for point in points]  # a first layer may work in place
+        scores = _rows(critic(*inputs, *positional, **named), len(points[0]))
+        gradients = _gradients(scores.sum(), points)
         # Divided here rather than in the scores, so that a low-precision critic sees gradients of ordinary size.
         norm = _norm(gradients) / max(scores.shape[1], 1)
         excess = norm - target
@@ -77,6 +78,7 @@ def _check_options(critic: object, at: object, target: float, sides: object) -> 
         raise OptionError(f"at={at!r} is no place to take a gradient. There are: {', '.join(PLACES)}.")
     if sides not in SIDES:
         raise OptionError(f'sides={sides!r}: write "two", or "one" to charge only norms above the target.')
+    check_number("gradient_penalty", "target", target, example=1.0)
     if not 0 <= target < math.inf:
         raise OptionError(f"target={target} is no norm; give 1 (Wasserstein), 0 (R1) or another number >= 0.")
 
@@ -86,6 +88,12 @@ def _check_gradient_mode() -> None:
         raise OptionError(
             "A gradient penalty can't be compiled: torch.compile does not currently support double backward. Leave the loss "
             "uncompiled; the critic may be compiled, the penalty then runs its original."
+        )
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise LossError(
+            "ts.gradient_penalty was called inside a transform of torch.func (grad, vmap, jvp, ...), which does not follow its "
+            "gradient. Call it outside; or inside write the penalty with torch.func: "
+            "torch.func.vmap(torch.func.grad(score_of_one_example))(real)."
         )
     if not torch.is_grad_enabled():
         raise LossError(
@@ -100,7 +108,7 @@ def _points(real: Inputs | None, fake: Inputs | None, at: Place) -> list[Tensor]
         inputs = _between(_inputs("real", real), _inputs("fake", fake))
     else:
         inputs = _inputs(at, real if at == "real" else fake)
-    if torch.is_autocast_enabled(inputs[0].device.type):
+    if autocasts(inputs[0].device):
         inputs = [in_full_precision(each) for each in inputs]
     return [each.detach().requires_grad_() for each in inputs]
 
@@ -114,11 +122,10 @@ def _inputs(name: str, value: Inputs | None) -> list[Tensor]:
     if not inputs:
         raise LossError(f"{name} is an empty {type(value).__name__}; give the critic's inputs.")
     for tensor in inputs:
-        if not isinstance(tensor, Tensor) or not (tensor.is_floating_point() or tensor.is_complex()):
-            what = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+        if not isinstance(tensor, Tensor) or not has_gradients(tensor):
             raise LossError(
-                f"{name} holds {what}, which has no gradient: give floating-point tensors (images.float() / 255, embeddings of "
-                "tokens), and labels as conditions=."
+                f"{name} holds {described(tensor)}, which has no gradient here: give dense floating-point tensors "
+                "(images.float() / 255, embeddings of tokens), and labels as conditions=."
             )
         if tensor.ndim == 0 or len(tensor) != len(inputs[0]):
             shapes = ", ".join(str(tuple(each.shape)) for each in inputs)
@@ -150,7 +157,7 @@ def _mix(weights: Tensor, real: Tensor, fake: Tensor) -> Tensor:
 
 def _further_arguments(conditions: Any, device: torch.device) -> tuple[list[Any], dict[str, Any]]:
     """Return what the critic gets besides its inputs, by position and by name."""
-    keep = in_full_precision if torch.is_autocast_enabled(device.type) else (lambda value: value)
+    keep = in_full_precision if autocasts(device) else (lambda value: value)
     if isinstance(conditions, Mapping):
         return [], {name: keep(value) for name, value in conditions.items()}
     further = conditions if isinstance(conditions, tuple | list) else (conditions,)
@@ -169,12 +176,21 @@ def _rows(scores: Any, batch: int) -> Tensor:
             f"The critic returned shape {tuple(scores.shape)} for {batch} examples; return one row per example, (batch,) or "
             "(batch, ...), not a mean over them."
         )
-    if not scores.requires_grad:
+    return scores.reshape(batch, math.prod(scores.shape[1:]))
+
+
+def _gradients(score: Tensor, points: list[Tensor]) -> list[Tensor]:
+    """Return the gradient at each point, zero at those that the critic does not use; it has to use one."""
+    gradients: tuple[Tensor | None, ...] = (None,)
+    if score.requires_grad:
+        gradients = torch.autograd.grad(score, points, create_graph=True, allow_unused=True)
+    if all(each is None for each in gradients):
         raise LossError(
             "The critic's output does not depend on its inputs by anything that has a gradient. Is there a detach(), a no_grad() "
             "or a rounding in the critic?"
         )
-    return scores.reshape(batch, math.prod(scores.shape[1:]))
+    pairs = zip(gradients, points, strict=True)
+    return [torch.zeros_like(point) if each is None else each for each, point in pairs]
 
 
 def _norm(gradients: Sequence[Tensor]) -> Tensor:

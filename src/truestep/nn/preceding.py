@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
 from truestep.nn.activations import ELEMENTWISE, Activation
 from truestep.nn.dropout.vanilla import VanillaDropout
+from truestep.nn.keeping import only_looking
 
 # What leaves the question to the operation before: it moves, selects or averages numbers. A norm ends it: what it gives
 # has size 1 whatever came before.
@@ -103,11 +103,20 @@ def preceding_activations(model: nn.Module) -> dict[str, Preceding]:
     The model's forward is traced by torch.fx, which calls it with stand-ins for tensors. Where it can't be traced, what
     stands in an `nn.Sequential` is still known.
     """
+    if wrapped := _wrapped(model):
+        inner = preceding_activations(model._modules[wrapped])  # type: ignore[arg-type]
+        return {f"{wrapped}.{name}".rstrip("."): before for name, before in inner.items()}
     if not any(True for _ in model.children()):
         return {"": Preceding()}
     graph = trace(model)
     found = _in_sequences(model) if graph is None else _in_graph(model, graph)
     return {**found, **_in_torchs_own(model)}
+
+
+def _wrapped(model: nn.Module) -> str | None:
+    """Return the name of the module that a wrapper calls, whose own forward torch.fx can't follow."""
+    parallel = isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
+    return "_orig_mod" if "_orig_mod" in model._modules else "module" if parallel else None
 
 
 class _Tracer(fx.Tracer):
@@ -119,8 +128,7 @@ class _Tracer(fx.Tracer):
 
 def trace(model: nn.Module) -> fx.Graph | None:
     """Return the graph of the model's forward, or None where torch.fx can't trace it."""
-    devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
-    with torch.random.fork_rng(devices=list(devices)):
+    with only_looking(model):  # a forward may draw, and write to buffers
         try:
             return _Tracer().trace(model)
         except Exception:  # noqa: BLE001 - whatever the user's forward raises for a stand-in, the answer is "unknown"

@@ -90,6 +90,10 @@ def hvp(
 
     Source: Pearlmutter, "Fast Exact Multiplication by the Hessian", Neural Computation 6(1), 1994.
     """
+    if not callable(loss):
+        raise OptionError(
+            f"ts.hvp needs a function that returns the loss, got {type(loss).__name__}: write lambda: loss_of(net(batch))."
+        )
     module = model_of(model, "ts.hvp")
     named = chosen_parameters(dict(module.named_parameters(remove_duplicate=False)), parameters)
     _check_vector(vector, named)
@@ -122,12 +126,10 @@ def _scalar(value: Any) -> Tensor:
 def _fitting(name: str, value: Any, what: Differentiated) -> tuple[Tensor, ...]:
     """Return a user's vector as one tensor for each primal."""
     if what.names is not None:
-        if not isinstance(value, Mapping):
-            raise OptionError(f"{name} must be a dict by parameter name, got {type(value).__name__}.")
         named = dict(zip(what.names, what.primals, strict=True))
         _check_vector(value, named)
         return tuple(value[each].to(primal.dtype) for each, primal in named.items())
-    given = (value,) if isinstance(value, Tensor) else tuple(value)
+    given = tuple(value) if isinstance(value, tuple | list) else (value,)
     if len(given) != len(what.primals):
         raise OptionError(
             f"{name} has {len(given)} tensors for {len(what.primals)} inputs; give one for each."
@@ -138,6 +140,10 @@ def _fitting(name: str, value: Any, what: Differentiated) -> tuple[Tensor, ...]:
 
 
 def _check_vector(vector: Mapping[str, Tensor], named: Mapping[str, Tensor]) -> None:
+    if not isinstance(vector, Mapping):
+        raise OptionError(
+            f"The vector must be a dict of one tensor by each parameter's name, got {type(vector).__name__}."
+        )
     if missing := [name for name in named if name not in vector]:
         raise OptionError(
             f"There is no vector for {', '.join(missing[:6])}; give zeros where it does not move."
@@ -154,3 +160,7 @@ def _check_fits(name: str, value: Any, like: Tensor, what: str) -> None:
     if not isinstance(value, Tensor) or value.shape != like.shape:
         got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise OptionError(f"{name} has {got}, and {what} has shape {tuple(like.shape)}; they must be alike.")
+    if value.is_complex() or value.device != like.device:
+        raise OptionError(
+            f"{name} is {value.dtype} on {value.device}, and {what} {like.dtype} on {like.device}; give real numbers there."
+        )

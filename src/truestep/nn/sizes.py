@@ -3,11 +3,12 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from numbers import Integral
 from typing import Any
 
 from torch import nn
 
-from truestep.errors import OptionError
+from truestep.errors import OptionError, check_number
 from truestep.nn.windows import KINDS, Kind, Window
 
 _RANKS = (1, 2, 3)
@@ -35,9 +36,13 @@ def output_size(layer: nn.Module, size: int | Sequence[int]) -> tuple[int, ...]:
     wanted = _fixed_output(layer)
     if wanted is None:
         windows = layer_windows(layer)
-        return tuple(
-            window.output_size(one) for window, one in zip(windows, _each(size, len(windows)), strict=True)
-        )
+        each = _each(size, len(windows))
+        if any(one < least for one, least in zip(each, _least_sizes(layer, windows), strict=True)):
+            raise ValueError(
+                f"{layer} takes no input of size {size}: torch's pools of volumes want at least the kernel's size, whatever the "
+                "padding. Pad the input yourself, or take a smaller kernel."
+            )
+        return tuple(window.output_size(one) for window, one in zip(windows, each, strict=True))
     sizes = _each(size, len(wanted))
     if min(sizes) < 1:
         raise ValueError(f"{layer} takes no input of size {size}: there is nothing to pool.")
@@ -52,9 +57,17 @@ def input_sizes(layer: nn.Module, size: int | Sequence[int]) -> tuple[range, ...
             "ts.nn.adaptive_bins(size, output_size) says what it averages."
         )
     windows = layer_windows(layer)
+    found = [window.input_sizes(one) for window, one in zip(windows, _each(size, len(windows)), strict=True)]
+    least = _least_sizes(layer, windows)
     return tuple(
-        window.input_sizes(one) for window, one in zip(windows, _each(size, len(windows)), strict=True)
+        range(max(sizes.start, one), max(sizes.stop, one)) for sizes, one in zip(found, least, strict=True)
     )
+
+
+def _least_sizes(layer: nn.Module, windows: Sequence[Window]) -> list[int]:
+    """Return what a layer asks of its input beside what its windows do, for each dimension."""
+    whole_kernel = isinstance(layer, nn.AvgPool3d | nn.LPPool3d)
+    return [window.kernel_size if whole_kernel else 1 for window in windows]
 
 
 def layer_windows(layer: nn.Module) -> tuple[Window, ...]:
@@ -92,8 +105,13 @@ def find_windows(
     """
     if kind not in KINDS:
         raise OptionError(f"kind={kind!r} is unknown. There are: {', '.join(KINDS)}.")
+    for name, value in (("max_kernel_size", max_kernel_size), ("max_dilation", max_dilation)):
+        if value is not None:
+            check_number("ts.nn.find_windows", name, value, example=7)
+        if value is not None and value < 1:
+            raise OptionError(f"{name}={value}: no window is that small; give at least 1.")
     befores, afters = _sizes(before), _sizes(after)
-    if len(befores) != len(afters) or min(*befores, *afters) < 1:
+    if not befores or len(befores) != len(afters) or min(*befores, *afters) < 1:
         raise ValueError(
             f"find_windows got sizes {before} and {after}: give as many sizes after as before, each at least 1."
         )
@@ -147,7 +165,7 @@ def _window(kind: Kind, layer: Any, dimension: int) -> Window:
     def along(name: str, default: Any) -> Any:
         value = getattr(layer, name, default)
         value = default if value is None else value
-        return value[dimension] if isinstance(value, tuple) else value
+        return value[dimension] if isinstance(value, tuple | list) else value
 
     kernel_size = along("kernel_size", 1)
     return Window(
@@ -171,11 +189,16 @@ def _fixed_output(layer: nn.Module) -> tuple[int | None, ...] | None:
 
 
 def _sizes(size: int | Sequence[int]) -> tuple[int, ...]:
-    return (size,) if isinstance(size, int) else tuple(size)
+    sizes = tuple(size) if isinstance(size, Sequence) and not isinstance(size, str) else (size,)
+    if wrong := [each for each in sizes if isinstance(each, bool) or not isinstance(each, Integral)]:
+        raise OptionError(
+            f"size={wrong[0]!r}: sizes are whole numbers, one for all dimensions or a tuple with one for each: (32, 48)."
+        )
+    return tuple(map(int, sizes))
 
 
 def _each(size: int | Sequence[int], rank: int) -> tuple[int, ...]:
-    sizes = _sizes(size) * rank if isinstance(size, int) else _sizes(size)
+    sizes = _sizes(size) if isinstance(size, Sequence) else _sizes(size) * rank
     if len(sizes) != rank:
         raise ValueError(
             f"The layer works on {rank} dimensions, and the size {tuple(sizes)} has {len(sizes)}. Give the spatial "

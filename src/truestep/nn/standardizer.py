@@ -37,10 +37,7 @@ class Standardizer:
     ) -> None:
         if nan not in ("refuse", "omit"):
             raise OptionError(f'nan={nan!r} is unknown. There are: "refuse" (the default) and "omit".')
-        axes = (
-            () if feature_axis is None else (feature_axis,) if isinstance(feature_axis, int) else feature_axis
-        )
-        self.feature_axis = tuple(axes)
+        self.feature_axis = _axes(feature_axis)
         self.nan = nan
         self._moments: Moments | None = None  # each part in the shape of the features
 
@@ -70,6 +67,8 @@ class Standardizer:
 
     def merge(self, other: "Standardizer") -> "Standardizer":
         """Take in all that another one has seen, for example in another process; `a + b` and `sum(parts)` make a new one."""
+        if not isinstance(other, Standardizer):
+            raise TypeError(f"A Standardizer merges with another one, got a {type(other).__name__}.")
         if other._moments is not None:
             self._check_features(other._moments.weight.shape)
             self._take(other._moments)
@@ -125,9 +124,10 @@ class Standardizer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> "Standardizer":
         """Take over what `state_dict` returned, in place of all that was seen here."""
-        if set(state) != set(Moments._fields):
+        if not isinstance(state, Mapping) or set(state) != set(Moments._fields):
+            found = f"has {sorted(state)}" if isinstance(state, Mapping) else f"is a {type(state).__name__}"
             raise ValueError(
-                f"This is no state of a Standardizer: it has {sorted(state)}, expected {sorted(Moments._fields)}."
+                f"This is no state of a Standardizer: it {found}, expected {sorted(Moments._fields)}."
             )
         parts = (state[name] for name in Moments._fields)
         self._moments = (
@@ -210,9 +210,36 @@ class Standardizer:
         return result.numpy().astype(kept)
 
 
+def _axes(feature_axis: object) -> tuple[int, ...]:
+    several = (
+        feature_axis
+        if isinstance(feature_axis, tuple | list)
+        else ()
+        if feature_axis is None
+        else (feature_axis,)
+    )
+    whole = all(isinstance(each, int) and not isinstance(each, bool) for each in several)
+    if not whole or len(set(several)) < len(several):
+        raise OptionError(
+            f"feature_axis={feature_axis!r}: give the number of an axis, -1 for the last, a tuple of different ones, or None."
+        )
+    return tuple(several)
+
+
 def _to_float64(values: Tensor | NDArray[Any]) -> Tensor:
     if isinstance(values, Tensor) and not values.is_complex():
+        if values.layout is not torch.strided or values.is_meta or values.is_quantized:
+            kind = "quantised" if values.is_quantized else "meta" if values.is_meta else "sparse"
+            raise TypeError(
+                f"A Standardizer takes tensors whose numbers are there one by one, and this one is {kind}: "
+                "values.to_dense(), values.dequantize(), or real data instead of meta."
+            )
         return values.to(torch.float64)
+    if isinstance(values, np.ma.MaskedArray):
+        raise TypeError(
+            "A masked array's hidden values would count like any other. Write values.filled(np.nan), with "
+            'Standardizer(nan="omit").'
+        )
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return torch.from_numpy(values.astype(np.float64))
     kind = f"an array of {values.dtype}" if hasattr(values, "dtype") else f"a {type(values).__name__}"

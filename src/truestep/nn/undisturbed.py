@@ -4,7 +4,7 @@
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -36,8 +36,8 @@ def undisturbed(function: object, device: torch.device, purpose: str | None) -> 
     """Until the end of the block modules run eagerly, in full precision, and on copies of their buffers.
 
     Attention runs by plain matrix products, since the fused kernels can't be differentiated twice, and recurrent layers by
-    torch's own kernels. The copies stay with
-    the graph, so that a later backward finds what the forward wrote, and the buffers of the module are never written to.
+    torch's own kernels. The copies stay with the graph, so that a later backward finds what the forward wrote, and the
+    buffers of the module are never written to.
 
     Raises:
         LossError: a layer mixes the examples of a batch, and `purpose` says what can't be had then; None allows it.
@@ -57,10 +57,22 @@ def undisturbed(function: object, device: torch.device, purpose: str | None) -> 
         stack.callback(register_module_forward_pre_hook(look).remove)
         stack.enter_context(eager())
         stack.enter_context(_compiled_parts_are_quiet(_called(function)))
-        stack.enter_context(torch.autocast(device.type, enabled=False))
+        stack.enter_context(without_autocast(device))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(every_mode())
         yield
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Return a block without autocast, on devices that have none too ("meta")."""
+    if torch.amp.is_autocast_available(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
+
+
+def autocasts(device: torch.device) -> bool:
+    """Whether autocast is on for a device."""
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
 
 
 @contextmanager
@@ -87,6 +99,20 @@ def _compiled_parts_are_quiet(called: nn.Module | None) -> Iterator[None]:
 def mixes_examples(module: nn.Module) -> bool:
     """Whether the layer's output for one example depends on the others: batch normalisation on the batch's statistics."""
     return isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
+
+
+def has_gradients(tensor: Tensor) -> bool:
+    """Whether torch differentiates what is computed from such a tensor: dense floating-point or complex numbers."""
+    dense = tensor.layout is torch.strided and not tensor.is_quantized
+    return dense and (tensor.is_complex() or (tensor.is_floating_point() and tensor.dtype.itemsize > 1))
+
+
+def described(value: object) -> str:
+    """Return what a value is, for messages: its dtype and, where it is not dense, its layout."""
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    layout = "" if value.layout is torch.strided else f" ({value.layout})"
+    return f"{value.dtype}{layout}"
 
 
 def in_full_precision(value: Any) -> Any:

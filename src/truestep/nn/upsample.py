@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Up-sampling by interpolation or by a learned transposed convolution, behind one name."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -49,11 +50,12 @@ class Upsample(nn.Module):
             known = nearest(mode, (*_INTERPOLATIONS, "transposed"))
             raise OptionError(f"mode={mode!r} is unknown. {known}")
         scales = scale if isinstance(scale, tuple) else (scale,)
-        if not all(isinstance(one, int) and one >= 1 for one in scales) or not 1 <= len(scales) <= 3:
+        if not all(_is_count(one) for one in scales) or not 1 <= len(scales) <= 3:
             raise OptionError(
                 f"scale={scale!r}: give a whole number from 1 on, or a tuple of one to three. For other sizes write "
                 "F.interpolate(x, size=...), which has a size to keep and no multiple."
             )
+        _check_counts(scale, channels, num_dims)
         self.mode, self.channels = mode, channels
         self.num_dims = num_dims if isinstance(scale, int) else len(scales)
         self.scales = (
@@ -77,7 +79,7 @@ class Upsample(nn.Module):
         return f"scale={scale}, mode={self.mode!r}" + (f", channels={self.channels}" if self.channels else "")
 
     def _make_weights(self) -> None:
-        if self.channels is None or self.channels < 1 or self.num_dims not in _TRANSPOSED:
+        if self.channels is None or self.num_dims is None:
             raise OptionError(
                 f'mode="transposed" has weights and needs channels and 1 to 3 dimensions; got channels={self.channels}, '
                 f"num_dims={self.num_dims}. Write Upsample(2, mode='transposed', channels=64, num_dims=2)."
@@ -104,6 +106,9 @@ class Upsample(nn.Module):
         return images
 
     def _check(self, images: Tensor) -> None:
+        if not isinstance(images, Tensor) or not (images.is_floating_point() or images.dtype == torch.uint8):
+            what = images.dtype if isinstance(images, Tensor) else type(images).__name__
+            raise ValueError(f"Upsample got {what}; it takes floating-point images: images.float() / 255.")
         rank = images.ndim - 2
         if rank not in _TRANSPOSED or self.num_dims not in (None, rank) or min(images.shape[2:]) < 1:
             wanted = "one to three" if self.num_dims is None else str(self.num_dims)
@@ -116,6 +121,21 @@ class Upsample(nn.Module):
                 f"Upsample was made for {self.channels} channels and got {images.shape[1]} (shape {tuple(images.shape)}). "
                 "Channels are the second dimension."
             )
+
+
+def _check_counts(scale: int | tuple[int, ...], channels: object, num_dims: object) -> None:
+    if channels is not None and not _is_count(channels):
+        raise OptionError(f"channels={channels!r}: give a whole number from 1 on.")
+    if num_dims is not None and num_dims not in _TRANSPOSED:
+        raise OptionError(f"num_dims={num_dims!r}: give a whole number from 1 to 3.")
+    if isinstance(scale, tuple) and num_dims not in (None, len(scale)):
+        raise OptionError(
+            f"scale={scale} has {len(scale)} dimensions and num_dims={num_dims}; leave num_dims out."
+        )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _linear_kernel(scales: tuple[int, ...]) -> Tensor:
@@ -141,7 +161,7 @@ def _cubic(images: Tensor, scales: tuple[int, ...]) -> Tensor:
     """Interpolate dimension by dimension, each as the width of pictures of height one."""
     for dimension, scale in enumerate(scales, start=2):
         moved = images.movedim(dimension, -1)
-        flat = moved.reshape(len(images), -1, 1, images.shape[dimension])
+        flat = moved.reshape(len(images), math.prod(moved.shape[1:-1]), 1, moved.shape[-1])
         wide = F.interpolate(flat, scale_factor=(1, scale), mode="bicubic", align_corners=False)
         images = wide.reshape(*moved.shape[:-1], wide.shape[-1]).movedim(-1, dimension)
     return images

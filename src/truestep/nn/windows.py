@@ -9,10 +9,11 @@ from bisect import bisect_left, bisect_right
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from truestep.errors import OptionError
+from truestep.errors import OptionError, check_number
 
 Kind = Literal["conv", "pool", "transposed"]
 KINDS = ("conv", "pool", "transposed")
+PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Window:
 
     def output_size(self, size: int) -> int:
         """Return the size of the output for an input of `size`; a ValueError where torch's layer would raise."""
+        check_number("Window.output_size", "size", size, example=32)
         smallest = self.smallest_input
         if size < smallest:
             raise ValueError(
@@ -71,6 +73,7 @@ class Window:
 
     def input_sizes(self, size: int) -> range:
         """Return all input sizes that give an output of `size`: neighbours of one another, or none."""
+        check_number("Window.input_sizes", "size", size, example=16)
         lowest = self.smallest_input
         sizes = range(lowest, lowest + (size + 2) * self.stride + self.extent + sum(self.pads))
         first = bisect_left(sizes, size, key=self._formula)
@@ -98,11 +101,19 @@ def _unknown(window: Window) -> str | None:
     if window.kind not in KINDS:
         return f"kind={window.kind!r} is unknown. There are: {', '.join(KINDS)}."
     for name in ("kernel_size", "stride", "dilation", "output_padding"):
-        if not isinstance(getattr(window, name), int):
+        if not _is_whole(getattr(window, name)):
             return f"{name} must be a whole number, one dimension at a time."
-    if not isinstance(window.padding, int) and window.padding not in ("same", "valid"):
+    if not _is_whole(window.padding) and window.padding not in ("same", "valid"):
         return 'padding must be a whole number, "same" or "valid".'
+    if window.padding_mode not in PADDING_MODES:
+        return f"padding_mode={window.padding_mode!r} is unknown. There are: {', '.join(PADDING_MODES)}."
+    if not isinstance(window.ceil_mode, bool):
+        return f"ceil_mode={window.ceil_mode!r}: write True or False."
     return None
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _out_of_range(window: Window) -> str | None:

@@ -295,3 +295,19 @@ def test_clipping_where_there_is_no_gradient_is_refused(when):
     net.zero_grad()
     with pytest.raises(ts.LossError, match=r"None of 2 parameters has a gradient.*after loss\.backward"):
         ts.clip_gradients(net, ts.ClipNorm(1.0))
+
+
+@pytest.mark.parametrize(
+    ("gradient", "clip", "message"),
+    [
+        (torch.eye(3).to_sparse(), ts.ClipAdaptive(0.1), "the sparse gradient of 'w' holds few rows"),
+        (torch.ones(3) * 1j, ts.ClipValue(0.1), "no meaning for complex gradients, as 'w' has"),
+        (torch.ones(3), lambda found: {name: g / 2 for name, g in found.items()}, "a dict of new tensors"),
+    ],
+)
+def test_a_clip_that_can_not_act_on_a_gradient_is_refused_by_name(gradient, clip, message):
+    parameter = nn.Parameter(torch.ones(gradient.shape, dtype=gradient.dtype))
+    parameter.grad = gradient.clone()
+    with pytest.raises(ts.OptionError, match=message):
+        ts.clip_gradients({"w": parameter}, clip)
+    assert torch.equal(gradient.to_dense(), parameter.grad.to_dense())

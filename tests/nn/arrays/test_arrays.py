@@ -401,3 +401,32 @@ def test_empty_arrays_are_fine():
 def test_a_memory_mapped_file_becomes_a_tensor_of_its_own(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(4.0))
     assert ts.from_numpy(np.load(tmp_path / "a.npy", mmap_mode="r")).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("convert", [ts.to_numpy, ts.from_numpy])
+def test_a_nan_among_the_values_does_not_lift_the_bound_for_the_others(convert):
+    values = np.array([np.nan, 0.1, np.inf])
+    given, target = (
+        (torch.from_numpy(values), np.float32) if convert is ts.to_numpy else (values, torch.float32)
+    )
+    with pytest.raises(ts.OptionError, match="1 of 3 values are rounded, by up to"):
+        convert(given, dtype=target)
+    report = ts.rounding(values, torch.float32)
+    assert 0 < report.largest_relative <= 2**-24
+    assert (report.num_rounded, report.num_lost) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ts.to_numpy(torch.ones(1), copy="no"), "copy='no': write True"),
+        (lambda: ts.from_numpy(np.ones(1), copy=0), "copy=0: write True"),
+        (lambda: ts.to_numpy(torch.ones(1), max_rounding="1"), "max_rounding='1'"),
+        (lambda: ts.from_numpy(np.ones(1), max_rounding=True), "max_rounding=True"),
+        (lambda: ts.rounding(torch.ones(1), None), "does not say to which dtype"),
+        (lambda: torch.func.vmap(ts.to_numpy)(torch.ones(2)), r"transform of torch\.func"),
+    ],
+)
+def test_options_are_looked_at_also_where_nothing_is_converted(call, message):
+    with pytest.raises(ts.OptionError, match=message):
+        call()

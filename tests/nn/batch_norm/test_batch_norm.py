@@ -237,6 +237,11 @@ def test_bad_input_is_refused_and_the_statistics_stay():
         ("method='fast'", lambda: ts.nn.exact_batch_norm(net, data, method="fast")),
         ("no batch norm", lambda: ts.nn.exact_batch_norm(nn.Linear(2, 2), data)),
         ("'norm' is used several times", lambda: ts.nn.exact_batch_norm(Twice(), [torch.randn(4, 2)])),
+        (r"The batches are a Tensor.*\[inputs\]", lambda: ts.nn.exact_batch_norm(net, data[0])),
+        ("The batches are a NoneType", lambda: ts.nn.exact_batch_norm(net, None)),
+        ("forward='net' is no function", lambda: ts.nn.exact_batch_norm(net, data, forward="net")),
+        ("unbiased='no'", lambda: ts.nn.exact_batch_norm(net, data, unbiased="no")),
+        ("on the device meta", lambda: ts.nn.exact_batch_norm(nn.BatchNorm1d(2, device="meta"), data)),
         ("no shape yet", lambda: ts.nn.exact_batch_norm(nn.LazyBatchNorm1d(), data)),
     ]
     for message, call in cases:

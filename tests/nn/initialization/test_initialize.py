@@ -373,3 +373,85 @@ def test_rules_that_are_unknown_or_match_nothing_are_refused_with_what_there_is(
         ts.nn.initialize(nn.Linear(2, 2, dtype=torch.complex64), "lecun")
     with pytest.raises(ts.OptionError, match=r"net\.module"):
         ts.nn.initialize(type("Learner", (), {"module": Net()})(), "lecun")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda net: ts.nn.initialize(net, {}), "got none at all"),
+        (lambda net: ts.nn.initialize(net, {0: "lecun"}), "by kind .*; got 0"),
+        (
+            lambda net: ts.nn.initialize(nn.ReLU(), "lecun"),
+            "ReLU has no layer whose weights can be initialised",
+        ),
+        (
+            lambda net: ts.nn.initialize(nn.Linear(2, 2), {"hea.*": "zeros"}),
+            r"'hea\.\*' matches.*There are none",
+        ),
+        (lambda net: ts.nn.initialize(net, "lecun", generator=3), r"generator=3: write torch\.Generator"),
+        (lambda net: ts.nn.initialize(net, "lecun", scale=2.0), r"scale=2\.0: write a factor for each"),
+        (lambda net: ts.nn.initialize(net, "lecun", scale={"0": "1"}), "was given a str"),
+        (lambda net: ts.nn.initialize(net, "lecun", scale={"0": math.nan}), r"scale\['0'\]=nan"),
+        (lambda net: ts.nn.initialize(net, "kaiming", activation=nn.ReLU), "an instance or a function"),
+        (lambda net: ts.nn.initialize(net, "kaiming", activation="relu"), "an instance or a function"),
+        (
+            lambda net: ts.nn.initialize(net, lambda weight: weight + 1),
+            "returned a new tensor, which nobody uses",
+        ),
+    ],
+)
+def test_what_would_do_nothing_or_harm_is_refused_and_the_weights_stay(call, message):
+    net = nn.Sequential(nn.Linear(2, 3), nn.Tanh())
+    before = net[0].weight.detach().clone()
+    with pytest.raises(ts.OptionError, match=message):
+        call(net)
+    assert torch.equal(before, net[0].weight)
+
+
+def test_the_report_says_what_was_done_and_not_what_the_rule_is_called():
+    net = nn.Sequential(nn.Embedding(3, 2), nn.LSTM(2, 2), nn.LayerNorm(2))
+    done = {each.name: each.rule for each in ts.nn.initialize(net, "xavier").tensors}
+    assert done["0.weight"] == "normal"
+    assert done["1.weight_ih_l0"] == "xavier"
+    assert done["1.weight_hh_l0"] == "orthogonal"
+    assert done["1.bias_ih_l0"] == "zeros, forget gate ones"
+    assert done["2.weight"] == "ones"
+    assert {each.rule for each in ts.nn.initialize(net[2], "zeros").tensors} == {"zeros"}
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda net: torch.compile(net, backend="eager")])
+def test_a_wrapped_model_has_the_gains_of_the_model_in_it(wrap):
+    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    expected = [each.gain for each in ts.nn.initialize(net, "kaiming").tensors]
+    assert expected == [each.gain for each in ts.nn.initialize(wrap(net), "kaiming").tensors]
+
+
+def test_reading_the_graph_leaves_buffers_that_the_forward_writes_to():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            return self.layer(x)
+
+    net = Counting()
+    ts.nn.initialize(net, "kaiming")
+    assert net.calls == 0
+
+
+def test_running_statistics_are_reset_of_norms_without_weights_too():
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False))
+    net(torch.randn(4, 2) + 9)
+    moved = net[1].running_mean.clone()
+    ts.nn.initialize(net, {nn.Linear: "kaiming"})
+    assert torch.equal(moved, net[1].running_mean)
+    ts.nn.initialize(net, "kaiming")
+    assert not net[1].running_mean.any()
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_layer_without_inputs_has_nothing_to_draw():
+    assert ts.nn.initialize(nn.Linear(0, 2), "kaiming").tensors[0].shape == (2, 0)

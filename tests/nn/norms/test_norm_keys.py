@@ -112,3 +112,9 @@ def test_what_is_no_state_dict_of_a_model_is_refused_with_what_to_give():
     }
     with pytest.raises(ts.OptionError, match="Both old and new names"):
         ts.nn.convert_norm_keys(both)
+
+
+@pytest.mark.parametrize("state", [None, [], nn.Linear(1, 1), {3: torch.ones(1)}])
+def test_what_is_no_state_dict_is_refused(state):
+    with pytest.raises(ts.OptionError, match=r"A model's state dict is expected.*model\.state_dict\(\)"):
+        ts.nn.convert_norm_keys(state)

@@ -2,6 +2,7 @@
 """Weight norm and spectral norm of a model: on, off, refused, and what stays as it was."""
 
 import copy
+import math
 import pickle
 
 import pytest
@@ -261,7 +262,7 @@ def test_one_row_of_zeros_is_enough_for_weight_norm():
 @BOTH
 def test_lazy_layers_other_norms_and_old_hooks_are_refused(kind):
     other = {"weight": "spectral", "spectral": "weight"}[kind]
-    with pytest.raises(ts.OptionError, match="'1' have no shape yet"):
+    with pytest.raises(ts.OptionError, match="1: no shape yet"):
         ADD[kind](nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(3)))
     model = network()
     ADD[other](model, "4")
@@ -334,3 +335,56 @@ def test_a_learner_trains_a_normalised_model(tmp_path):
     net.update(lambda batch: net(batch).square().sum(1), torch.randn(8, 2, 10))
     run.close()
     assert not torch.equal(model[0].parametrizations.weight.original0, before)
+
+
+@pytest.mark.parametrize("add", [ts.nn.add_weight_norm, ts.nn.add_spectral_norm])
+@pytest.mark.parametrize("rnn", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_recurrent_layer_with_a_norm_can_be_copied_after_a_training_step(add, rnn):
+    """torch alone raises: the layer's list of computed weights has a graph."""
+    net, x = nn.Sequential(rnn(3, 2)), torch.randn(4, 2, 3)
+    add(net, rnn)
+    net[0](x)[0].sum().backward()
+    copied = copy.deepcopy(net)
+    assert all(map(torch.equal, net.state_dict().values(), copied.state_dict().values()))
+    assert torch.equal(net[0](x)[0], copied[0](x)[0])
+    assert not {id(p) for p in net.parameters()} & {id(p) for p in copied.parameters()}
+    copied[0](x)[0].sum().backward()
+    assert all(p.grad is not None for p in copied.parameters())
+    assert torch.equal(copy.deepcopy(copied).eval()[0](x)[0], copied.eval()[0](x)[0])
+
+
+@pytest.mark.parametrize("add", [ts.nn.add_weight_norm, ts.nn.add_spectral_norm])
+def test_a_model_on_the_device_meta_gets_the_norm(add):
+    net = nn.Sequential(nn.Linear(2, 3, device="meta"))
+    assert add(net).changed == ("0.weight",)
+    assert net(torch.empty(4, 2, device="meta")).shape == (4, 3)
+
+
+def test_one_length_for_a_whole_weight_is_torchs_dim_none():
+    net, plain = nn.Linear(2, 3), nn.Linear(2, 3)
+    ts.nn.add_weight_norm(net, dim=-1)
+    nn.utils.parametrizations.weight_norm(plain, dim=None)
+    net.load_state_dict(plain.state_dict())
+    assert torch.equal(net.weight, plain.weight)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda net: ts.nn.add_weight_norm(net, 3), "by kind .*; got 3"),
+        (lambda net: ts.nn.add_weight_norm(net, net[0]), "by kind .*; got Linear"),
+        (lambda net: ts.nn.add_weight_norm(net, dim="0"), "dim='0': 0.weight has 2 dimensions"),
+        (lambda net: ts.nn.add_weight_norm(net, dim=2), "dim=2: 0.weight has 2 dimensions"),
+        (lambda net: ts.nn.add_weight_norm(net, dim=True), "dim=True"),
+        (lambda net: ts.nn.add_weight_norm(nn.Linear(2, 0)), "weight: zeros where weight norm divides"),
+        (lambda net: ts.nn.add_spectral_norm(net, num_power_iterations="1"), "was given a str where a whole"),
+        (lambda net: ts.nn.add_spectral_norm(net, eps=math.nan), "eps=nan"),
+        (lambda net: ts.nn.add_spectral_norm(net, eps="x"), "was given a str"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_options_of_a_kind_that_can_not_work_are_refused_before_anything_is_changed(call, message):
+    net = nn.Sequential(nn.Linear(2, 3))
+    with pytest.raises(ts.OptionError, match=message):
+        call(net)
+    assert list(net.state_dict()) == ["0.weight", "0.bias"]

@@ -281,3 +281,9 @@ def test_the_report_becomes_json_text_and_a_cell():
     assert "threads" in {gap["name"] for gap in document["between_machines"]}
     assert "may differ between two runs here" in str(seeded)
     assert seeded._repr_html_().startswith("<pre")
+
+
+@pytest.mark.parametrize("number", ["1", -1, True, 1.5])
+def test_generators_are_counted(number):
+    with ts.seed_everything(0) as seeded, pytest.raises(ts.OptionError, match="generators are counted"):
+        seeded.generator(number)

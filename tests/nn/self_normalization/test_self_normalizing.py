@@ -124,3 +124,30 @@ def test_bad_input_is_refused():
         ts.nn.self_normalizing(nn.Sequential(nn.LazyLinear(2), nn.ReLU()))
     with pytest.raises(ts.OptionError, match="expected, got int"):
         ts.nn.check_self_normalizing(3, torch.ones(1))
+
+
+def test_frozen_weights_are_left_and_said():
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU()).requires_grad_(False)
+    with pytest.warns(UserWarning, match=r"frozen, and left as they were: 0\.weight, 0\.bias"):
+        done = ts.nn.self_normalizing(net)
+    assert done.weights == ()
+
+
+def test_a_model_with_nothing_to_change_or_to_measure_is_refused():
+    with pytest.raises(ts.OptionError, match="LSTM has no linear or convolutional layer"):
+        ts.nn.self_normalizing(nn.LSTM(2, 2))
+    net = nn.Sequential(nn.Linear(2, 2), nn.SELU())
+    with pytest.raises(ts.OptionError, match="The batch is empty"):
+        ts.nn.check_self_normalizing(net, torch.ones(0, 2))
+    with pytest.raises(ts.OptionError, match="on the device meta"):
+        ts.nn.check_self_normalizing(net.to("meta"), torch.ones(3, 2, device="meta"))
+
+
+def test_a_compiled_model_is_measured_as_its_original():
+    net, inputs = nn.Sequential(nn.Linear(2, 2), nn.SELU()), torch.randn(9, 2)
+    compiled = torch.compile(net, backend="eager")
+    compiled(inputs)
+    expected = ts.nn.check_self_normalizing(net, inputs).layers
+    assert [(each.mean, each.std) for each in ts.nn.check_self_normalizing(compiled, inputs).layers] == [
+        (each.mean, each.std) for each in expected
+    ]

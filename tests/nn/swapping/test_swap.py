@@ -133,3 +133,25 @@ def test_what_cannot_be_swapped_is_refused_and_nothing_changed():
     handle.remove()
     with pytest.raises(ts.OptionError, match="expected, got list"):
         ts.nn.swap_activation([net], nn.ReLU, nn.SELU)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (nn.ReLU(), nn.SiLU, r"old=\(ReLU\(\),\): give a kind of module"),
+        ("ReLU", nn.SiLU, "give a kind of module"),
+        ([nn.ReLU], nn.SiLU, "several in a tuple"),
+        ((), nn.SiLU, "give a kind of module"),
+        (F.relu, nn.SiLU, "give a kind of module"),
+        (nn.ReLU, nn.SiLU(), r"new=SiLU\(\): give a kind"),
+        (nn.ReLU, None, "new=None"),
+        (nn.ReLU, F.silu, "a function of tensors, and a module is needed"),
+        (nn.ReLU, nn.Threshold, r"Threshold needs threshold, value: write lambda old: nn\.Threshold"),
+    ],
+)
+def test_what_makes_no_module_is_refused_and_the_model_stays(old, new, message):
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    relu = net[1]
+    with pytest.raises(ts.OptionError, match=message):
+        ts.nn.swap_activation(net, old, new)
+    assert net[1] is relu

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from truestep.engine.checkpoints.manifest import Summary
-from truestep.errors import OptionError
+from truestep.errors import OptionError, check_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +26,13 @@ class Retention:
     every: int | None = None
 
     def __post_init__(self) -> None:
+        check_number("ts.Retention", "last", self.last, example=2)
+        check_number("ts.Retention", "best", self.best, example=1)
+        if self.every is not None:
+            check_number("ts.Retention", "every", self.every, example=1000)
         if self.last < 1 or self.best < 0 or (self.every is not None and self.every < 1):
             raise OptionError(
-                f"Retention(last={self.last}, best={self.best}, every={self.every}): last and every are at "
-                f"least 1 "
+                f"Retention(last={self.last}, best={self.best}, every={self.every}): last and every are at least 1 "
                 "and best at least 0, because the newest checkpoint is what a killed run goes on from."
             )
         if self.best and self.best_metric is None:

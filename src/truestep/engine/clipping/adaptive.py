@@ -42,6 +42,11 @@ class ClipAdaptive(Clip):
             gradients.names, gradients.parameters, gradients.tensors, strict=True
         ):
             if not name.startswith(self.skip):
+                if gradient.shape != parameter.shape:
+                    raise OptionError(
+                        f"ClipAdaptive compares whole parameters with whole gradients, and the sparse gradient of {name!r} holds "
+                        "few rows. Use ts.ClipNorm, or nn.Embedding(..., sparse=False)."
+                    )
                 largest = unit_norms(parameter.detach()).clamp(min=self.min_weight_norm) * self.ratio
                 factor = (largest / unit_norms(gradient).clamp(min=1e-6)).clamp(max=1.0)
                 gradient.mul_(factor.to(gradient.dtype))

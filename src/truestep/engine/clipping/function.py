@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Any function of the gradients."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -17,12 +17,19 @@ class ClipFunction(Clip):
     It must not ask for values on the host (`.item()`, `if tensor > 0`) on a GPU, or each update waits for the device.
     """
 
-    function: Callable[[dict[str, Tensor]], None]
+    function: Callable[[dict[str, Tensor]], object]
 
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise OptionError(f"ClipFunction needs a function of {{name: gradient}}, got {self.function!r}.")
 
     def apply(self, gradients: Gradients, norm: Tensor) -> None:
-        """Call the function."""
-        self.function(dict(zip(gradients.names, gradients.tensors, strict=True)))
+        """Call the function; one that returns other tensors has clipped nothing, and is refused."""
+        returned: object = self.function(dict(zip(gradients.names, gradients.tensors, strict=True)))
+        if isinstance(returned, Mapping) and not {id(each) for each in returned.values()} <= {
+            id(each) for each in gradients.tensors
+        }:
+            raise OptionError(
+                "The clip function returned a dict of new tensors, which nobody uses. Change the gradients in place: "
+                "gradient.mul_(0.5), gradient.copy_(new)."
+            )

@@ -26,5 +26,11 @@ class ClipValue(Clip):
 
     def apply(self, gradients: Gradients, norm: Tensor) -> None:
         """Clamp in place; NaN stays NaN, to be found by the run's non-finite policy."""
+        if strange := [
+            name for name, each in zip(gradients.names, gradients.tensors, strict=True) if each.is_complex()
+        ]:
+            raise OptionError(
+                f"ClipValue has no meaning for complex gradients, as {strange[0]!r} has: they have no order. Use ts.ClipNorm."
+            )
         torch._foreach_clamp_min_(gradients.tensors, -self.max_value)
         torch._foreach_clamp_max_(gradients.tensors, self.max_value)

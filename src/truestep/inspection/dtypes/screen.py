@@ -23,7 +23,9 @@ def screen(report: DtypeReport) -> RenderableType:
     parts: list[RenderableType] = [Text(f"torch {report.torch_version}; asked: {asked}\n", style="dim")]
     parts += _table(_NUMBERS, [_numbers(row) for row in report.dtypes])
     parts += _table(
-        _places(report), [_place(row) for row in report.dtypes], title="computes here, and is carried by"
+        _places(report),
+        [_place(row) for row in report.dtypes],
+        title="computes here (+ a sum, @ a matrix product), and is carried by",
     )
     parts += _table(
         _OLD, [_old(row) for row in report.dtypes], title="other names, and the old ones of its tensors"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from truestep.errors import OptionError
 from truestep.nn.arrays.pairs import TORCH, torch_dtype
-from truestep.nn.arrays.rounding import convert
+from truestep.nn.arrays.rounding import check_copy, convert
 from truestep.nn.devices import usable_device
 
 Array = np.ndarray[Any, Any]
@@ -53,6 +53,7 @@ def from_numpy(
     given = np.asarray(array)
     target = TORCH[given.dtype.newbyteorder("=")] if dtype is None else torch_dtype(dtype)
     place = usable_device(device)
+    check_copy(copy)
     if not copy:
         return _shared(array, target, place)
     native = np.array(given, dtype=given.dtype.newbyteorder("="), order="C")

@@ -2,6 +2,7 @@
 """What a conversion to another dtype does to the values that are there."""
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,6 +75,8 @@ def rounding(values: Tensor | Reals, dtype: Any) -> Rounding:
     Raises:
         OptionError: where one of the two has no numbers to compare (quantised, packed, text), or an imaginary part would go.
     """
+    if dtype is None:
+        raise OptionError("rounding(values, None) does not say to which dtype: write torch.float32, say.")
     if isinstance(values, np.ndarray | np.generic):
         from truestep.nn.arrays.from_numpy import from_numpy
 
@@ -85,6 +88,8 @@ def plain_tensor(tensor: Tensor) -> Tensor:
     """Return `tensor` without its graph, or raise an OptionError where it does not lie in memory as one block of numbers."""
     if not isinstance(tensor, Tensor):
         raise OptionError(f"{type(tensor).__name__} is no tensor. Write torch.as_tensor(values) first.")
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise OptionError("Inside a transform of torch.func a tensor has no values yet. Convert it outside.")
     if tensor.device.type == "meta":
         raise OptionError(
             "A tensor on the meta device has a shape and no values, so there is nothing to convert."
@@ -157,7 +162,7 @@ def _against_floats(before: Reals, after: Reals) -> tuple[Reals, Reals]:
 
 def _summary(before: Reals, changes: Reals, lost: Reals, dtypes: tuple[torch.dtype, torch.dtype]) -> Rounding:
     sizes = np.abs(before.astype(np.float64))
-    parts = np.divide(changes, sizes, out=np.zeros(changes.shape), where=sizes != 0)
+    parts = np.divide(changes, sizes, out=np.zeros(changes.shape), where=changes != 0)
     worst = int(np.argmax(lost)) if lost.any() else int(np.argmax(parts)) if changes.any() else None
     return Rounding(
         source=_name(dtypes[0]),
@@ -180,12 +185,12 @@ def convert(source: Tensor, target: torch.dtype, *, max_rounding: float) -> Tens
 
     What does not fit into whole numbers is always refused: what it becomes is undefined in C.
     """
+    if isinstance(max_rounding, bool) or not isinstance(max_rounding, Real) or not max_rounding >= 0:
+        raise OptionError(
+            f"max_rounding={max_rounding!r}: give the part of a value that may be lost: 0 or more, 2**-24, math.inf."
+        )
     if source.dtype == target:
         return source
-    if not max_rounding >= 0:
-        raise OptionError(
-            f"max_rounding={max_rounding}: give the part of a value that may be lost: 0 or more, 2**-24, math.inf."
-        )
     converted, report = measure(source, target)
     whole = not (target.is_floating_point or target.is_complex)
     if report.num_lost and (whole or max_rounding < float("inf")):
@@ -198,6 +203,12 @@ def convert(source: Tensor, target: torch.dtype, *, max_rounding: float) -> Tens
             f"{report.says}. To allow that write max_rounding={_above(report.largest_relative)}, or keep {_name(source.dtype)}."
         )
     return converted
+
+
+def check_copy(copy: object) -> None:
+    """Raise an OptionError unless `copy` is a truth value."""
+    if not isinstance(copy, bool):
+        raise OptionError(f"copy={copy!r}: write True for memory of its own, or False to share it.")
 
 
 def _above(part: float) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from truestep.errors import OptionError
 from truestep.nn.arrays.pairs import NUMPY, has_values, torch_dtype, widened
-from truestep.nn.arrays.rounding import convert, plain_tensor
+from truestep.nn.arrays.rounding import check_copy, convert, plain_tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -31,6 +31,7 @@ def to_numpy(tensor: Tensor, *, dtype: Any = None, copy: bool = True, max_roundi
     """
     values = plain_tensor(tensor)
     target = _target(values.dtype, dtype)
+    check_copy(copy)
     if not copy:
         return _shared(tensor, target)
     values = values.cpu().resolve_conj().resolve_neg()

@@ -61,6 +61,7 @@ def exact_batch_norm(
     refuse_lazy(model)
     if method not in {"layer_by_layer", "one_pass"}:
         raise OptionError(f"method={method!r}: it is 'layer_by_layer' or 'one_pass'.")
+    _check_data(model, batches, forward, unbiased)
     layers = {
         module: name
         for name, module in model.named_modules()
@@ -81,6 +82,21 @@ def exact_batch_norm(
         moments = _layer_by_layer(layers, passes, unbiased) if in_order else _one_pass(layers, passes)
         statistics = {layer: _statistics(layers[layer], held, unbiased) for layer, held in moments.items()}
     return _write(layers, moments, statistics)
+
+
+def _check_data(model: nn.Module, batches: object, forward: object, unbiased: object) -> None:
+    if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
+        raise OptionError(
+            f"The batches are a {type(batches).__name__}; give several in a list or a DataLoader: [inputs], or inputs.split(256)."
+        )
+    if forward is not None and not callable(forward):
+        raise OptionError(f'forward={forward!r} is no function: write lambda batch: model(batch["image"]).')
+    if not isinstance(unbiased, bool):
+        raise OptionError(f"unbiased={unbiased!r}: write True or False.")
+    if any(tensor.is_meta for tensor in model.buffers()):
+        raise OptionError(
+            "The model is on the device meta, where nothing is computed; load its weights first."
+        )
 
 
 def _default_forward(model: nn.Module) -> Forward:

@@ -33,7 +33,7 @@ class ExactBatchNorm(Result):
     def __rich__(self) -> "RenderableType":
         from rich.table import Table
 
-        table = Table(title=f"{len(self.layers)} layers with exact statistics", title_justify="left")
+        table = Table(title=f"layers with exact statistics: {len(self.layers)}", title_justify="left")
         for column in ("layer", "values per channel", "mean was off by (std)", "old variance / exact"):
             table.add_column(column)
         for each in self.layers:

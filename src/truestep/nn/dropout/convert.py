@@ -34,7 +34,7 @@ class DropoutConversion(Result):
     def __rich__(self) -> "RenderableType":
         from rich.table import Table
 
-        table = Table(title=f"{len(self.dropouts)} dropout layers, now {self.to}", title_justify="left")
+        table = Table(title=f"dropout layers, now {self.to}: {len(self.dropouts)}", title_justify="left")
         table.add_column("weight")
         table.add_column("times")
         for name, factor in self.factors.items():

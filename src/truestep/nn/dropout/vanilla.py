@@ -40,4 +40,4 @@ class VanillaDropout(nn.Module):
 
     def extra_repr(self) -> str:
         """Show the rate both ways."""
-        return f"p={self.p:g}, drops {self.p:.0%}, keeps {1 - self.p:.0%}"
+        return f"p={self.p:g}, drops {100 * self.p:g}%, keeps {100 * (1 - self.p):g}%"

@@ -76,11 +76,19 @@ def _draw(slot: Slot, rule: str, gain: Gain, value: Tensor, generator: torch.Gen
 def _call(rule: Callable[[Tensor], Any], value: Tensor, generator: torch.Generator | None) -> None:
     """Call the user's function, which draws from torch's own stream: that one is seeded by `generator` meanwhile."""
     if generator is None:
-        rule(value)
+        _check_written(rule, rule(value), value)
         return
     with torch.random.fork_rng(devices=[value.device] if value.device.type == "cuda" else []):
         torch.manual_seed(int(torch.randint(2**62, (), generator=generator, device=generator.device)))
-        rule(value)
+        _check_written(rule, rule(value), value)
+
+
+def _check_written(rule: object, returned: object, value: Tensor) -> None:
+    if isinstance(returned, Tensor) and returned is not value:
+        raise OptionError(
+            f"The rule {getattr(rule, '__name__', rule)!r} returned a new tensor, which nobody uses. Write into the one it is "
+            "given, as nn.init.normal_ does: lambda weight: weight.fill_(0.1)."
+        )
 
 
 @torch.no_grad()

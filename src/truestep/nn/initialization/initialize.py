@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Initial weights for a whole model."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -8,7 +9,7 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
-from truestep.errors import OptionError
+from truestep.errors import OptionError, check_number
 from truestep.nn.activations import Activation, activation_gain
 from truestep.nn.initialization.fill import Gain, assign, fresh
 from truestep.nn.initialization.presets import PRESETS
@@ -18,8 +19,9 @@ from truestep.nn.initialization.slots import Slot, slots
 from truestep.nn.layers import check_model, full_name, refuse_lazy, refuse_unmatched
 from truestep.nn.preceding import UNKNOWN, Preceding, preceding_activations
 
-# What these tensors become whatever the rule for their layer's weight is.
+# What these tensors become whatever the rule for their layer's weight is, unless it is zeros.
 _FIXED = {"bias": "zeros", "forget bias": "zeros, forget gate ones"}
+_FIXED_BY_NAME = {"scale": "ones", "recurrent": "orthogonal", "embedding": "normal"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def initialize(
     of `padding_idx` kept zero.
 
     The gain is that of the activation whose output a layer takes, as in He et al.: it keeps the size of what is passed on,
-    for any activation (see `activation_gain`). It is read from the model's graph; after a norm, or nothing, it is 1.
+    for any activation (see `activation_gain`). It is read from the model's graph; after a norm, a sum, or nothing, it is 1.
 
     Args:
         model: changed in place; normalised and other parametrized weights are set through their `right_inverse`.
@@ -65,16 +67,35 @@ def initialize(
     """
     check_model(model)
     refuse_lazy(model)
+    _check_options(activation, scale, generator)
     found = list(slots(model))
+    norms = _norms_without_weights(model)
+    if not found and not norms:
+        raise OptionError(
+            f"{type(model).__name__} has no layer whose weights can be initialised (linear, convolutional, recurrent, embedding, "
+            "attention or norm layers of torch.nn)."
+        )
     refuse_unmatched(model, scale or {})
-    plans, tied = _plan(model, found, checked(rules, model, found), activation, scale or {})
+    rules = checked(rules, model, found)
+    plans, tied = _plan(model, found, rules, activation, scale or {})
     tensors = tuple(_write(plan, generator) for plan in plans)
-    for plan in plans:
-        if isinstance(plan.slot.module, nn.modules.batchnorm._NormBase):
-            plan.slot.module.reset_running_stats()
+    for module in {plan.slot.module for plan in plans} | {
+        s.module for s in norms if choose(rules, s) is not None
+    }:
+        if isinstance(module, nn.modules.batchnorm._NormBase):
+            module.reset_running_stats()
     return Initialization(
         tensors=tensors, tied=tied, left=_left(model, found, {plan.slot.name for plan in plans}, tied)
     )
+
+
+def _norms_without_weights(model: nn.Module) -> list[Slot]:
+    kinds = nn.modules.batchnorm._NormBase
+    return [
+        Slot(name, module, "weight", "scale")
+        for name, module in model.named_modules()
+        if isinstance(module, kinds) and not module.affine
+    ]
 
 
 def _plan(
@@ -143,11 +164,44 @@ def _write(plan: _Plan, generator: torch.Generator | None) -> InitializedTensor:
     return InitializedTensor(
         name=slot.name,
         shape=tuple(value.shape),
-        rule=_FIXED.get(slot.role, plan.chosen.name) if plan.chosen.nearness < 3 else plan.chosen.name,
+        rule=_rule_in_force(slot, plan.chosen),
         activation=plan.gain.activation,
         gain=plan.gain.value,
         root_mean_square=float(value.square().mean().sqrt()),
     )
+
+
+def _rule_in_force(slot: Slot, chosen: Chosen) -> str:
+    """Return what was done: some tensors become the same whatever the rule for their layer is called."""
+    if slot.role in _FIXED:
+        return chosen.name if chosen.nearness == 3 else _FIXED[slot.role]
+    kept = chosen.rule == "zeros" or (slot.role != "scale" and chosen.rule == "truncated_normal")
+    return (
+        chosen.name
+        if kept or not isinstance(chosen.rule, str)
+        else _FIXED_BY_NAME.get(slot.role, chosen.name)
+    )
+
+
+def _check_options(activation: object, scale: object, generator: object) -> None:
+    if activation is not None:
+        activation_gain(activation)  # type: ignore[arg-type]  # raises where it has none
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise OptionError(
+            f"generator={generator!r}: write torch.Generator().manual_seed(0), or leave it out for torch's own stream."
+        )
+    if scale is None:
+        return
+    if not isinstance(scale, Mapping):
+        raise OptionError(
+            f'scale={scale!r}: write a factor for each pattern of layers, scale={{"*.bn2": 0.0}}.'
+        )
+    for pattern, factor in scale.items():
+        check_number("ts.nn.initialize", f"scale[{pattern!r}]", factor, example=0.5)
+        if not math.isfinite(factor):
+            raise OptionError(
+                f"scale[{pattern!r}]={factor}: weights times that are no weights. Give a finite number."
+            )
 
 
 def _left(model: nn.Module, found: list[Slot], done: set[str], tied: Mapping[str, str]) -> dict[str, str]:

@@ -51,11 +51,11 @@ def _zeros(value: Tensor, _std: float, _generator: torch.Generator | None) -> No
 
 
 def _kaiming_std(fans: Fans, gain: float) -> float:
-    return gain / math.sqrt(fans.inputs)
+    return gain / math.sqrt(fans.inputs or 1)  # without inputs there is no weight
 
 
 def _xavier_std(fans: Fans, gain: float) -> float:
-    return gain * math.sqrt(2.0 / (fans.inputs + fans.outputs))
+    return gain * math.sqrt(2.0 / (fans.inputs + fans.outputs or 1))
 
 
 PRESETS: dict[str, Preset] = {

@@ -35,7 +35,7 @@ class Initialization(Result):
         from rich.table import Table
 
         table = Table(
-            title=f"{len(self.tensors)} tensors initialised, {len(self.left)} left", title_justify="left"
+            title=f"tensors initialised: {len(self.tensors)}, left: {len(self.left)}", title_justify="left"
         )
         for column in ("tensor", "shape", "rule", "activation before it", "gain", "root mean square"):
             table.add_column(column)

@@ -13,7 +13,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from truestep.errors import OptionError, nearest
 from truestep.nn.initialization.presets import PRESETS
 from truestep.nn.initialization.slots import Slot
-from truestep.nn.layers import refuse_unmatched
+from truestep.nn.layers import refuse_unmatched, selectors
 
 _TENSOR = re.compile(r"(weight|bias)(_(ih|hh|hr)(_l(\d+|\*).*)?)?|in_proj_(weight|bias)|[qkv]_proj_weight")
 
@@ -38,6 +38,7 @@ def checked(rules: Rule | Rules, model: nn.Module, slots: list[Slot]) -> Rules:
     """Return rules by kind and name; raise an OptionError for one that is unknown or matches nothing."""
     if not isinstance(rules, Mapping):
         rules = {nn.Module: rules}
+    selectors(rules)
     for rule in rules.values():
         if isinstance(rule, str) and rule not in PRESETS:
             raise OptionError(f"No initialisation is called {rule!r}. {nearest(rule, PRESETS)}")

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weight norm and spectral norm on the layers of a model."""
 
+import math
+import weakref
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
-from truestep.errors import OptionError
+from truestep.errors import OptionError, check_number
 from truestep.nn.layers import Layers, full_name
 from truestep.nn.norms.change import NormChange
 from truestep.nn.norms.targets import KINDS, Target, find_targets, output_dimension
@@ -27,7 +31,8 @@ def add_weight_norm(model: nn.Module, layers: Layers | None = None, *, dim: int 
         layers: kinds or patterns of names (`nn.Conv1d`, `"decoder.*"`), or several; linear, convolutional and
             transposed convolutional layers by default. All weights of recurrent layers, if they are chosen.
         dim: the dimension whose entries each have a length of their own. By default that of the outputs: 0, and 1 for
-            transposed convolutions. torch's own default is 0 for these too: say `dim=0` to load such a checkpoint.
+            transposed convolutions. torch's own default is 0 for these too: say `dim=0` to load such a checkpoint. −1 is
+            one length for the whole weight, torch's `dim=None`.
 
     Raises:
         OptionError: before anything is changed, for lazy layers, other parametrizations, rows of zeros (their
@@ -35,12 +40,14 @@ def add_weight_norm(model: nn.Module, layers: Layers | None = None, *, dim: int 
     """
 
     def register(target: Target) -> None:
-        chosen = output_dimension(target.module) if dim is None else dim
-        parametrizations.weight_norm(target.module, target.tensor, dim=chosen)
+        parametrizations.weight_norm(target.module, target.tensor, dim=_chosen_dimension(target, dim))
 
     def has_direction(target: Target) -> bool:
-        chosen = output_dimension(target.module) if dim is None else dim
-        return bool((torch.norm_except_dim(target.weight.detach(), 2, chosen) > 0).all())
+        if target.weight.is_meta or not target.weight.numel():
+            return bool(target.weight.numel())
+        return bool(
+            (torch.norm_except_dim(target.weight.detach(), 2, _chosen_dimension(target, dim)) > 0).all()
+        )
 
     return _add(_Norm("weight norm", register, has_direction), model, layers)
 
@@ -62,6 +69,12 @@ def add_spectral_norm(
     Raises:
         OptionError: as in `add_weight_norm`; for a weight that is zero everywhere its singular value is 0.
     """
+    check_number("ts.nn.add_spectral_norm", "num_power_iterations", num_power_iterations, example=1)
+    check_number("ts.nn.add_spectral_norm", "eps", eps, example=1e-12)
+    if not 0 < eps < math.inf:
+        raise OptionError(
+            f"eps={eps}: it keeps a division from being one by zero, so it must be positive and small."
+        )
     if num_power_iterations < 1:
         raise OptionError(
             f"num_power_iterations={num_power_iterations}: at least one is needed to follow the weight."
@@ -74,9 +87,20 @@ def add_spectral_norm(
             parametrizations.spectral_norm(target.module, target.tensor, num_power_iterations, eps)
 
     def is_not_zero(target: Target) -> bool:
-        return bool(target.weight.detach().any())
+        return target.weight.is_meta or bool(target.weight.detach().any())
 
     return _add(_Norm("spectral norm", register, is_not_zero), model, layers)
+
+
+def _chosen_dimension(target: Target, dim: object) -> int:
+    if dim is None:
+        return output_dimension(target.module)
+    if isinstance(dim, bool) or not isinstance(dim, int) or not -1 <= dim < target.weight.ndim:
+        raise OptionError(
+            f"dim={dim!r}: {target.name} has {target.weight.ndim} dimensions. Write one of 0 to {target.weight.ndim - 1}, -1 for "
+            "one length of the whole weight, or None for the dimension of the outputs."
+        )
+    return dim
 
 
 @dataclass(frozen=True)
@@ -165,6 +189,8 @@ def _register_all(
         old = target.weight
         assert isinstance(old, nn.Parameter)
         register(target)
+        if isinstance(target.module, nn.RNNBase):
+            type(target.module).__deepcopy__ = _copy_recurrent  # type: ignore[attr-defined]  # a class of this layer alone
         if old in first:
             target.module.parametrizations[target.tensor] = first[old].parametrization  # type: ignore[index,operator,assignment]
             continue
@@ -174,3 +200,15 @@ def _register_all(
         if all(parameter is not old for parameter in new):
             replaced[old] = new
     return replaced
+
+
+def _copy_recurrent(layer: nn.RNNBase, memo: dict[int, Any]) -> nn.RNNBase:
+    """Copy a recurrent layer, whose list of the weights that it has computed last torch can't copy with their graph."""
+    copied = layer.__class__.__new__(layer.__class__)
+    memo[id(layer)] = copied
+    computed: list[Any] = layer._flat_weights
+    without_graph = [w if isinstance(w, nn.Parameter) else w.detach() for w in computed]
+    copied.__dict__ = deepcopy(layer.__dict__ | {"_flat_weights": without_graph}, memo)
+    copied_weights: list[Any] = copied._flat_weights
+    copied._flat_weight_refs = [weakref.ref(weight) for weight in copied_weights]
+    return copied

@@ -36,6 +36,10 @@ def convert_norm_keys(state_dict: Mapping[str, Any], *, to: str = "parametrizati
     Raises:
         OptionError: no state dict of tensors; a spectral norm of torch before 1.0; a name that is taken.
     """
+    if not isinstance(state_dict, Mapping) or not all(isinstance(key, str) for key in state_dict):
+        raise OptionError(
+            f"A model's state dict is expected, {{name: tensor}}; got {type(state_dict).__name__}: write model.state_dict()."
+        )
     if to not in {"parametrizations", "hooks"}:
         raise OptionError(f"to={to!r}: names are converted to 'parametrizations' or to 'hooks'.")
     nested = [key for key, value in state_dict.items() if isinstance(value, Mapping)]

@@ -62,6 +62,10 @@ class Seeded(Result):
         the seed alone and not on what was drawn before. Another `number` gives another stream, for another loader. It is
         all that workers need: no `worker_init_fn`.
         """
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise OptionError(
+                f"generator({number!r}): generators are counted, 0, 1, 2, ..., one for each loader."
+            )
         digest = hashlib.sha256(f"{self.seed}/{number}".encode()).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
 

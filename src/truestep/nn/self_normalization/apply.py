@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from truestep.errors import OptionError
 from truestep.nn.activations import ELEMENTWISE
 from truestep.nn.initialization.initialize import initialize
 from truestep.nn.layers import NORMS, check_model, refuse_lazy
@@ -63,10 +64,18 @@ def self_normalizing(model: nn.Module, *, generator: torch.Generator | None = No
     activations = _swap(model, _RECTIFIERS, nn.SELU)
     dropouts = _swap(model, nn.Dropout, _alpha) + _swap(model, _CHANNEL_DROPOUTS, _feature_alpha)
     kinds = [kind for kind in _PRODUCTS if any(isinstance(module, kind) for module in model.modules())]
-    done = initialize(model, dict.fromkeys(kinds, "lecun"), generator=generator)
+    weights: tuple[str, ...] = ()
+    if kinds:
+        done = initialize(model, dict.fromkeys(kinds, "lecun"), generator=generator)
+        weights = tuple(each.name for each in done.tensors if each.rule == "lecun")
+        frozen = [name for name, reason in done.left.items() if reason == "frozen"]
+        concerns += (f"frozen, and left as they were: {', '.join(frozen)}",) if frozen else ()
+    if not (kinds or activations or dropouts):
+        raise OptionError(
+            f"{type(model).__name__} has no linear or convolutional layer, no activation and no dropout to change."
+        )
     if concerns:
         warnings.warn(f"Not self-normalising yet: {'; '.join(concerns)}.", stacklevel=2)
-    weights = tuple(each.name for each in done.tensors if each.rule == "lecun")
     return SelfNormalizing(activations=activations, dropouts=dropouts, weights=weights, concerns=concerns)
 
 

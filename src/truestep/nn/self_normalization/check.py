@@ -10,6 +10,7 @@ from truestep.errors import OptionError
 from truestep.nn.activations import ELEMENTWISE
 from truestep.nn.keeping import only_looking
 from truestep.nn.layers import check_model
+from truestep.nn.undisturbed import eager
 from truestep.results import Result
 
 if TYPE_CHECKING:
@@ -84,13 +85,28 @@ def check_self_normalizing(model: nn.Module, inputs: Tensor | tuple[Any, ...]) -
         OptionError: the forward calls no activation module, so there is nothing to measure.
     """
     check_model(model)
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise OptionError(
+            "The model is on the device meta, where nothing is computed: model.to_empty(device='cpu')."
+        )
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
     layers = [
         _measured("inputs", "", each)
         for each in arguments
         if isinstance(each, Tensor) and each.is_floating_point()
     ]
-    num_inputs = len(layers)
+    activations = _activations(model, arguments)
+    if not activations:
+        raise OptionError(
+            f"The forward of {type(model).__name__} calls no activation module, so there is nothing to measure. Use nn.SELU() "
+            "as a layer instead of F.selu."
+        )
+    return SelfNormalizingCheck(layers=(*layers, *activations))
+
+
+def _activations(model: nn.Module, arguments: tuple[Any, ...]) -> list[LayerStatistics]:
+    """Run the model, and measure what each activation gives."""
+    layers: list[LayerStatistics] = []
     handles = [
         module.register_forward_hook(
             lambda module, _, output, name=name: layers.append(_measured(name, type(module).__name__, output))
@@ -99,21 +115,18 @@ def check_self_normalizing(model: nn.Module, inputs: Tensor | tuple[Any, ...]) -
         if isinstance(module, ELEMENTWISE)
     ]
     try:
-        with only_looking(model):
+        with only_looking(model), eager():
             model(*arguments)
     finally:
         for handle in handles:
             handle.remove()
-    if len(layers) == num_inputs:
-        raise OptionError(
-            f"The forward of {type(model).__name__} calls no activation module, so there is nothing to measure. Use nn.SELU() "
-            "as a layer instead of F.selu."
-        )
-    return SelfNormalizingCheck(layers=tuple(layers))
+    return layers
 
 
 def _measured(name: str, kind: str, values: Tensor) -> LayerStatistics:
     values = values.detach().double()
+    if not values.numel():
+        raise OptionError(f"The batch is empty at {name!r}, so there is nothing to measure.")
     return LayerStatistics(
         name=name, kind=kind, mean=float(values.mean()), std=float(values.std(correction=0))
     )

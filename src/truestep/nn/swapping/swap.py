@@ -35,7 +35,7 @@ class ActivationSwap(Result):
     def __rich__(self) -> "RenderableType":
         from rich.table import Table
 
-        table = Table(title=f"{len(self.swapped)} activations swapped", title_justify="left")
+        table = Table(title=f"activations swapped: {len(self.swapped)}", title_justify="left")
         table.add_column("where")
         table.add_column("what became of it")
         for names, fate in (
@@ -67,6 +67,7 @@ def swap_activation(
     """
     check_model(model)
     kinds = old if isinstance(old, tuple) else (old,)
+    _check_kinds(kinds, new)
     functional, unread = functional_uses(model, kinds)
     found = {module for module in model.modules() if isinstance(module, kinds)}
     if not found and not functional and not unread:
@@ -75,6 +76,15 @@ def swap_activation(
     _refuse(model, found, kinds)
     swapped = _replace(model, {module: _made(new, module, model) for module in found})
     return ActivationSwap(swapped=swapped, functional=functional, unread=unread)
+
+
+def _check_kinds(kinds: tuple[Any, ...], new: object) -> None:
+    if not kinds or not all(isinstance(kind, type) and issubclass(kind, nn.Module) for kind in kinds):
+        raise OptionError(f"old={kinds!r}: give a kind of module, nn.ReLU, or several in a tuple.")
+    if isinstance(new, nn.Module) or not callable(new):
+        raise OptionError(
+            f"new={new!r}: give a kind, nn.SiLU, or a function that makes a module for each old one: lambda old: nn.LeakyReLU(0.1)."
+        )
 
 
 def _refuse(model: nn.Module, found: set[nn.Module], kinds: tuple[type[nn.Module], ...]) -> None:
@@ -94,13 +104,38 @@ def _refuse(model: nn.Module, found: set[nn.Module], kinds: tuple[type[nn.Module
         )
 
 
+def _without_options(new: type[nn.Module]) -> nn.Module:
+    needed = [
+        name
+        for name, parameter in inspect.signature(new).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if needed:
+        raise OptionError(
+            f"{new.__name__} needs {', '.join(needed)}: write lambda old: nn.{new.__name__}(...)."
+        )
+    return new()
+
+
+def _from_old(new: Callable[[Any], nn.Module], old: nn.Module) -> nn.Module:
+    try:
+        return new(old)
+    except TypeError as error:
+        if getattr(new, "__module__", "") != "torch.nn.functional":
+            raise
+        raise OptionError(
+            f"{new!r} is a function of tensors, and a module is needed: its kind is written nn.SiLU."
+        ) from error
+
+
 def _made(new: Replacement, old: nn.Module, model: nn.Module) -> nn.Module:
     keeps = getattr(old, "inplace", False)
     if isinstance(new, type):
         knows = "inplace" in inspect.signature(new).parameters
-        made = new(inplace=True) if knows and keeps else new()
+        made = new(inplace=True) if knows and keeps else _without_options(new)
     else:
-        made = new(old)
+        made = _from_old(new, old)
     if not isinstance(made, nn.Module):
         raise OptionError(
             f"{new!r} gave {type(made).__name__} for {old!r}; a module is needed: lambda old: nn.LeakyReLU(0.1)."

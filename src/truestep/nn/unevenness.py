@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.errors import OptionError
-from truestep.nn.layers import NORMS
+from truestep.nn.layers import NORMS, check_model, refuse_lazy
 from truestep.results import Result
 
 if TYPE_CHECKING:
@@ -65,14 +65,29 @@ def checkerboard(
     """
     if weights not in ("even", "own"):
         raise OptionError(f'weights={weights!r} is unknown. There are: "even" and "own".')
+    check_model(module)
+    refuse_lazy(module)
+    _check_shape(input_shape)
     copied = copy.deepcopy(module).eval().double()
     if weights == "even":
         copied = _evened(copied)
     devices = {value.device for value in (*copied.parameters(), *copied.buffers())}
     device = next(iter(devices), torch.device("cpu"))
+    if device.type == "meta":
+        raise OptionError(
+            "The module is on the device meta, where nothing is computed: module.to_empty(device='cpu')."
+        )
     with torch.random.fork_rng(devices=[one for one in devices if one.type == "cuda"]):
         answer = copied(torch.ones(*input_shape, dtype=torch.float64, device=device))
     return _measured(_inner_half(answer), tuple(input_shape))
+
+
+def _check_shape(shape: object) -> None:
+    counts = list(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else []
+    if len(counts) < 3 or not all(isinstance(each, int) and each > 0 for each in counts):
+        raise OptionError(
+            f"input_shape={shape!r}: give the shape of a batch of pictures, (1, channels, height, width), of whole numbers from 1."
+        )
 
 
 def _evened(module: nn.Module) -> nn.Module:
