@@ -226,7 +226,7 @@ class _Tracer:
                 self.expressions(child, path, env)
         if isinstance(node, ast.Call):
             self.call(node, path, env)
-        elif isinstance(node, ast.Assign):
+        elif isinstance(node, ast.Assign | ast.AugAssign):
             self.add(self.protocol.assignment(node), path, env)
 
     def call(self, call: ast.Call, path: Path, env: Environment) -> None:
