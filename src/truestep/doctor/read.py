@@ -131,7 +131,17 @@ def _read_source(text: str, path: str, checks: Iterable[SourceCheck], reading: R
     ignores = Ignores(text)
     for check in checks:
         if not check.words or any(word in text for word in check.words):
+            module.was_followed = False
             _apply(check, module, ignores, reading)
+            reading.abstentions += _cut_short(check, module)
+
+
+def _cut_short(check: SourceCheck, module: SourceModule) -> Iterator[Abstention]:
+    """Say so where a check that goes by the order of calls was not shown all of it."""
+    for trace in module.followed if module.was_followed else ():
+        if not trace.complete:
+            reason = "the functions call one another in too many ways to be followed to the end"
+            yield Abstention(check.code, _place(module, trace.root), reason)
 
 
 def _apply(check: SourceCheck, module: SourceModule, ignores: Ignores, reading: Reading) -> None:

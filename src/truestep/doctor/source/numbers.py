@@ -3,21 +3,26 @@
 
 import ast
 
-from truestep.doctor.source.module import MAX_DEPTH, SourceModule
+from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, constant
 
 
-def whole_numbers(module: SourceModule, node: ast.expr | None, depth: int = 0) -> set[int | None]:
+def whole_numbers(module: SourceModule, node: ast.expr | None) -> set[int | None]:
     """Return every whole number that an expression may stand for; None where one can't be seen."""
-    value = constant(node)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return {value}
-    if not isinstance(node, ast.Name | ast.Attribute | ast.IfExp) or depth > MAX_DEPTH:
-        return {None}
     found: set[int | None] = set()
-    for each in module.definitions(node):
-        found |= whole_numbers(module, each, depth + 1)
-    return found or {None}
+    seen: set[ast.expr] = set()
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        value = constant(current)
+        if isinstance(value, int) and not isinstance(value, bool):
+            found.add(value)
+        elif isinstance(current, ast.Name | ast.Attribute | ast.IfExp) and current not in seen:
+            seen.add(current)
+            waiting += module.definitions(current) or [None]
+        elif current not in seen:
+            found.add(None)
+    return found
 
 
 def whole_number(module: SourceModule, node: ast.expr | None) -> int | None:

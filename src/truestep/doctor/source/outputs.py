@@ -47,6 +47,15 @@ def _ends_in_softmax(module: SourceModule, call: ast.Call, depth: int) -> bool:
 
 def num_outputs(module: SourceModule, node: ast.expr, depth: int = 0) -> int | None:
     """Return the width of a tensor that a model gives, where every way to it shows the same."""
+    key = (num_outputs, node)
+    if key not in module.remembered:
+        module.remembered[key] = None  # a cycle ends here
+        module.remembered[key] = _num_outputs(module, node, depth)
+    width: int | None = module.remembered[key]
+    return width
+
+
+def _num_outputs(module: SourceModule, node: ast.expr, depth: int) -> int | None:
     found: set[int | None] = set()
     if depth > MAX_DEPTH:
         return None

@@ -47,6 +47,7 @@ class Protocol:
 
     def __init__(self, module: SourceModule) -> None:
         self.module = module
+        self._found: dict[ast.Call, list[Found]] = {}
 
     def is_protocol(self, call: ast.Call) -> bool:
         """Tell whether the call itself is an event, whatever the file defines under that name."""
@@ -79,8 +80,13 @@ class Protocol:
             if in_place and (moved := _moved_by_gradient(target, [node.value])) is not None:
                 yield "update", target, moved
 
-    def call(self, call: ast.Call) -> Iterator[Found]:
-        """Yield what a call does to the protocol; "unknown" where an optimizer or a net is handed on."""
+    def call(self, call: ast.Call) -> list[Found]:
+        """Return what a call does to the protocol; "unknown" where an optimizer or a net is handed on."""
+        if call not in self._found:
+            self._found[call] = list(self._recognised(call))
+        return self._found[call]
+
+    def _recognised(self, call: ast.Call) -> Iterator[Found]:
         name = self.module.qualify(call.func)
         if name in _BY_NAME:
             yield _BY_NAME[name], call, call.args[0] if call.args else None

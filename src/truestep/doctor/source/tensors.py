@@ -64,17 +64,20 @@ def _is_layer(module: SourceModule, node: ast.expr) -> bool:
     return bool(made) and all(name is not None and name.startswith("torch.nn.") for name in made)
 
 
-def asks_for_gradients(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:
+def asks_for_gradients(module: SourceModule, node: ast.expr) -> bool:
     """Tell whether something behind an expression was made with gradients or by a module."""
-    if depth > MAX_DEPTH:
-        return False
-    for each in ast.walk(node):
-        if isinstance(each, ast.Call) and _asks(module, each):
-            return True
-        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
-            values = [value for value in module.definitions(each) if value is not None]
-            if any(asks_for_gradients(module, value, depth + 1) for value in values):
+    seen: set[ast.expr] = set()
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        for each in ast.walk(current):
+            if isinstance(each, ast.Call) and _asks(module, each):
                 return True
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
+                waiting += [value for value in module.definitions(each) if value is not None]
     return False
 
 

@@ -53,9 +53,10 @@ class OneOutputAsClasses(SourceCheck):
             yield Unsure(call, "axis 1 may be the steps of a sequence, over which the weights are taken")
             return
         always = "0" if made != "softmax" else "1"
-        inside = axis == 1 and module.enclosing(call, ast.ClassDef) is not None
+        inside = module.enclosing(call, ast.ClassDef) is not None
+        unclear = axis == 1 and inside and not _is_flattened(module, call)
         text = f"The model has one output: this {made} is always {always}."
-        yield At(call, text, RISK if inside else BUG)
+        yield At(call, text, RISK if unclear else BUG)
 
     def _layers(self, module: SourceModule, call: ast.Call) -> Iterator[At | Unsure]:
         for before, layer in zip(call.args, call.args[1:], strict=False):
@@ -87,6 +88,17 @@ def _operation(module: SourceModule, call: ast.Call) -> tuple[ast.expr, ast.expr
 def _gives_one(module: SourceModule, layer: ast.Call) -> bool:
     return (
         module.qualify(layer.func) == "torch.nn.Linear" and constant(argument(layer, 1, "out_features")) == 1
+    )
+
+
+def _is_flattened(module: SourceModule, node: ast.expr) -> bool:
+    """Tell whether the function around makes matrices of its input: `x.view(len(x), -1)`, `x.flatten(1)`."""
+    function = module.scope(node)
+    shapers = [*module.method_calls("view", "reshape"), *module.method_calls("flatten")]
+    return any(
+        module.scope(each) is function
+        and (len(each.args) == 2 or (isinstance(each.func, ast.Attribute) and each.func.attr == "flatten"))
+        for each in shapers
     )
 
 
