@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from truestep.doctor.catalogue import source_checks
+from truestep.doctor.catalogue import source_checks, topic_of
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Abstention, Failure, Finding, Place, Severity
 from truestep.doctor.notebook import Notebook, parse_notebook
 from truestep.doctor.replacement import Replacement, apply_edits, replacement
 from truestep.doctor.selection import Baseline, Ignores, Selection
+from truestep.doctor.source.guards import is_for_other_versions, is_meant_to_fail
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import RewriteError
 from truestep.errors import OptionError
@@ -152,7 +153,7 @@ def _apply(check: SourceCheck, module: SourceModule, ignores: Ignores, reading: 
             if not isinstance(found, At):
                 reading.abstentions.append(Abstention(check.code, place, found.reason))
                 continue
-            if (place.line, check.code) in seen:
+            if (place.line, check.code) in seen or _is_excused(check, module, found.node):
                 continue
             seen.add((place.line, check.code))
             finding = check.finding(
@@ -169,6 +170,12 @@ def _apply(check: SourceCheck, module: SourceModule, ignores: Ignores, reading: 
             reading.lines[place] = module.lines[place.line - 1] if place.line <= len(module.lines) else ""
     except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others find
         reading.failures.append(Failure(check.code, module.path, f"{type(error).__name__}: {error}"))
+
+
+def _is_excused(check: SourceCheck, module: SourceModule, node: ast.AST) -> bool:
+    """Tests of errors are to have them, and code for old versions is to be old."""
+    dated = topic_of(type(check)) == "deprecated"
+    return is_meant_to_fail(module, node) or (dated and is_for_other_versions(module, node))
 
 
 def _rewritten(check: SourceCheck, module: SourceModule, node: ast.AST) -> Replacement | None:

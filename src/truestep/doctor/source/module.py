@@ -176,6 +176,8 @@ class SourceModule:
         imports = [binding.node for binding in bindings if binding.how == "import"]
         if len(imports) != len(bindings):
             return self._alias(bindings)
+        # what is imported for want of something better comes last
+        imports.sort(key=lambda each: isinstance(self.parents[each], ast.ExceptHandler), reverse=True)
         for alias_node in reversed(imports):
             if found := imported(alias_node, node.id):
                 return public(found)
