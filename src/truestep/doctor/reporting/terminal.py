@@ -27,9 +27,14 @@ STYLES = {
 }
 
 
+def printable(text: str) -> str:
+    """Return a text in which characters that steer a terminal are written out."""
+    return "".join(each if each.isprintable() or each == "\t" else repr(each)[1:-1] for each in text)
+
+
 def show_finding(finding: Finding, line: str | None) -> RenderableType:
     """Return one finding: where, what, the line, the evidence, why, and the fix."""
-    place = str(finding.place)
+    place = printable(str(finding.place))
     head = Text.assemble(
         (place, "bold"),
         "  " if len(place) < LONG_PLACE else "\n    ",
@@ -40,7 +45,7 @@ def show_finding(finding: Finding, line: str | None) -> RenderableType:
     )
     parts: list[RenderableType] = [head, Padding(Text(finding.message), INDENTED, expand=False)]
     if line and line.strip():
-        shown = Text(f"{finding.place.line} │ {line.strip()}", "bold")
+        shown = Text(f"{finding.place.line} │ {printable(line.strip())}", "bold")
         parts.append(Padding(shown, INDENTED, expand=False))
     reasons = Table.grid(padding=(0, 2, 0, 0))
     if finding.evidence:
@@ -82,11 +87,13 @@ def show_reading(reading: Reading, console: Console) -> None:
     """Print what reading source files gave."""
     show_findings(reading.findings, reading.lines, console)
     for path, reason in reading.unreadable:
-        console.print(Text.assemble((path, "bold"), f"  not read: {reason}"), soft_wrap=True)
+        console.print(Text.assemble((printable(path), "bold"), f"  not read: {printable(reason)}"), soft_wrap=True)
     for failure in reading.failures:
         text = f"  check {failure.code} failed on it: {failure.error} (our mistake; the other checks went on)"
-        console.print(Text.assemble((failure.path, "bold"), text), soft_wrap=True)
-    files = f"{reading.num_files} file{'s' if reading.num_files != 1 else ''} read in {reading.seconds:.2f} s"
+        console.print(Text.assemble((printable(failure.path), "bold"), text), soft_wrap=True)
+    left_out = len({path for path, _ in reading.unreadable} - {each.place.path for each in reading.findings})
+    num_read = max(reading.num_files - left_out, 0)
+    files = f"{num_read} file{'s' if num_read != 1 else ''} read in {reading.seconds:.2f} s"
     extra = f"; {len(reading.abstentions)} times a check could not tell" if reading.abstentions else ""
     hidden = f"; {reading.num_hidden} hidden by comments or the baseline" if reading.num_hidden else ""
     console.print(Text.assemble(counted(reading.findings), f" · {files}{extra}{hidden}"))

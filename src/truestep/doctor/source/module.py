@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from truestep.doctor.replacement import lines_of, parsed
 from truestep.doctor.source import kinds
 from truestep.doctor.source.names import Binder, Binding, Function, Scope, dotted, imported, public
 
@@ -24,8 +25,8 @@ class SourceModule:
     def __init__(self, text: str, path: str = "<text>") -> None:
         self.path = path
         self.text = text
-        self.lines = text.splitlines()
-        self.tree = ast.parse(text, filename=path)
+        self.lines = lines_of(text)
+        self.tree = parsed(text, path)
         self._binder = Binder(self.tree)
         self.parents = self._binder.parents
         self.children = self._binder.children
