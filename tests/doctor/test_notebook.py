@@ -98,7 +98,9 @@ def test_what_a_notebook_lacks_does_not_stop_the_reading(tmp_path, text):
 
 
 def test_a_cell_that_is_no_python_is_named_and_the_others_are_read(tmp_path):
-    path = notebook(tmp_path, ("code", SETUP), ("code", "torch is great"), ("code", TRAINING), ("code", "x = (1"))
+    path = notebook(
+        tmp_path, ("code", SETUP), ("code", "torch, really great"), ("code", TRAINING), ("code", "x = (1")
+    )
     reading = read_paths([path])
     assert [(each.code, each.place.cell, each.place.line) for each in reading.findings] == [("GRAD001", 3, 6)]
     assert [name for name, _ in reading.unreadable] == [f"{path}:2", f"{path}:4"]

@@ -3,13 +3,16 @@
 
 import io
 import os
+import re
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from rich.console import Console
 
 from truestep.doctor.read import read_paths, read_text
 from truestep.doctor.replacement import apply_edits, lines_of
+from truestep.doctor.reporting.documents import sarif_document
 from truestep.doctor.reporting.terminal import show_reading
 from truestep.doctor.selection import Selection, configured, write_baseline
 from truestep.errors import OptionError
@@ -113,7 +116,15 @@ def test_values_that_come_from_many_places_are_followed_once():
 
 
 def test_a_folder_is_walked_in_order_each_file_once_and_no_link_in_circles(tmp_path):
-    for name in ("b.py", "a b.py", "c:1.py", "venv/site-packages/x.py", ".hidden/y.py", "build/z.py", "d.py/e.py"):
+    for name in (
+        "b.py",
+        "a b.py",
+        "c:1.py",
+        "venv/site-packages/x.py",
+        ".hidden/y.py",
+        "build/z.py",
+        "d.py/e.py",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(FAULTY)
     (tmp_path / "circle").symlink_to(tmp_path)
@@ -151,6 +162,25 @@ def test_a_comment_hides_what_it_names(comment, hidden):
     code = LOOP.rstrip("\n") + ("  " if comment.startswith("#") else "; ") + comment + "\n"
     reading = read_text(HEAD + code)
     assert (len(reading.findings), reading.num_hidden) == ((0, 1) if hidden else (1, 0))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "    # truestep: ignore[GRAD]\n\n    # for a reason\n    opt.step()\n",
+        "    opt.step(\n    )  # truestep: ignore[GRAD001]\n",
+        "    opt.step(  # truestep: ignore[GRAD001]\n    )\n",
+        "    # truestep: ignore[GRAD001]\n    opt.step()  # truestep: ignore[LOSS001]\n",
+    ],
+)
+def test_a_comment_holds_for_the_whole_statement(code):
+    reading = read_text(HEAD + LOOP.replace("    opt.step()\n", code))
+    assert (len(reading.findings), reading.num_hidden) == (0, 1)
+
+
+def test_a_comment_does_not_hold_for_the_statement_behind_the_next():
+    text = HEAD + LOOP.replace("    F.cross", "    # truestep: ignore\n    F.cross")
+    assert len(read_text(text).findings) == 1
 
 
 @pytest.mark.parametrize(
@@ -196,6 +226,17 @@ def test_what_is_no_baseline_is_said_to_be_none(tmp_path, text):
     (tmp_path / "known.json").write_text(text)
     with pytest.raises(OptionError, match="is no baseline"):
         read_paths([tmp_path], Selection(baseline=tmp_path / "known.json"))
+
+
+@pytest.mark.parametrize("name", ["a b.py", "c:1.py", "d%20.py", "é.py", "[x].py", "e#f.py"])
+def test_sarif_names_any_file_by_a_uri(tmp_path, monkeypatch, name):
+    (tmp_path / name).write_text(FAULTY)
+    monkeypatch.chdir(tmp_path)
+    (run,) = sarif_document(read_paths([Path(name)]).findings)["runs"]
+    uri = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert unquote(urlsplit(uri).path) == name
+    assert urlsplit(uri).scheme == "" == urlsplit(uri).fragment
+    assert re.fullmatch(r"[A-Za-z0-9._~!$&'()*+,;=@%/-]+", uri)
 
 
 def test_names_that_steer_a_terminal_are_written_out(tmp_path):

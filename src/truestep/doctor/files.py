@@ -23,8 +23,9 @@ def files_of(paths: Sequence[Path], selection: Selection) -> Iterator[Path]:
         if not path.exists():
             raise OptionError(f"There is no file or folder {str(path)!r} to read.")
         for each in _beneath(path, selection) if path.is_dir() else [path]:
-            if os.path.abspath(each) not in seen:
-                seen.add(os.path.abspath(each))
+            full = str(each.absolute())
+            if full not in seen:
+                seen.add(full)
                 yield each
 
 

@@ -75,9 +75,7 @@ def parse_notebook(raw: str) -> Notebook:
                 unreadable.append((number, reason))
                 code = ["" for _ in code]
             lines += code
-    return Notebook(
-        "\n".join(lines) + "\n", tuple(numbers) or (1,), tuple(starts) or (1,), tuple(unreadable)
-    )
+    return Notebook("\n".join(lines) + "\n", tuple(numbers) or (1,), tuple(starts) or (1,), tuple(unreadable))
 
 
 def _language(document: dict[str, object]) -> str:

@@ -17,6 +17,7 @@ from truestep.errors import OptionError, nearest
 
 _COMMENT = re.compile(r"#\s*truestep:\s*ignore(?![\w-])\s*(?:\[(?P<codes>[\w\s,-]*)\])?", re.IGNORECASE)
 _WHOLE_FILE = re.compile(r"#\s*truestep:\s*ignore-file(?![\w-])", re.IGNORECASE)
+_BLANK = (tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 BASELINE_VERSION = 1
 
 
@@ -112,7 +113,11 @@ def _from_table(table: object, file: Path) -> Selection:
 
 
 class Ignores:
-    """The `# truestep: ignore[CODE]` comments of one file; on a line of its own it holds for the next."""
+    """The `# truestep: ignore[CODE]` comments of one file.
+
+    At the end of a line a comment holds for the whole statement that ends there, on a line of its own
+    for the next statement's first line.
+    """
 
     def __init__(self, text: str) -> None:
         self.lines: dict[int, set[str] | None] = {}
@@ -123,20 +128,37 @@ class Ignores:
             tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
         except (tokenize.TokenError, SyntaxError):
             return
+        waiting: list[set[str] | None] = []  # of lines of their own
+        here: list[tuple[int, set[str] | None]] = []  # in the statement that is being read: line, codes
+        first = 0
         for token in tokens:
-            if token.type == tokenize.COMMENT:
-                self._read(token)
+            if token.type == tokenize.COMMENT and (match := _COMMENT.search(token.string)):
+                if first:
+                    here.append((token.start[0], _named(match)))
+                else:
+                    waiting.append(_named(match))
+            elif token.type == tokenize.COMMENT:
+                self.whole_file |= _WHOLE_FILE.search(token.string) is not None
+            elif token.type == tokenize.NEWLINE:
+                self._hold(first, token.start[0], waiting, here)
+                waiting, here, first = [], [], 0
+            elif token.type not in _BLANK and not first:
+                first = token.start[0]
 
-    def _read(self, token: tokenize.TokenInfo) -> None:
-        if _WHOLE_FILE.search(token.string):
-            self.whole_file = True
-        elif match := _COMMENT.search(token.string):
-            codes = match["codes"]
-            named = (
-                None if codes is None else {part.strip().upper() for part in codes.split(",") if part.strip()}
-            )
-            alone = token.line[: token.start[1]].strip() == ""
-            self.lines[token.start[0] + alone] = named
+    def _hold(
+        self, first: int, last: int, waiting: list[set[str] | None], here: list[tuple[int, set[str] | None]]
+    ) -> None:
+        """Note the comments of one statement."""
+        for codes in waiting:
+            self._add(first, codes)
+        for line, codes in here:
+            self._add(line, codes)
+            if line == last != first:
+                self._add(first, codes)
+
+    def _add(self, line: int, codes: set[str] | None) -> None:
+        before = self.lines.get(line, set())
+        self.lines[line] = None if codes is None or before is None else before | codes
 
     def hide(self, finding: Finding) -> bool:
         """Tell whether a comment hides this finding."""
@@ -145,7 +167,15 @@ class Ignores:
         if finding.place.line not in self.lines:
             return False
         codes = self.lines[finding.place.line]
-        return codes is None or finding.code in codes or finding.name.upper() in codes
+        return codes is None or any(
+            finding.code.startswith(code) or finding.name.upper() == code for code in codes
+        )
+
+
+def _named(match: re.Match[str]) -> set[str] | None:
+    """Return the codes, names and beginnings of codes in a comment; None where it names none and means all."""
+    codes = match["codes"]
+    return None if codes is None else {part.strip().upper() for part in codes.split(",") if part.strip()}
 
 
 def _fingerprint(finding: Finding, line_text: str, folder: Path) -> str:

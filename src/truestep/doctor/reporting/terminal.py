@@ -64,7 +64,9 @@ def _diff(lines: Sequence[str]) -> Text:
     """Return the lines of a diff with their common indentation taken off."""
     bare = textwrap.dedent("\n".join(line[2:] for line in lines)).split("\n")
     styles = {"-": "red", "+": "green", " ": "dim"}
-    shown = [Text(f"{line[0]} {text}", styles[line[0]]) for line, text in zip(lines, bare, strict=True)]
+    shown = [
+        Text(f"{line[0]} {printable(text)}", styles[line[0]]) for line, text in zip(lines, bare, strict=True)
+    ]
     return Text("\n").join(shown)
 
 
@@ -87,7 +89,9 @@ def show_reading(reading: Reading, console: Console) -> None:
     """Print what reading source files gave."""
     show_findings(reading.findings, reading.lines, console)
     for path, reason in reading.unreadable:
-        console.print(Text.assemble((printable(path), "bold"), f"  not read: {printable(reason)}"), soft_wrap=True)
+        console.print(
+            Text.assemble((printable(path), "bold"), f"  not read: {printable(reason)}"), soft_wrap=True
+        )
     for failure in reading.failures:
         text = f"  check {failure.code} failed on it: {failure.error} (our mistake; the other checks went on)"
         console.print(Text.assemble((printable(failure.path), "bold"), text), soft_wrap=True)

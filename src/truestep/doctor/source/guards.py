@@ -7,7 +7,9 @@ import re
 from truestep.doctor.source.module import SourceModule
 
 _EXPECTS = re.compile(r"^(assertRaises|assertWarns|raises$|warns$|deprecated_call$)")
-_ASKS_VERSION = re.compile(r"version|greater|_gt_|_ge_|_lt_|_le_|hasattr\(torch|getattr\(torch", re.IGNORECASE)
+_ASKS_VERSION = re.compile(
+    r"version|greater|_gt_|_ge_|_lt_|_le_|hasattr\(torch|getattr\(torch", re.IGNORECASE
+)
 _MISSING = ("ImportError", "ModuleNotFoundError", "AttributeError")
 
 
@@ -24,7 +26,7 @@ def is_for_other_versions(module: SourceModule, node: ast.AST) -> bool:
     for each in module.ancestors(node):
         if isinstance(each, ast.If | ast.IfExp) and _ASKS_VERSION.search(ast.unparse(each.test)):
             return True
-        if isinstance(each, ast.ExceptHandler) and each.type is not None:
-            if any(name in ast.unparse(each.type) for name in _MISSING):
-                return True
+        caught = ast.unparse(each.type) if isinstance(each, ast.ExceptHandler) and each.type else ""
+        if any(name in caught for name in _MISSING):
+            return True
     return False

@@ -146,4 +146,3 @@ def _of_head(module: SourceModule, model: ast.Call, depth: int) -> int | None:
     return (
         _of_layer(module, heads[0], depth + 1) if len(heads) == len(made) == 1 and made[0] is model else None
     )
-

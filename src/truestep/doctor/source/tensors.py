@@ -15,7 +15,19 @@ _MAKERS = {
         "autograd.Variable", "nn.Parameter",
     )
 }  # fmt: skip
-_SAME = ("to", "cuda", "cpu", "float", "double", "half", "clone", "detach", "requires_grad_", "view", "reshape")
+_SAME = (
+    "to",
+    "cuda",
+    "cpu",
+    "float",
+    "double",
+    "half",
+    "clone",
+    "detach",
+    "requires_grad_",
+    "view",
+    "reshape",
+)
 _OF_LAYERS = ("weight", "bias")
 
 
@@ -27,8 +39,10 @@ def is_tensor(module: SourceModule, node: ast.expr | None, depth: int = 0) -> bo
         if module.qualify(node.func) in _MAKERS:
             return True
         method = node.func
-        return isinstance(method, ast.Attribute) and method.attr in _SAME and is_tensor(
-            module, method.value, depth + 1
+        return (
+            isinstance(method, ast.Attribute)
+            and method.attr in _SAME
+            and is_tensor(module, method.value, depth + 1)
         )
     if isinstance(node, ast.Name) and _declared(module, node):
         return True

@@ -177,9 +177,7 @@ def last_operations(
     return set(module.remembered[key])
 
 
-def _last_operations(
-    module: SourceModule, node: ast.expr, depth: int, position: Position
-) -> set[str | None]:
+def _last_operations(module: SourceModule, node: ast.expr, depth: int, position: Position) -> set[str | None]:
     found: set[str | None] = set()
     if depth > MAX_DEPTH:
         return {None}

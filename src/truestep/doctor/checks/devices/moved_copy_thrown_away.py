@@ -11,7 +11,16 @@ from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
 from truestep.doctor.source.values import constant
 
-_PARTS = ("edge_index", "input_ids", "attention_mask", "num_graphs", "num_nodes", "keys", "items", "pixel_values")
+_PARTS = (
+    "edge_index",
+    "input_ids",
+    "attention_mask",
+    "num_graphs",
+    "num_nodes",
+    "keys",
+    "items",
+    "pixel_values",
+)
 
 METHODS = (
     "to", "cuda", "cpu", "float", "double", "half", "long", "bfloat16", "detach", "clone", "contiguous",

@@ -66,9 +66,7 @@ def _batch_sizes(module: SourceModule, loader: ast.expr) -> set[int | None]:
     """Return how many examples its batches may hold; None where it can't be seen."""
     found: set[int | None] = set()
     for each in origins(module, loader):
-        if not isinstance(each, ast.Call) or module.kind(each) != "loader":
-            found.add(None)
-        elif forwards_all(each):
+        if not isinstance(each, ast.Call) or module.kind(each) != "loader" or forwards_all(each):
             found.add(None)
         else:
             found |= _sizes_given(module, argument(each, 1, "batch_size"))

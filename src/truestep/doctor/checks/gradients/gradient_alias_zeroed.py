@@ -68,9 +68,7 @@ def _is_read_after(module: SourceModule, name: ast.Name, kept: ast.stmt, call: a
     """Tell whether the name is read behind the clearing, before it is given another value."""
     scope = module.scope(call)
     uses = [each for each in module.all(ast.Name) if each.id == name.id and module.scope(each) is scope]
-    again = [
-        each.lineno for each in uses if isinstance(each.ctx, ast.Store) and each.lineno > call.lineno
-    ]
+    again = [each.lineno for each in uses if isinstance(each.ctx, ast.Store) and each.lineno > call.lineno]
     end = min(again, default=float("inf"))
     if any(isinstance(each.ctx, ast.Load) and call.lineno < each.lineno <= end for each in uses):
         return True

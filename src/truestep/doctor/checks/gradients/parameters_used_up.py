@@ -76,9 +76,11 @@ def _names_anew(module: SourceModule, use: ast.expr, target: ast.expr) -> bool:
 
 def _in_other_arm(module: SourceModule, use: ast.expr, first: ast.expr) -> bool:
     """Tell whether two uses stand in different arms of one `if`: only one of them happens."""
-    arms = {id(each): _arm(module, each, first) for each in module.ancestors(first) if isinstance(each, ast.If)}
+    arms = {
+        id(each): _arm(module, each, first) for each in module.ancestors(first) if isinstance(each, ast.If)
+    }
     return any(
-        isinstance(each, ast.If) and arms.get(id(each), None) not in (None, _arm(module, each, use))
+        isinstance(each, ast.If) and arms.get(id(each)) not in (None, _arm(module, each, use))
         for each in module.ancestors(use)
     )
 

@@ -104,7 +104,9 @@ def _is_flattened(module: SourceModule, node: ast.expr) -> bool:
 
 def _weighs_positions(module: SourceModule, node: ast.expr) -> bool:
     """Tell an attention over the steps of a sequence from classes: by what it is called or multiplied with."""
-    around = [each.name for each in module.ancestors(node) if isinstance(each, ast.ClassDef | ast.FunctionDef)]
+    around = [
+        each.name for each in module.ancestors(node) if isinstance(each, ast.ClassDef | ast.FunctionDef)
+    ]
     made = module.parents[node]
     targets = made.targets if isinstance(made, ast.Assign) else []
     named = [ast.unparse(each) for each in targets]
