@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Node = TypeVar("Node", bound=ast.AST)
 Class = ast.ClassDef
 _USUAL = {"nn": "torch.nn", "F": "torch.nn.functional", "optim": "torch.optim", "np": "numpy"}
+_MOVES = frozenset("to cuda cpu double float half bfloat16 train eval requires_grad_".split())
 MAX_DEPTH = 8  # how many assignments and calls a value is followed through
 
 
@@ -402,19 +403,7 @@ class SourceModule:
             "torch.nn.parallel."
         ):
             return call.args[0] if call.args else None
-        moves = (
-            "to",
-            "cuda",
-            "cpu",
-            "double",
-            "float",
-            "half",
-            "train",
-            "eval",
-            "requires_grad_",
-            "bfloat16",
-        )
-        if isinstance(call.func, ast.Attribute) and call.func.attr in moves:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _MOVES:
             return call.func.value
         return None
 

@@ -49,6 +49,7 @@ class ParametersUsedUp(SourceCheck):
             if any(_names_anew(module, node, target) for node in uses):
                 continue  # `params = list(params)`
             uses = [node for node in uses if not _in_other_arm(module, node, uses[0])]
+            uses = [node for node in uses if not _takes_one(module, node)]
             if len(uses) > 1 or looped is not None:
                 second = uses[1] if len(uses) > 1 else looped
                 assert second is not None
@@ -88,3 +89,9 @@ def _in_other_arm(module: SourceModule, use: ast.expr, first: ast.expr) -> bool:
 def _arm(module: SourceModule, branch: ast.If, node: ast.AST) -> str:
     inside = [node, *module.ancestors(node)]
     return "else" if any(each in inside for each in branch.orelse) else "if"
+
+
+def _takes_one(module: SourceModule, use: ast.expr) -> bool:
+    """`next(params)` leaves the others in it."""
+    outer = module.parents[use]
+    return isinstance(outer, ast.Call) and module.qualify(outer.func) == "next"
