@@ -247,6 +247,29 @@ def test_names_that_steer_a_terminal_are_written_out(tmp_path):
     assert "\x1b" not in text
 
 
+def test_a_long_path_stays_whole_and_no_line_ends_in_blanks(tmp_path):
+    path = tmp_path / ("a" * 60) / ("b" * 60) / "train.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(FAULTY)
+    lines = shown(read_paths([path])).splitlines()
+    assert lines[0] == f"{path}:7"
+    assert lines == [line.rstrip() for line in lines]
+
+
+def test_a_statement_that_is_moved_is_shown_with_its_neighbours():
+    step = "sched = torch.optim.lr_scheduler.StepLR(opt, 2)\nfor epoch in range(3):\n    sched.step()\n"
+    inner = "".join(f"    {line}\n" for line in ("opt.zero_grad()\n" + LOOP).splitlines())
+    (finding,) = [each for each in read_text(HEAD + step + inner).findings if each.code == "SCHED001"]
+    assert finding.replacement.diff == (
+        "  for epoch in range(3):",
+        "-     sched.step()",
+        "      opt.zero_grad()",
+        "  …",
+        "          opt.step()",
+        "+     sched.step()",
+    )
+
+
 def shown(reading):
     console = Console(file=io.StringIO(), width=80, highlight=False)
     show_reading(reading, console)

@@ -39,7 +39,7 @@ class Replacement:
     """The edits that mend one finding, and the lines that they take away and add."""
 
     edits: tuple[Edit, ...]
-    diff: tuple[str, ...]  # "- old line", "+ new line", "  neighbouring line"
+    diff: tuple[str, ...]  # "- old line", "+ new line", "  neighbouring line", "  …"
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `--output json` prints of it."""
@@ -79,12 +79,26 @@ def replacement(text: str, edits: Iterable[Edit]) -> Replacement | None:
     if any((a.end_line, a.end_column) > (b.line, b.column) for a, b in pairwise(edits)):
         return None
     after = lines_of(apply_edits(text, edits))
-    diff = _diff(lines_of(text), after, 0)
-    if all(line[0] == "+" for line in diff):
-        diff = _diff(lines_of(text), after, 1)  # what is only added is shown with its neighbours
+    before = lines_of(text)
+    diff = _diff(before, after, 0)
+    if all(line[0] == "+" for line in diff) or _only_moves(diff):
+        diff = _diff(before, after, 1)  # what is only added or moved is shown with its neighbours
     return Replacement(edits, diff) if diff else None
 
 
+def _only_moves(diff: tuple[str, ...]) -> bool:
+    """Tell whether the same lines go and come: without their neighbours that says nothing."""
+    gone, come = (sorted(line[1:].strip() for line in diff if line[0] == sign) for sign in "-+")
+    return gone == come
+
+
 def _diff(before: list[str], after: list[str], context: int) -> tuple[str, ...]:
+    """Return the changed lines; between those that lie apart stands the context line "  …"."""
     lines = list(difflib.unified_diff(before, after, lineterm="", n=context))[2:]
-    return tuple(f"{line[0]} {line[1:]}" for line in lines if not line.startswith("@@"))
+    apart = [index for index, line in enumerate(lines) if line.startswith("@@")]
+    between = apart[1:] if context else []
+    return tuple(
+        "  …" if index in between else f"{line[0]} {line[1:]}"
+        for index, line in enumerate(lines)
+        if index in between or index not in apart
+    )

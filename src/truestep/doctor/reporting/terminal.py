@@ -42,10 +42,13 @@ def show_finding(finding: Finding, line: str | None) -> RenderableType:
         " ",
         (finding.code, STYLES[finding.severity]),
         f"  {finding.name}",
+        no_wrap=True,
+        overflow="ignore",  # a path that is cut can't be clicked or searched for
     )
     parts: list[RenderableType] = [head, Padding(Text(finding.message), INDENTED, expand=False)]
     if line and line.strip():
-        shown = Text(f"{finding.place.line} │ {printable(line.strip())}", "bold")
+        shown = Table.grid()
+        shown.add_row(Text(f"{finding.place.line} │ ", "bold"), Text(printable(line.strip()), "bold"))
         parts.append(Padding(shown, INDENTED, expand=False))
     reasons = Table.grid(padding=(0, 2, 0, 0))
     if finding.evidence:
@@ -106,7 +109,17 @@ def show_reading(reading: Reading, console: Console) -> None:
 def show_findings(findings: Sequence[Finding], lines: Mapping[Place, str], console: Console) -> None:
     """Print findings, the gravest first."""
     for finding in sorted(findings, key=lambda each: each.order):
-        console.print(show_finding(finding, lines.get(finding.place)), soft_wrap=False)
+        _put(show_finding(finding, lines.get(finding.place)), console)
+
+
+def _put(shown: RenderableType, console: Console) -> None:
+    """Print it; to a file without the blanks that fill up each line."""
+    if console.is_terminal or console.is_jupyter:
+        console.print(shown, crop=False)
+        return
+    with console.capture() as captured:
+        console.print(shown, crop=False)
+    console.file.write("\n".join(line.rstrip() for line in captured.get().split("\n")))
 
 
 def show_run(report: "RunReport", console: Console) -> None:

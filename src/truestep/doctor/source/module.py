@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 Node = TypeVar("Node", bound=ast.AST)
 Class = ast.ClassDef
 _USUAL = {"nn": "torch.nn", "F": "torch.nn.functional", "optim": "torch.optim", "np": "numpy"}
-_MOVES = frozenset("to cuda cpu double float half bfloat16 train eval requires_grad_".split())
+_MOVES = {
+    "to", "cuda", "cpu", "double", "float", "half", "bfloat16", "train", "eval", "requires_grad_"
+}  # fmt: skip
 MAX_DEPTH = 8  # how many assignments and calls a value is followed through
 
 
