@@ -173,7 +173,8 @@ def _eventful(module: SourceModule, protocol: "Protocol", targets: Targets) -> s
             found.add(module.scope(call))
         for target in targets(call):
             callers.setdefault(target, set()).add(module.scope(call))
-    for node in module.all(ast.Assign, ast.AugAssign):
+    assignments: list[ast.Assign | ast.AugAssign] = [*module.all(ast.Assign), *module.all(ast.AugAssign)]
+    for node in assignments:
         if any(protocol.assignment(node)):
             found.add(module.scope(node))
     waiting = list(found)

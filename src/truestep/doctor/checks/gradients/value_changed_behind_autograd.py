@@ -51,7 +51,8 @@ def _writes(module: SourceModule) -> Iterator[tuple[ast.AST, ast.Name]]:
         if isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_"):
             if not call.func.attr.endswith("__") and (name := _behind_data(call.func.value)) is not None:
                 yield call, name
-    for node in module.all(ast.Assign, ast.AugAssign):
+    assignments: list[ast.Assign | ast.AugAssign] = [*module.all(ast.Assign), *module.all(ast.AugAssign)]
+    for node in assignments:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
             if isinstance(target, ast.Subscript) or isinstance(node, ast.AugAssign):
