@@ -190,7 +190,16 @@ def test_a_missing_script_and_an_unknown_code_are_usage_errors(tmp_path):
     assert truestep("doctor", "nowhere.py", cwd=tmp_path).returncode == 2
     ran = truestep("read", "--select", "GRADE", ".", cwd=tmp_path)
     assert ran.returncode == 2
-    assert "GRAD001" in ran.stderr
+    assert "'GRAD'" in ran.stderr
+    assert truestep("read", "--write-baseline", "no/known.json", ".", cwd=tmp_path).returncode == 2
+
+
+def test_a_baseline_that_the_settings_name_is_written_anew_in_full(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.truestep]\nbaseline = "known.json"\n')
+    (tmp_path / "train.py").write_text("import torch\nloss = torch.load('a', weights_only=False)\n")
+    for _ in range(2):  # before there is one, and over the one that is there
+        assert truestep("read", "--write-baseline", "known.json", ".", cwd=tmp_path).returncode == 0
+        assert "1 hidden" in truestep("read", ".", cwd=tmp_path).stdout
 
 
 def test_sarif_names_rule_line_and_level(tmp_path):

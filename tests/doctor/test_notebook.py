@@ -80,3 +80,43 @@ def test_what_is_no_notebook_is_named_and_not_read(tmp_path, text):
 def test_a_notebook_of_another_language_is_not_read(tmp_path):
     path = notebook(tmp_path, ("code", "using torch"), kernelspec={"language": "julia"})
     assert "julia" in read_paths([path]).unreadable[0][1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"cells": [1, null, {"cell_type": "code"}, {"cell_type": "code", "source": null}], "metadata": null}',
+        '{"cells": [{"cell_type": "code", "source": "import torch"}], "metadata": {"kernelspec": null}}',
+        '{"cells": [{"cell_type": "code", "source": [1, 2]}], "metadata": {"kernelspec": "torch"}}',
+    ],
+)
+def test_what_a_notebook_lacks_does_not_stop_the_reading(tmp_path, text):
+    path = tmp_path / "odd.ipynb"
+    path.write_text(text)
+    reading = read_paths([path])
+    assert (reading.findings, reading.failures, reading.unreadable) == ([], [], [])
+
+
+def test_a_cell_that_is_no_python_is_named_and_the_others_are_read(tmp_path):
+    path = notebook(
+        tmp_path, ("code", SETUP), ("code", "torch, really great"), ("code", TRAINING), ("code", "x = (1")
+    )
+    reading = read_paths([path])
+    assert [(each.code, each.place.cell, each.place.line) for each in reading.findings] == [("GRAD001", 3, 6)]
+    assert [name for name, _ in reading.unreadable] == [f"{path}:2", f"{path}:4"]
+
+
+def test_what_only_ipython_understands_is_passed_over(tmp_path):
+    odd = "?torch\nnet?\nnet.forward??\n!pip install a \\\n  b\nfiles = !ls \\\n  -la\n%time loss = net(x)\n%timeit -o f()\n"
+    path = notebook(tmp_path, ("code", SETUP), ("code", odd), ("code", TRAINING))
+    reading = read_paths([path])
+    assert reading.unreadable == []
+    assert [each.code for each in reading.findings] == ["GRAD001"]
+
+
+def test_a_byte_order_mark_and_another_language(tmp_path):
+    path = notebook(tmp_path, ("code", SETUP), ("code", TRAINING))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert [each.code for each in read_paths([path]).findings] == ["GRAD001"]
+    other = notebook(tmp_path, ("code", "using torch"), name="j.ipynb", language_info={"name": "julia"})
+    assert "julia" in read_paths([other]).unreadable[0][1]

@@ -2,6 +2,7 @@
 """`truestep read`: the source checks, as a linter."""
 
 import json
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -53,6 +54,8 @@ def read(
     The table tool.truestep of pyproject.toml may hold select, ignore, exclude and baseline.
     """
     selection = configured(Path.cwd(), select or [], ignore or [], baseline)
+    if new_baseline is not None:
+        selection = replace(selection, baseline=None)  # the new one is to hold what the old one hides
     reading = read_paths(paths, selection)
     if new_baseline is not None:
         write_baseline(new_baseline, [(each, reading.lines.get(each.place, "")) for each in reading.findings])

@@ -57,4 +57,6 @@ def find_check(code_or_name: str) -> type[Check]:
             return check
     if code_or_name.upper() in RETIRED:
         raise OptionError(f"{code_or_name} is retired: {RETIRED[code_or_name.upper()]}")
-    raise OptionError(f"There is no check {code_or_name!r}. {nearest(code_or_name, checks())}")
+    known = [*checks(), *(check.name() for check in checks().values())]
+    close = nearest(code_or_name, known).partition("There are")[0]
+    raise OptionError(f"There is no check {code_or_name!r}. {close}`truestep checks` lists all.")

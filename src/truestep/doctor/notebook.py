@@ -7,21 +7,24 @@ import re
 from dataclasses import dataclass, replace
 
 from truestep.doctor.finding import Finding, Place
-from truestep.doctor.replacement import Edit, Replacement
+from truestep.doctor.replacement import Edit, Replacement, lines_of, parsed
 
 # Cells of another language, or that IPython keeps from Python; of these the body is Python after all.
 _PYTHON_CELLS = re.compile(r"%%(time|timeit|capture|prun|python3?)\b")
 _MAGIC = re.compile(r"(\s*)[%!?]")
+_TIMED = re.compile(r"(\s*)%(?:time|prun)\s+(?!-)(.+)")
+_HELP = re.compile(r"(\s*)[\w.]+\?{1,2}\s*$")
 _ASSIGNED = re.compile(r"(\s*[\w.]+\s*=\s*)[%!]")
 
 
 @dataclass(frozen=True)
 class Notebook:
-    """The joined text, and for each code cell its number (from 1, of all cells) and its first line."""
+    """The joined text, for each code cell its number (from 1, of all cells) and its first line, and what is left out."""
 
     text: str
     numbers: tuple[int, ...]
     starts: tuple[int, ...]
+    unreadable: tuple[tuple[int, str], ...] = ()  # cells that are no Python: number, reason
 
     def place(self, place: Place) -> Place:
         """Return the cell, and the line in it, of a line of the joined text."""
@@ -59,31 +62,66 @@ def parse_notebook(raw: str) -> Notebook:
     document = json.loads(raw)
     if not isinstance(document, dict) or not isinstance(document.get("cells"), list):
         raise ValueError("no cells: not a notebook of format 4")
-    language = document.get("metadata", {}).get("kernelspec", {}).get("language", "python")
-    if language != "python":
+    if (language := _language(document)) != "python":
         raise ValueError(f"a notebook of {language}, not of Python")
     lines: list[str] = []
-    numbers, starts = [], []
+    numbers, starts, unreadable = [], [], []
     for number, cell in enumerate(document["cells"], 1):
-        if cell.get("cell_type") == "code":
+        if isinstance(cell, dict) and cell.get("cell_type") == "code":
             numbers.append(number)
             starts.append(len(lines) + 1)
-            source = cell.get("source", "")
-            lines += _python_of("".join(source) if isinstance(source, list) else source)
-    return Notebook("\n".join(lines) + "\n", tuple(numbers) or (1,), tuple(starts) or (1,))
+            code = _python_of(_source(cell))
+            if reason := _fault(code):
+                unreadable.append((number, reason))
+                code = ["" for _ in code]
+            lines += code
+    return Notebook("\n".join(lines) + "\n", tuple(numbers) or (1,), tuple(starts) or (1,), tuple(unreadable))
+
+
+def _language(document: dict[str, object]) -> str:
+    metadata = document.get("metadata")
+    for key, name in (("kernelspec", "language"), ("language_info", "name")):
+        part = metadata.get(key) if isinstance(metadata, dict) else None
+        if isinstance(part, dict) and isinstance(part.get(name), str):
+            return str(part[name]).lower()
+    return "python"
+
+
+def _source(cell: dict[str, object]) -> str:
+    source = cell.get("source", "")
+    return "".join(map(str, source)) if isinstance(source, list) else str(source or "")
+
+
+def _fault(code: list[str]) -> str | None:
+    """Return why a cell is no Python; the other cells are read all the same."""
+    try:
+        parsed("\n".join(code) + "\n", "cell")
+    except (SyntaxError, ValueError, RecursionError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def _python_of(source: str) -> list[str]:
-    lines = source.splitlines() or [""]
+    lines = lines_of(source) or [""]
     first = next((line for line in lines if line.strip()), "")
     if first.startswith("%%") and not _PYTHON_CELLS.match(first):
         return ["" for _ in lines]
-    return [_without_magic(line) for line in lines]
+    found: list[str] = []
+    goes_on = False  # a shell line that ends with a backslash
+    for line in lines:
+        made = "" if goes_on else _without_magic(line)
+        goes_on = line.endswith("\\") and (goes_on or made != line)
+        found.append(made)
+    return found
 
 
 def _without_magic(line: str) -> str:
+    if match := _TIMED.match(line):
+        return f"{match[1]}{match[2]}"
     if match := _MAGIC.match(line):
         return f"{match[1]}pass"
     if match := _ASSIGNED.match(line):
         return f"{match[1]}None"
+    if match := _HELP.match(line):
+        return f"{match[1]}pass"
     return line

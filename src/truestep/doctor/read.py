@@ -2,27 +2,29 @@
 """Reads source files and reports what the source checks find; imports no torch."""
 
 import ast
+import contextlib
 import re
+import sys
 import time
 import tokenize
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from truestep.doctor.catalogue import source_checks
+from truestep.doctor.catalogue import source_checks, topic_of
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.files import files_of
 from truestep.doctor.finding import Abstention, Failure, Finding, Place, Severity
 from truestep.doctor.notebook import Notebook, parse_notebook
-from truestep.doctor.replacement import Replacement, apply_edits, replacement
+from truestep.doctor.replacement import Replacement, apply_edits, parsed, replacement
 from truestep.doctor.selection import Baseline, Ignores, Selection
+from truestep.doctor.source.guards import is_for_other_versions, is_meant_to_fail
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import RewriteError
-from truestep.errors import OptionError
 
 # A file without any of these trains nothing: it is not even parsed.
 _RELEVANT = re.compile(rb"torch|\.backward\(\)|onnxruntime|nvidia-smi|CUDA_VISIBLE_DEVICES|apex")
-_PASSED_OVER = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
+_NESTING = 12_000
 
 
 @dataclass
@@ -33,7 +35,7 @@ class Reading:
     abstentions: list[Abstention] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     unreadable: list[tuple[str, str]] = field(default_factory=list)  # path, reason
-    num_files: int = 0
+    num_files: int = 0  # looked at, the unreadable among them
     num_hidden: int = 0  # by comments and the baseline
     seconds: float = 0.0
     lines: dict[Place, str] = field(default_factory=dict)  # the text at each finding
@@ -54,7 +56,7 @@ def read_paths(paths: Sequence[Path], selection: Selection | None = None) -> Rea
     reading = Reading()
     wanted = [check for check in source_checks() if selection.wants(check.code)]
     baseline = Baseline(selection.baseline)
-    for path in _files(paths, selection):
+    for path in files_of(paths, selection):
         _read_file(path, wanted, reading)
         reading.num_files += 1
     kept = [each for each in reading.findings if not baseline.hides(each, reading.lines.get(each.place, ""))]
@@ -72,33 +74,13 @@ def read_text(text: str, path: str = "<text>", checks: Iterable[SourceCheck] | N
     return reading
 
 
-def _files(paths: Sequence[Path], selection: Selection) -> Iterator[Path]:
-    for path in paths:
-        if path.is_dir():
-            yield from (
-                each
-                for each in sorted([*path.rglob("*.py"), *path.rglob("*.ipynb")])
-                if not _excluded(each.relative_to(path), selection)
-            )
-        elif path.exists():
-            yield path
-        else:
-            raise OptionError(f"There is no file or folder {str(path)!r} to read.")
-
-
-def _excluded(path: Path, selection: Selection) -> bool:
-    if any(part in _PASSED_OVER or part.startswith(".") for part in path.parts[:-1]):
-        return True
-    return any(path.match(pattern) or pattern.rstrip("/") in path.parts for pattern in selection.exclude)
-
-
 def _read_file(path: Path, checks: Iterable[SourceCheck], reading: Reading) -> None:
     try:
         raw = path.read_bytes()
-        if not _RELEVANT.search(raw):
+        if not _RELEVANT.search(raw.replace(b"\0", b"")):  # also in UTF-16, which Python does not read
             return
         if path.suffix == ".ipynb":
-            _read_notebook(parse_notebook(raw.decode()), str(path), checks, reading)
+            _read_notebook(parse_notebook(raw.decode("utf-8-sig")), str(path), checks, reading)
             return
         with tokenize.open(path) as file:
             text = file.read()
@@ -116,33 +98,52 @@ def _read_notebook(notebook: Notebook, path: str, checks: Iterable[SourceCheck],
     reading.lines |= {notebook.place(place): line for place, line in joined.lines.items()}
     reading.abstentions += [replace(each, place=notebook.place(each.place)) for each in joined.abstentions]
     reading.failures += joined.failures
-    reading.unreadable += joined.unreadable
+    reading.unreadable += [(f"{path}:{number}", reason) for number, reason in notebook.unreadable]
     reading.num_hidden += joined.num_hidden
 
 
 def _read_source(text: str, path: str, checks: Iterable[SourceCheck], reading: Reading) -> None:
     try:
-        with warnings.catch_warnings():  # a SyntaxWarning of the user's is not ours to show
-            warnings.simplefilter("ignore")
-            module = SourceModule(text, path)
+        module = SourceModule(text, path)
     except (SyntaxError, ValueError, RecursionError) as error:
         reading.unreadable.append((path, f"{type(error).__name__}: {error}"))
         return
     ignores = Ignores(text)
-    for check in checks:
-        if not check.words or any(word in text for word in check.words):
-            _apply(check, module, ignores, reading)
+    with _room_to_nest():
+        for check in checks:
+            if not check.words or any(word in text for word in check.words):
+                _apply(check, module, ignores, reading)
+
+
+@contextlib.contextmanager
+def _room_to_nest() -> Iterator[None]:
+    """Let code that Python can still compile, with thousands of elifs say, be walked by recursion."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _NESTING))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def _cut_short(check: SourceCheck, module: SourceModule) -> Iterator[Abstention]:
+    """Say so where a check that goes by the order of calls was not shown all of it."""
+    for trace in module.followed if module.was_followed else ():
+        if not trace.complete:
+            reason = "the functions call one another in too many ways to be followed to the end"
+            yield Abstention(check.code, _place(module, trace.root), reason)
 
 
 def _apply(check: SourceCheck, module: SourceModule, ignores: Ignores, reading: Reading) -> None:
     seen: set[tuple[int, str]] = set()
+    module.was_followed = False
     try:
         for found in check.read(module):
             place = _place(module, found.node)
             if not isinstance(found, At):
                 reading.abstentions.append(Abstention(check.code, place, found.reason))
                 continue
-            if (place.line, check.code) in seen:
+            if (place.line, check.code) in seen or _is_excused(check, module, found.node):
                 continue
             seen.add((place.line, check.code))
             finding = check.finding(
@@ -157,8 +158,15 @@ def _apply(check: SourceCheck, module: SourceModule, ignores: Ignores, reading: 
                 continue
             reading.findings.append(finding)
             reading.lines[place] = module.lines[place.line - 1] if place.line <= len(module.lines) else ""
+        reading.abstentions += _cut_short(check, module)
     except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others find
         reading.failures.append(Failure(check.code, module.path, f"{type(error).__name__}: {error}"))
+
+
+def _is_excused(check: SourceCheck, module: SourceModule, node: ast.AST) -> bool:
+    """Tests of errors are to have them, and code for old versions is to be old."""
+    dated = topic_of(type(check)) == "deprecated"
+    return is_meant_to_fail(module, node) or (dated and is_for_other_versions(module, node))
 
 
 def _rewritten(check: SourceCheck, module: SourceModule, node: ast.AST) -> Replacement | None:
@@ -166,7 +174,7 @@ def _rewritten(check: SourceCheck, module: SourceModule, node: ast.AST) -> Repla
     try:
         change = replacement(module.text, check.rewrite(module, node))
         if change is not None:
-            ast.parse(apply_edits(module.text, change.edits))
+            parsed(apply_edits(module.text, change.edits))
     except (RewriteError, SyntaxError):
         return None
     return change

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A finding's fix as a change of the file: what to replace by what, and the diff that shows it."""
 
+import ast
 import difflib
+import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+
+_END = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, order=True)
@@ -34,19 +39,29 @@ class Replacement:
     """The edits that mend one finding, and the lines that they take away and add."""
 
     edits: tuple[Edit, ...]
-    diff: tuple[str, ...]  # "- old line", "+ new line", "  neighbouring line"
+    diff: tuple[str, ...]  # "- old line", "+ new line", "  neighbouring line", "  …"
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `--output json` prints of it."""
         return {"edits": [each.to_dict() for each in self.edits], "diff": list(self.diff)}
 
 
+def parsed(text: str, path: str = "<text>") -> ast.Module:
+    """Parse a text; the warnings of Python that belong to it are its author's to see, not ours to show."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text, filename=path)
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines that Python counts; `splitlines` breaks at form feeds and other marks, too."""
+    lines = _END.split(text)
+    return lines[:-1] if lines[-1] == "" else lines
+
+
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
     """Return the text with the edits made; one that overlaps an earlier one is left out."""
-    lines = text.splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
+    starts = [0, *(found.end() for found in _END.finditer(text)), len(text)]
     taken: list[tuple[int, int, str]] = []
     for edit in sorted(edits):
         start = starts[edit.line - 1] + edit.column - 1
@@ -63,13 +78,27 @@ def replacement(text: str, edits: Iterable[Edit]) -> Replacement | None:
     edits = tuple(sorted(edits))
     if any((a.end_line, a.end_column) > (b.line, b.column) for a, b in pairwise(edits)):
         return None
-    after = apply_edits(text, edits).splitlines()
-    diff = _diff(text.splitlines(), after, 0)
-    if all(line[0] == "+" for line in diff):
-        diff = _diff(text.splitlines(), after, 1)  # what is only added is shown with its neighbours
+    after = lines_of(apply_edits(text, edits))
+    before = lines_of(text)
+    diff = _diff(before, after, 0)
+    if all(line[0] == "+" for line in diff) or _only_moves(diff):
+        diff = _diff(before, after, 1)  # what is only added or moved is shown with its neighbours
     return Replacement(edits, diff) if diff else None
 
 
+def _only_moves(diff: tuple[str, ...]) -> bool:
+    """Tell whether the same lines go and come: without their neighbours that says nothing."""
+    gone, come = (sorted(line[1:].strip() for line in diff if line[0] == sign) for sign in "-+")
+    return gone == come
+
+
 def _diff(before: list[str], after: list[str], context: int) -> tuple[str, ...]:
+    """Return the changed lines; between those that lie apart stands the context line "  …"."""
     lines = list(difflib.unified_diff(before, after, lineterm="", n=context))[2:]
-    return tuple(f"{line[0]} {line[1:]}" for line in lines if not line.startswith("@@"))
+    apart = [index for index, line in enumerate(lines) if line.startswith("@@")]
+    between = apart[1:] if context else []
+    return tuple(
+        "  …" if index in between else f"{line[0]} {line[1:]}"
+        for index, line in enumerate(lines)
+        if index in between or index not in apart
+    )

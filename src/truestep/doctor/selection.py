@@ -3,6 +3,7 @@
 
 import io
 import json
+import os
 import re
 import tokenize
 import tomllib
@@ -14,8 +15,9 @@ from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding
 from truestep.errors import OptionError, nearest
 
-_COMMENT = re.compile(r"#\s*truestep:\s*ignore(?:\[(?P<codes>[\w\s,-]*)\])?", re.IGNORECASE)
-_WHOLE_FILE = re.compile(r"#\s*truestep:\s*ignore-file", re.IGNORECASE)
+_COMMENT = re.compile(r"#\s*truestep:\s*ignore(?![\w-])\s*(?:\[(?P<codes>[\w\s,-]*)\])?", re.IGNORECASE)
+_WHOLE_FILE = re.compile(r"#\s*truestep:\s*ignore-file(?![\w-])", re.IGNORECASE)
+_BLANK = (tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 BASELINE_VERSION = 1
 
 
@@ -52,7 +54,14 @@ def configured(start: Path, select: list[str], ignore: list[str], baseline: Path
     )
     for code in (*selection.select, *selection.ignore):
         if not any(each.startswith(code) for each in checks()):
-            raise OptionError(f"No check's code begins with {code!r}. {nearest(code, checks())}")
+            beginnings = {each.rstrip("0123456789") for each in checks()}
+            known = checks() if any(character.isdigit() for character in code) else beginnings
+            close = nearest(code, known).partition("There are")[0]
+            listed = ", ".join(sorted(beginnings))
+            raise OptionError(
+                f"No check's code begins with {code!r}. {close}They begin with: {listed}; "
+                "`truestep checks` lists all."
+            )
     return selection
 
 
@@ -70,23 +79,30 @@ def _from_pyproject(start: Path) -> Selection:
         file = folder / "pyproject.toml"
         if file.is_file():
             try:
-                table = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("truestep")
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                tools = tomllib.loads(file.read_text("utf-8")).get("tool", {})
+            except (OSError, ValueError) as error:
                 raise OptionError(f"{file} can't be read: {error}") from error
+            table = tools.get("truestep") if isinstance(tools, dict) else None
             if table is not None:
                 return _from_table(table, file)
     return Selection()
 
 
-def _from_table(table: dict[str, object], file: Path) -> Selection:
+def _from_table(table: object, file: Path) -> Selection:
+    if not isinstance(table, dict):
+        raise OptionError(f"{file}: tool.truestep must be a table, as in [tool.truestep], not {table!r}")
     known = ("baseline", "exclude", "ignore", "select")
     for key, value in table.items():
         if key not in known:
             raise OptionError(f"{file}: [tool.truestep] has no key {key!r}. {nearest(key, known)}")
+        if key == "baseline" and not isinstance(value, str):
+            raise OptionError(f"{file}: [tool.truestep] baseline must be the name of a file, not {value!r}")
         if key != "baseline" and not (
-            isinstance(value, list) and all(isinstance(each, str) for each in value)
+            isinstance(value, list) and all(isinstance(each, str) and each for each in value)
         ):
-            raise OptionError(f"{file}: [tool.truestep] {key} must be a list of strings, not {value!r}")
+            raise OptionError(
+                f"{file}: [tool.truestep] {key} must be a list of strings with something in them, not {value!r}"
+            )
     listed = {key: [str(each) for each in value] for key, value in table.items() if isinstance(value, list)}
     return Selection(
         select=_codes(listed.get("select", [])),
@@ -97,7 +113,11 @@ def _from_table(table: dict[str, object], file: Path) -> Selection:
 
 
 class Ignores:
-    """The `# truestep: ignore[CODE]` comments of one file; on a line of its own it holds for the next."""
+    """The `# truestep: ignore[CODE]` comments of one file.
+
+    At the end of a line a comment holds for the whole statement that ends there, on a line of its own
+    for the next statement's first line.
+    """
 
     def __init__(self, text: str) -> None:
         self.lines: dict[int, set[str] | None] = {}
@@ -108,20 +128,37 @@ class Ignores:
             tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
         except (tokenize.TokenError, SyntaxError):
             return
+        waiting: list[set[str] | None] = []  # of lines of their own
+        here: list[tuple[int, set[str] | None]] = []  # in the statement that is being read: line, codes
+        first = 0
         for token in tokens:
-            if token.type == tokenize.COMMENT:
-                self._read(token)
+            if token.type == tokenize.COMMENT and (match := _COMMENT.search(token.string)):
+                if first:
+                    here.append((token.start[0], _named(match)))
+                else:
+                    waiting.append(_named(match))
+            elif token.type == tokenize.COMMENT:
+                self.whole_file |= _WHOLE_FILE.search(token.string) is not None
+            elif token.type == tokenize.NEWLINE:
+                self._hold(first, token.start[0], waiting, here)
+                waiting, here, first = [], [], 0
+            elif token.type not in _BLANK and not first:
+                first = token.start[0]
 
-    def _read(self, token: tokenize.TokenInfo) -> None:
-        if _WHOLE_FILE.search(token.string):
-            self.whole_file = True
-        elif match := _COMMENT.search(token.string):
-            codes = match["codes"]
-            named = (
-                None if codes is None else {part.strip().upper() for part in codes.split(",") if part.strip()}
-            )
-            alone = token.line[: token.start[1]].strip() == ""
-            self.lines[token.start[0] + alone] = named
+    def _hold(
+        self, first: int, last: int, waiting: list[set[str] | None], here: list[tuple[int, set[str] | None]]
+    ) -> None:
+        """Note the comments of one statement."""
+        for codes in waiting:
+            self._add(first, codes)
+        for line, codes in here:
+            self._add(line, codes)
+            if line == last != first:
+                self._add(first, codes)
+
+    def _add(self, line: int, codes: set[str] | None) -> None:
+        before = self.lines.get(line, set())
+        self.lines[line] = None if codes is None or before is None else before | codes
 
     def hide(self, finding: Finding) -> bool:
         """Tell whether a comment hides this finding."""
@@ -130,19 +167,35 @@ class Ignores:
         if finding.place.line not in self.lines:
             return False
         codes = self.lines[finding.place.line]
-        return codes is None or finding.code in codes or finding.name.upper() in codes
+        return codes is None or any(
+            finding.code.startswith(code) or finding.name.upper() == code for code in codes
+        )
 
 
-def _fingerprint(finding: Finding, line_text: str) -> str:
-    """Return what stays the same when lines are added above."""
-    return f"{finding.code}|{Path(finding.place.path).as_posix()}|{' '.join(line_text.split())}"
+def _named(match: re.Match[str]) -> set[str] | None:
+    """Return the codes, names and beginnings of codes in a comment; None where it names none and means all."""
+    codes = match["codes"]
+    return None if codes is None else {part.strip().upper() for part in codes.split(",") if part.strip()}
+
+
+def _fingerprint(finding: Finding, line_text: str, folder: Path) -> str:
+    """Return what stays the same when lines are added above, or the file is named from elsewhere."""
+    path = Path(os.path.relpath(finding.place.path, folder)).as_posix()
+    return f"{finding.code}|{path}|{' '.join(line_text.split())}"
 
 
 def write_baseline(path: Path, findings: list[tuple[Finding, str]]) -> None:
-    """Write the findings of today, so that only new ones are reported from now on."""
-    known = Counter(_fingerprint(finding, text) for finding, text in findings)
+    """Write the findings of today, so that only new ones are reported from now on.
+
+    Raises:
+        OptionError: a place that can't be written to.
+    """
+    known = Counter(_fingerprint(finding, text, path.parent) for finding, text in findings)
     document = {"schema_version": BASELINE_VERSION, "findings": dict(sorted(known.items()))}
-    path.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+    try:
+        path.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise OptionError(f"The baseline can't be written to {path}: {error.strerror}.") from error
 
 
 class Baseline:
@@ -150,19 +203,23 @@ class Baseline:
 
     def __init__(self, path: Path | None) -> None:
         self.left: Counter[str] = Counter()
+        self.folder = Path()
         if path is None:
             return
+        self.folder = path.parent
         try:
             document = json.loads(path.read_text("utf-8"))
-            self.left.update(document["findings"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            self.left.update({str(key): int(count) for key, count in document["findings"].items()})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise OptionError(
                 f"{path} is no baseline ({error}). Write one with: truestep read --write-baseline {path}"
             ) from error
 
     def hides(self, finding: Finding, line_text: str) -> bool:
         """Tell whether this finding was there before, and count it off."""
-        key = _fingerprint(finding, line_text)
+        if not self.left:
+            return False
+        key = _fingerprint(finding, line_text, self.folder)
         if self.left[key] > 0:
             self.left[key] -= 1
             return True

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding, Severity
@@ -92,7 +93,7 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
 
 
 def _fixes(finding: Finding) -> dict[str, Any]:
-    if finding.replacement is None:
+    if finding.replacement is None or finding.place.cell:  # the lines of a cell are no lines of the file
         return {}
     changes = [
         {
@@ -115,4 +116,4 @@ def _uri(path: str) -> str:
     given = Path(path)
     if given.is_absolute() and given.is_relative_to(Path.cwd()):
         given = given.relative_to(Path.cwd())
-    return given.as_uri() if given.is_absolute() else given.as_posix()
+    return given.as_uri() if given.is_absolute() else quote(given.as_posix())

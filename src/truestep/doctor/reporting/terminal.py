@@ -27,9 +27,14 @@ STYLES = {
 }
 
 
+def printable(text: str) -> str:
+    """Return a text in which characters that steer a terminal are written out."""
+    return "".join(each if each.isprintable() or each == "\t" else repr(each)[1:-1] for each in text)
+
+
 def show_finding(finding: Finding, line: str | None) -> RenderableType:
     """Return one finding: where, what, the line, the evidence, why, and the fix."""
-    place = str(finding.place)
+    place = printable(str(finding.place))
     head = Text.assemble(
         (place, "bold"),
         "  " if len(place) < LONG_PLACE else "\n    ",
@@ -37,10 +42,13 @@ def show_finding(finding: Finding, line: str | None) -> RenderableType:
         " ",
         (finding.code, STYLES[finding.severity]),
         f"  {finding.name}",
+        no_wrap=True,
+        overflow="ignore",  # a path that is cut can't be clicked or searched for
     )
     parts: list[RenderableType] = [head, Padding(Text(finding.message), INDENTED, expand=False)]
     if line and line.strip():
-        shown = Text(f"{finding.place.line} │ {line.strip()}", "bold")
+        shown = Table.grid()
+        shown.add_row(Text(f"{finding.place.line} │ ", "bold"), Text(printable(line.strip()), "bold"))
         parts.append(Padding(shown, INDENTED, expand=False))
     reasons = Table.grid(padding=(0, 2, 0, 0))
     if finding.evidence:
@@ -59,7 +67,9 @@ def _diff(lines: Sequence[str]) -> Text:
     """Return the lines of a diff with their common indentation taken off."""
     bare = textwrap.dedent("\n".join(line[2:] for line in lines)).split("\n")
     styles = {"-": "red", "+": "green", " ": "dim"}
-    shown = [Text(f"{line[0]} {text}", styles[line[0]]) for line, text in zip(lines, bare, strict=True)]
+    shown = [
+        Text(f"{line[0]} {printable(text)}", styles[line[0]]) for line, text in zip(lines, bare, strict=True)
+    ]
     return Text("\n").join(shown)
 
 
@@ -82,11 +92,15 @@ def show_reading(reading: Reading, console: Console) -> None:
     """Print what reading source files gave."""
     show_findings(reading.findings, reading.lines, console)
     for path, reason in reading.unreadable:
-        console.print(Text.assemble((path, "bold"), f"  not read: {reason}"), soft_wrap=True)
+        console.print(
+            Text.assemble((printable(path), "bold"), f"  not read: {printable(reason)}"), soft_wrap=True
+        )
     for failure in reading.failures:
         text = f"  check {failure.code} failed on it: {failure.error} (our mistake; the other checks went on)"
-        console.print(Text.assemble((failure.path, "bold"), text), soft_wrap=True)
-    files = f"{reading.num_files} file{'s' if reading.num_files != 1 else ''} read in {reading.seconds:.2f} s"
+        console.print(Text.assemble((printable(failure.path), "bold"), text), soft_wrap=True)
+    left_out = len({path for path, _ in reading.unreadable} - {each.place.path for each in reading.findings})
+    num_read = max(reading.num_files - left_out, 0)
+    files = f"{num_read} file{'s' if num_read != 1 else ''} read in {reading.seconds:.2f} s"
     extra = f"; {len(reading.abstentions)} times a check could not tell" if reading.abstentions else ""
     hidden = f"; {reading.num_hidden} hidden by comments or the baseline" if reading.num_hidden else ""
     console.print(Text.assemble(counted(reading.findings), f" · {files}{extra}{hidden}"))
@@ -95,7 +109,17 @@ def show_reading(reading: Reading, console: Console) -> None:
 def show_findings(findings: Sequence[Finding], lines: Mapping[Place, str], console: Console) -> None:
     """Print findings, the gravest first."""
     for finding in sorted(findings, key=lambda each: each.order):
-        console.print(show_finding(finding, lines.get(finding.place)), soft_wrap=False)
+        _put(show_finding(finding, lines.get(finding.place)), console)
+
+
+def _put(shown: RenderableType, console: Console) -> None:
+    """Print it; to a file without the blanks that fill up each line."""
+    if console.is_terminal or console.is_jupyter:
+        console.print(shown, crop=False)
+        return
+    with console.capture() as captured:
+        console.print(shown, crop=False)
+    console.file.write("\n".join(line.rstrip() for line in captured.get().split("\n")))
 
 
 def show_run(report: "RunReport", console: Console) -> None:

@@ -7,14 +7,19 @@ entered, with its parameters standing for the caller's arguments.
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted
 
+if TYPE_CHECKING:
+    from truestep.doctor.source.protocol import Protocol
+
 MAX_CALLS_DEEP = 8
-MAX_EVENTS = 20_000  # a file beyond this is followed no further; its checks abstain
+MAX_EVENTS = 5_000  # of one entry, and
+MAX_CALLS = 20_000  # of a whole file: beyond these it is followed no further, and the checks abstain
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class Frame:
 
 
 Path = tuple[Frame, ...]
+Targets = Callable[[ast.Call], list[Function]]
 Environment = Mapping[str, tuple[ast.expr, "Environment"]]
 
 
@@ -146,13 +152,37 @@ def exclusive(first: Event, second: Event) -> bool:
 
 
 def trace_module(module: SourceModule) -> list[Trace]:
-    """Return the traces of a file: its body first, then each function that nothing in it enters."""
+    """Return the traces of a file: its body first, then each function that nothing in it enters.
+
+    Where calls call one another so often that a trace is cut, it says `complete=False`.
+    """
     tracer = _Tracer(module)
     traces = [tracer.run(module.tree, module.tree.body)]
     for function in [*module.functions]:
         if function not in tracer.entered:  # asked anew each time: running one enters others
             traces += [tracer.run(function, function.body)]
     return [trace for trace in traces if trace.events]
+
+
+def _eventful(module: SourceModule, protocol: "Protocol", targets: Targets) -> set[ast.AST]:
+    """Return the functions in which something of the protocol happens, be it in what they call."""
+    found: set[ast.AST] = set()
+    callers: dict[ast.AST, set[ast.AST]] = {}
+    for call in module.all(ast.Call):
+        if protocol.call(call):
+            found.add(module.scope(call))
+        for target in targets(call):
+            callers.setdefault(target, set()).add(module.scope(call))
+    assignments: list[ast.Assign | ast.AugAssign] = [*module.all(ast.Assign), *module.all(ast.AugAssign)]
+    for node in assignments:
+        if any(protocol.assignment(node)):
+            found.add(module.scope(node))
+    waiting = list(found)
+    while waiting:
+        for caller in callers.get(waiting.pop(), set()) - found:
+            found.add(caller)
+            waiting.append(caller)
+    return found
 
 
 class _Tracer:
@@ -163,6 +193,8 @@ class _Tracer:
 
         self.module = module
         self.protocol = Protocol(module)
+        self.eventful = _eventful(module, self.protocol, self.targets)
+        self.num_calls = 0
         self.entered: set[Function] = set()
         self.stack: list[Function] = []
         self.trace = Trace(module.tree)
@@ -175,7 +207,7 @@ class _Tracer:
 
     def statements(self, body: list[ast.stmt], path: Path, env: Environment) -> None:
         for statement in body:
-            if len(self.trace.events) >= MAX_EVENTS:
+            if len(self.trace.events) >= MAX_EVENTS or self.num_calls >= MAX_CALLS:
                 self.trace.complete = False
                 return
             self.statement(statement, path, env)
@@ -226,8 +258,13 @@ class _Tracer:
                 self.expressions(child, path, env)
         if isinstance(node, ast.Call):
             self.call(node, path, env)
-        elif isinstance(node, ast.Assign):
+        elif isinstance(node, ast.Assign | ast.AugAssign):
             self.add(self.protocol.assignment(node), path, env)
+
+    def targets(self, call: ast.Call) -> list[Function]:
+        """Return the functions of this file that a call may run."""
+        found = (self.protocol.closure(call), self.module.target(call), self.forward_of(call))
+        return [each for each in found if each is not None]
 
     def call(self, call: ast.Call, path: Path, env: Environment) -> None:
         closure = self.protocol.closure(call)
@@ -249,8 +286,9 @@ class _Tracer:
 
     def enter(self, target: Function, call: ast.Call, path: Path, env: Environment) -> None:
         self.entered.add(target)
-        if target in self.stack or len(self.stack) >= MAX_CALLS_DEEP:
+        if target in self.stack or len(self.stack) >= MAX_CALLS_DEEP or target not in self.eventful:
             return
+        self.num_calls += 1
         inner: dict[str, tuple[ast.expr, Environment]] = {}
         for argument in [*target.args.posonlyargs, *target.args.args, *target.args.kwonlyargs]:
             given = self.module.argument_for(target, call, argument.arg)
@@ -266,7 +304,7 @@ class _Tracer:
 
     def add(
         self,
-        found: Iterator[tuple[str, ast.expr, ast.expr | None]] | list[tuple[str, ast.expr, ast.expr | None]],
+        found: Iterable[tuple[str, ast.expr, ast.expr | None]],
         path: Path,
         env: Environment,
     ) -> None:

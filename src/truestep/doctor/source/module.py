@@ -4,10 +4,11 @@
 import ast
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from truestep.doctor.replacement import lines_of, parsed
 from truestep.doctor.source import kinds
-from truestep.doctor.source.names import Binder, Binding, Function, Scope, dotted, public
+from truestep.doctor.source.names import Binder, Binding, Function, Scope, dotted, imported, public
 
 if TYPE_CHECKING:
     from truestep.doctor.source.events import Trace
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 Node = TypeVar("Node", bound=ast.AST)
 Class = ast.ClassDef
 _USUAL = {"nn": "torch.nn", "F": "torch.nn.functional", "optim": "torch.optim", "np": "numpy"}
+_MOVES = {
+    "to", "cuda", "cpu", "double", "float", "half", "bfloat16", "train", "eval", "requires_grad_"
+}  # fmt: skip
 MAX_DEPTH = 8  # how many assignments and calls a value is followed through
 
 
@@ -24,15 +28,18 @@ class SourceModule:
     def __init__(self, text: str, path: str = "<text>") -> None:
         self.path = path
         self.text = text
-        self.lines = text.splitlines()
-        self.tree = ast.parse(text, filename=path)
+        self.lines = lines_of(text)
+        self.tree = parsed(text, path)
         self._binder = Binder(self.tree)
         self.parents = self._binder.parents
         self.children = self._binder.children
         self._qualified: dict[ast.AST, str | None] = {}
         self._definitions: dict[ast.AST, list[ast.expr | None]] = {}
         self._kinds: dict[ast.AST, str | None] = {}
+        self._classes_of: dict[ast.expr, Class | None] = {}
+        self.remembered: dict[tuple[object, ...], Any] = {}  # what questions with many ways to an answer gave
         self._callers_known = True
+        self.was_followed = False  # whether anyone asked for the order of calls
 
     # ── looking around ────────────────────────────────────────────────────────────────────────
 
@@ -125,9 +132,15 @@ class SourceModule:
         names = {node.id for node in self.all(ast.Name)} | {node.attr for node in self.all(ast.Attribute)}
         return names | {node.arg for node in self.all(ast.keyword) if node.arg}
 
-    @cached_property
+    @property
     def traces(self) -> "list[Trace]":
         """What happens in which order, from each place where this file can be entered."""
+        self.was_followed = True
+        return [each for each in self.followed if each.complete]
+
+    @cached_property
+    def followed(self) -> "list[Trace]":
+        """The traces, and those that had to be cut: what would come last in them is not known."""
         from truestep.doctor.source.events import trace_module
 
         return trace_module(self)
@@ -167,8 +180,10 @@ class SourceModule:
         imports = [binding.node for binding in bindings if binding.how == "import"]
         if len(imports) != len(bindings):
             return self._alias(bindings)
+        # what is imported for want of something better comes last
+        imports.sort(key=lambda each: isinstance(self.parents[each], ast.ExceptHandler), reverse=True)
         for alias_node in reversed(imports):
-            if found := _imported(alias_node, node.id):
+            if found := imported(alias_node, node.id):
                 return public(found)
         return None
 
@@ -262,12 +277,14 @@ class SourceModule:
     def callers(self) -> dict[Function, list[ast.Call]]:
         """The calls in this file of each function in it."""
         found: dict[Function, list[ast.Call]] = {}
-        remembered = self._definitions
-        self._definitions, self._callers_known = {}, False  # until then parameters are not known
+        remembered = self._definitions, self._classes_of
+        # until then parameters are not known
+        self._definitions, self._classes_of, self._callers_known = {}, {}, False
         for call in self.all(ast.Call):
             if target := self.target(call) or self.constructor(call):
                 found.setdefault(target, []).append(call)
-        self._definitions, self._callers_known = remembered, True
+        self._definitions, self._classes_of = remembered
+        self._callers_known = True
         return found
 
     def argument_for(self, function: Function, call: ast.Call, name: str) -> ast.expr | None:
@@ -362,21 +379,23 @@ class SourceModule:
         """Return the classes of this file whose instances are of these kinds."""
         return [each for each in self.classes.values() if self.class_kind(each) in wanted]
 
-    def class_of(self, node: ast.expr, depth: int = 0) -> Class | None:
+    def class_of(self, node: ast.expr) -> Class | None:
         """Return the class of this file that an expression is an instance of."""
+        if node not in self._classes_of:
+            self._classes_of[node] = None  # a cycle ends here
+            self._classes_of[node] = self._class_of(node)
+        return self._classes_of[node]
+
+    def _class_of(self, node: ast.expr) -> Class | None:
         if isinstance(node, ast.Name) and node.id == "self":
             return self.enclosing(node, ast.ClassDef)
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Name) and node.func.id in self.classes:
                 return self.classes[node.func.id]
             if (inner := self.unwrapped(node)) is not None:
-                return self.class_of(inner, depth + 1)
+                return self.class_of(inner)
             return None
-        if depth > MAX_DEPTH:
-            return None
-        found = {
-            self.class_of(each, depth + 1) if each is not None else None for each in self.definitions(node)
-        }
+        found = {self.class_of(each) if each is not None else None for each in self.definitions(node)}
         return found.pop() if len(found) == 1 else None
 
     def unwrapped(self, call: ast.Call) -> ast.expr | None:
@@ -386,19 +405,7 @@ class SourceModule:
             "torch.nn.parallel."
         ):
             return call.args[0] if call.args else None
-        moves = (
-            "to",
-            "cuda",
-            "cpu",
-            "double",
-            "float",
-            "half",
-            "train",
-            "eval",
-            "requires_grad_",
-            "bfloat16",
-        )
-        if isinstance(call.func, ast.Attribute) and call.func.attr in moves:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _MOVES:
             return call.func.value
         return None
 
@@ -434,17 +441,3 @@ class SourceModule:
             return kind
         inner = self.unwrapped(call)
         return self.kind(inner, depth + 1) if inner is not None else None
-
-
-def _imported(node: ast.AST, name: str) -> str | None:
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            if alias.asname == name:
-                return alias.name
-            if alias.asname is None and alias.name.split(".")[0] == name:
-                return name
-    elif isinstance(node, ast.ImportFrom) and not node.level:
-        for alias in node.names:
-            if (alias.asname or alias.name) == name:
-                return f"{node.module}.{alias.name}"
-    return None

@@ -68,6 +68,21 @@ def public(name: str) -> str:
     return name
 
 
+def imported(node: ast.AST, name: str) -> str | None:
+    """Return the full name of what an import binds to a name."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            if alias.asname == name:
+                return alias.name
+            if alias.asname is None and alias.name.split(".")[0] == name:
+                return name
+    elif isinstance(node, ast.ImportFrom) and not node.level:
+        for alias in node.names:
+            if (alias.asname or alias.name) == name:
+                return f"{node.module}.{alias.name}"
+    return None
+
+
 Target = tuple[ast.expr, ast.expr | None, tuple[int, ...]]
 
 

@@ -4,27 +4,93 @@
 import ast
 
 from truestep.doctor.source.module import MAX_DEPTH, SourceModule
-from truestep.doctor.source.values import argument, constant, origins, sources
+from truestep.doctor.source.numbers import whole_number
+from truestep.doctor.source.values import argument, origins, sources
 
 _WIDTH = {"torch.nn.Linear": (1, "out_features"), "torch.nn.LazyLinear": (0, "out_features")}
 _KEEPS = ("Dropout", "Softmax", "LogSoftmax", "Sigmoid", "LogSigmoid", "Identity", "Tanh", "Softplus", "LU")
+_KEEPING = ("softmax", "sigmoid", "relu", "dropout", "tanh")  # the functions that keep it
+_MOVES_AXES = ("squeeze", "unsqueeze", "view", "view_as", "reshape", "flatten", "permute", "transpose", "t")
 _HEADS = ("fc", "head", "classifier")  # of torchvision's models, replaced for another number of classes
+
+
+def named_already(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:
+    """Tell whether a softmax over what a model gives comes first: where that is wrong, it is named there."""
+    calls = [each for each, _ in sources(module, node) if isinstance(each, ast.Call)]
+    if depth > MAX_DEPTH:
+        return False
+    return any(is_softmax(module, each) or _ends_in_softmax(module, each, depth) for each in calls)
+
+
+def is_softmax(module: SourceModule, call: ast.Call) -> bool:
+    """Tell `F.softmax(x, 1)`, `x.log_softmax(1)` and a layer that does it."""
+    name = module.qualify(call.func) or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
+    layers = [each for each in _layers(module, call.func) if isinstance(each, ast.Call)]
+    names = [name, *(module.qualify(each.func) or "" for each in layers)]
+    return any(each.endswith(("softmax", "Softmax")) for each in names)
+
+
+def _ends_in_softmax(module: SourceModule, call: ast.Call, depth: int) -> bool:
+    for layer in _layers(module, call.func):
+        if not isinstance(layer, ast.Call):
+            continue
+        last = layer.args[-1] if layer.args else None
+        if module.qualify(layer.func) == "torch.nn.Sequential" and isinstance(last, ast.Call):
+            return (module.qualify(last.func) or "").endswith("Softmax")
+        owner = module.class_of(layer)
+        forward = module.method(owner, "forward") if owner is not None else None
+        if forward is not None and not isinstance(forward, ast.Lambda):
+            given = [each.value for each in module.returns(forward) if each.value is not None]
+            return any(named_already(module, each, depth + 1) for each in given)
+    return False
 
 
 def num_outputs(module: SourceModule, node: ast.expr, depth: int = 0) -> int | None:
     """Return the width of a tensor that a model gives, where every way to it shows the same."""
+    key = (num_outputs, node)
+    if key not in module.remembered:
+        module.remembered[key] = None  # a cycle ends here
+        module.remembered[key] = _num_outputs(module, node, depth)
+    width: int | None = module.remembered[key]
+    return width
+
+
+def _num_outputs(module: SourceModule, node: ast.expr, depth: int) -> int | None:
     found: set[int | None] = set()
     if depth > MAX_DEPTH:
         return None
     for value, place in sources(module, node):
+        if value is not None and _reshaped(module, node, value):
+            return None
         found.add(_of_call(module, value, depth) if isinstance(value, ast.Call) and not place else None)
     return found.pop() if len(found) == 1 else None
 
 
+def _reshaped(module: SourceModule, node: ast.expr, value: ast.expr, depth: int = 0) -> bool:
+    """Tell whether axes are moved or dropped between a call and the value that comes from it."""
+    while node is not value:
+        if isinstance(node, ast.Subscript):
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in _MOVES_AXES:
+                return True
+            node = node.func.value
+        elif isinstance(node, ast.Attribute) and node.attr == "data":
+            node = node.value
+        else:
+            break
+    if node is value or depth > MAX_DEPTH:
+        return False
+    given = [each for each in module.definitions(node) if each is not None]
+    return any(_reshaped(module, each, value, depth + 1) for each in given)
+
+
 def _of_call(module: SourceModule, call: ast.Call, depth: int) -> int | None:
     name = module.qualify(call.func) or ""
-    if name.startswith("torch.nn.functional.") and name.endswith(("softmax", "sigmoid", "relu", "dropout")):
+    if name.startswith(("torch.nn.functional.", "torch.")) and name.endswith(_KEEPING):
         return num_outputs(module, call.args[0], depth + 1) if call.args else None
+    if not name and isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPING:
+        return num_outputs(module, call.func.value, depth + 1)
     widths = {_of_layer(module, each, depth + 1) for each in _layers(module, call.func)}
     return widths.pop() if len(widths) == 1 else None
 
@@ -44,7 +110,7 @@ def _of_layer(module: SourceModule, layer: ast.expr | None, depth: int) -> int |
         return widths.pop() if len(widths) == 1 else None
     name = module.qualify(layer.func) or ""
     if name in _WIDTH:
-        return _number(module, argument(layer, *_WIDTH[name]))
+        return whole_number(module, argument(layer, *_WIDTH[name]))
     if name == "torch.nn.Sequential" and not any(isinstance(each, ast.Starred) for each in layer.args):
         return _of_last(module, layer.args, depth)
     if name.startswith("torchvision.models."):
@@ -80,15 +146,3 @@ def _of_head(module: SourceModule, model: ast.Call, depth: int) -> int | None:
     return (
         _of_layer(module, heads[0], depth + 1) if len(heads) == len(made) == 1 and made[0] is model else None
     )
-
-
-def _number(module: SourceModule, node: ast.expr | None, depth: int = 0) -> int | None:
-    value = constant(node)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if not isinstance(node, ast.Name | ast.Attribute) or depth > MAX_DEPTH:
-        return None
-    found = {
-        _number(module, each, depth + 1) if each is not None else None for each in module.definitions(node)
-    }
-    return found.pop() if len(found) == 1 else None

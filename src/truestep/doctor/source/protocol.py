@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function
+from truestep.doctor.source.names import Function, dotted
 
 Found = tuple[str, ast.expr, ast.expr | None]  # kind, node, subject
 
@@ -37,6 +37,7 @@ _BY_METHOD: dict[str, dict[str | None, str]] = {
     "load_state_dict": {"module": "load_state", "ddp": "load_state"},
 }
 _ZEROING = ("zero_", "fill_", "detach_")
+_MOVES = ("sub_", "add_", "addcmul_", "addcdiv_", "copy_")
 _BUILTINS = frozenset(dir(builtins))
 _BACKWARD = ("backward", "manual_backward")
 
@@ -46,6 +47,7 @@ class Protocol:
 
     def __init__(self, module: SourceModule) -> None:
         self.module = module
+        self._found: dict[ast.Call, list[Found]] = {}
 
     def is_protocol(self, call: ast.Call) -> bool:
         """Tell whether the call itself is an event, whatever the file defines under that name."""
@@ -69,14 +71,22 @@ class Protocol:
                 return self.module.function_named(given[0])
         return None
 
-    def assignment(self, node: ast.Assign) -> Iterator[Found]:
-        """Recognise `p.grad = None`, and a module's mode set by hand."""
-        for target in node.targets:
+    def assignment(self, node: ast.Assign | ast.AugAssign) -> Iterator[Found]:
+        """Recognise `p.grad = None`, and a step made by hand: `p.data -= rate * p.grad`."""
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             if isinstance(target, ast.Attribute) and target.attr == "grad":
                 yield "zero_grad", target, None
+            in_place = isinstance(node, ast.AugAssign) or _is_data(target)
+            if in_place and (moved := _moved_by_gradient(target, [node.value])) is not None:
+                yield "update", target, moved
 
-    def call(self, call: ast.Call) -> Iterator[Found]:
-        """Yield what a call does to the protocol; "unknown" where an optimizer or a net is handed on."""
+    def call(self, call: ast.Call) -> list[Found]:
+        """Return what a call does to the protocol; "unknown" where an optimizer or a net is handed on."""
+        if call not in self._found:
+            self._found[call] = list(self._recognised(call))
+        return self._found[call]
+
+    def _recognised(self, call: ast.Call) -> Iterator[Found]:
         name = self.module.qualify(call.func)
         if name in _BY_NAME:
             yield _BY_NAME[name], call, call.args[0] if call.args else None
@@ -96,6 +106,8 @@ class Protocol:
             yield from self._known(call, method, receiver)
         elif method in _ZEROING and self._is_gradient(receiver):
             yield "zero_grad", call, receiver
+        elif method in _MOVES and (moved := _moved_by_gradient(receiver, call.args)) is not None:
+            yield "update", call, moved
 
     def _delegates(self, call: ast.Call, receiver: ast.expr) -> bool:
         """Tell `accelerator.backward(loss)` from `loss.backward(gradient)`."""
@@ -136,6 +148,18 @@ class Protocol:
                 "ddp",
             ):
                 yield "unknown", call, argument
+
+
+def _is_data(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "data"
+
+
+def _moved_by_gradient(target: ast.expr, values: list[ast.expr]) -> ast.expr | None:
+    """Return p for a change of `p` or `p.data` that is computed from `p.grad`."""
+    moved = target.value if isinstance(target, ast.Attribute) and target.attr == "data" else target
+    gradient = f"{dotted(moved)}.grad"
+    inside = [each for value in values for each in ast.walk(value)]
+    return moved if any(dotted(each) == gradient for each in inside) else None
 
 
 def _mode(call: ast.Call) -> bool | None:

@@ -58,20 +58,26 @@ def is_call_of(module: SourceModule, node: ast.AST | None, *names: str) -> bool:
     return isinstance(node, ast.Call) and module.qualify(node.func) in names
 
 
-def origins(module: SourceModule, node: ast.expr, depth: int = 0) -> Iterator[ast.expr | None]:
+def origins(module: SourceModule, node: ast.expr) -> Iterator[ast.expr | None]:
     """Yield the expressions that a value may come from, through names and what does not change it."""
-    node = unwrapped(node)
-    if depth > MAX_DEPTH:
+    seen: set[ast.expr] = set()
+    waiting: list[ast.expr] = [node]
+    for _ in range(MAX_DEPTH + 1):
+        behind_names: list[ast.expr] = []
+        for each in map(unwrapped, waiting):
+            if each in seen:
+                continue
+            seen.add(each)
+            named = isinstance(each, ast.Name | ast.Attribute | ast.IfExp)
+            definitions = module.definitions(each) if named else []
+            if not definitions:
+                yield None if isinstance(each, ast.Name) else each
+            if None in definitions:
+                yield None
+            behind_names += [value for value in definitions if value is not None]
+        waiting = behind_names
+    if waiting:
         yield None
-        return
-    definitions = module.definitions(node) if isinstance(node, ast.Name | ast.Attribute | ast.IfExp) else []
-    if not definitions:
-        yield None if isinstance(node, ast.Name) else node
-    for each in definitions:
-        if each is None:
-            yield None
-        else:
-            yield from origins(module, each, depth + 1)
 
 
 def unwrapped(node: ast.expr) -> ast.expr:
@@ -90,27 +96,42 @@ def _peeled(node: ast.expr) -> ast.expr:
 
 
 def sources(
-    module: SourceModule, node: ast.expr, position: Position = (), depth: int = 0
+    module: SourceModule, node: ast.expr, position: Position = ()
 ) -> Iterator[tuple[ast.expr | None, Position]]:
     """Yield what a value may come from, as `origins`, and its place where that is a tuple.
 
     `_, label = net(x)` comes from `net(x)` at place 1, and so does `net(x)[1]`.
     """
-    node, position = _place_in(node, position)
-    names = module.unpacked(node) if isinstance(node, ast.Name) else None
-    if depth > MAX_DEPTH:
-        yield None, ()
-    elif names is not None:
-        for value, place in names:
-            yield from sources(module, value, (*place, *position), depth + 1)
-    elif isinstance(node, ast.Name | ast.Attribute | ast.IfExp) and (values := module.definitions(node)):
-        for each in values:
-            if each is None:
+    seen: set[tuple[ast.expr, Position]] = set()
+    waiting = [(node, position)]
+    for _ in range(MAX_DEPTH + 1):
+        found: list[tuple[ast.expr, Position]] = []
+        for each in waiting:
+            place = _place_in(*each)
+            if place in seen:
+                continue
+            seen.add(place)
+            values = _one_step_back(module, *place)
+            if values is None:
+                yield (None if isinstance(place[0], ast.Name) else place[0]), place[1]
+                continue
+            if any(value is None for value, _ in values):
                 yield None, ()
-            else:
-                yield from sources(module, each, position, depth + 1)
-    else:
-        yield (None if isinstance(node, ast.Name) else node), position
+            found += [(value, inner) for value, inner in values if value is not None]
+        waiting = found
+    if waiting:
+        yield None, ()
+
+
+def _one_step_back(
+    module: SourceModule, node: ast.expr, position: Position
+) -> list[tuple[ast.expr | None, Position]] | None:
+    """Return what a name may stand for, and the place in that; None where the expression is the source."""
+    names = module.unpacked(node) if isinstance(node, ast.Name) else None
+    if names is not None:
+        return [(value, (*place, *position)) for value, place in names]
+    values = module.definitions(node) if isinstance(node, ast.Name | ast.Attribute | ast.IfExp) else []
+    return [(value, position) for value in values] or None
 
 
 def _place_in(node: ast.expr, position: Position) -> tuple[ast.expr, Position]:
@@ -123,16 +144,22 @@ def _place_in(node: ast.expr, position: Position) -> tuple[ast.expr, Position]:
     return node, position
 
 
-def behind(module: SourceModule, node: ast.expr, depth: int = 0) -> Iterator[ast.Call]:
+def behind(module: SourceModule, node: ast.expr) -> Iterator[ast.Call]:
     """Yield the calls of this scope that a value is computed by, through the names in between."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Call):
-            yield each
-        elif isinstance(each, ast.Name) and depth < MAX_DEPTH:
-            values = [value for value, _ in module.unpacked(each) or ()] or module.definitions(each)
-            for value in values:
-                if value is not None and module.scope(value) is module.scope(node):
-                    yield from behind(module, value, depth + 1)
+    scope = module.scope(node)
+    seen: set[ast.expr] = set()
+    waiting = [node]
+    while waiting:
+        current = waiting.pop(0)
+        if current in seen:
+            continue
+        seen.add(current)
+        for each in ast.walk(current):
+            if isinstance(each, ast.Call):
+                yield each
+            elif isinstance(each, ast.Name):
+                values = [value for value, _ in module.unpacked(each) or ()] or module.definitions(each)
+                waiting += [value for value in values if value is not None and module.scope(value) is scope]
 
 
 def last_operations(
@@ -143,6 +170,14 @@ def last_operations(
     A name is the last part of the operation's: `softmax` for `F.softmax(x)`, `x.softmax(1)`,
     `nn.Softmax()(x)`, and for a module of this file whose forward ends so.
     """
+    key = (last_operations, node, position)
+    if key not in module.remembered:
+        module.remembered[key] = {None}  # a cycle ends here
+        module.remembered[key] = _last_operations(module, node, depth, position)
+    return set(module.remembered[key])
+
+
+def _last_operations(module: SourceModule, node: ast.expr, depth: int, position: Position) -> set[str | None]:
     found: set[str | None] = set()
     if depth > MAX_DEPTH:
         return {None}

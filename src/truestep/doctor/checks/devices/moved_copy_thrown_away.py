@@ -5,9 +5,22 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
+from truestep.doctor.source.values import constant
+
+_PARTS = (
+    "edge_index",
+    "input_ids",
+    "attention_mask",
+    "num_graphs",
+    "num_nodes",
+    "keys",
+    "items",
+    "pixel_values",
+)
 
 METHODS = (
     "to", "cuda", "cpu", "float", "double", "half", "long", "bfloat16", "detach", "clone", "contiguous",
@@ -35,13 +48,16 @@ class MovedCopyThrownAway(SourceCheck):
 
     code = "DEV005"
 
-    def read(self, module: SourceModule) -> Iterator[At]:
+    def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report such a call as a statement, on what can be seen to be a tensor."""
         for statement in module.all(ast.Expr):
             call = statement.value
             if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
                 continue
             if call.func.attr in METHODS and _is_tensor(module, call.func.value):
+                if _has_parts(module, call.func.value):
+                    yield Unsure(call, "what has named parts may move them in place, as batches of texts do")
+                    continue
                 name = ast.unparse(call.func.value)
                 yield At(call, f"{name} stays what it was: .{call.func.attr}() returns a new tensor.")
 
@@ -56,6 +72,19 @@ def _is_tensor(module: SourceModule, node: ast.expr) -> bool:
         return False
     bindings = module.bindings(node)
     return bool(bindings) and all(_binds_tensor(module, each.how, each.value) for each in bindings)
+
+
+def _has_parts(module: SourceModule, node: ast.expr) -> bool:
+    """Tell a mapping or a graph from a tensor: `net(**batch)`, `batch["labels"]`, `batch.edge_index`."""
+    for use in module.reads(dotted(node) or ""):
+        outer = module.parents[use]
+        if isinstance(outer, ast.keyword) and outer.arg is None:
+            return True
+        if isinstance(outer, ast.Subscript) and isinstance(constant(outer.slice), str):
+            return True
+        if isinstance(outer, ast.Attribute) and outer.attr in _PARTS:
+            return True
+    return False
 
 
 def _binds_tensor(module: SourceModule, how: str, value: ast.expr | None) -> bool:

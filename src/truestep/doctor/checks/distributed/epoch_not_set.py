@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
@@ -45,7 +45,7 @@ class EpochNotSet(SourceCheck, Watcher):
     code = "DIST001"
     words = ("DistributedSampler",)
 
-    def read(self, module: SourceModule) -> Iterator[At]:
+    def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report a shuffling sampler in a file with loops and no set_epoch."""
         if module.method_calls("set_epoch", "prepare") or not module.all(ast.For, ast.While):
             return
@@ -58,7 +58,9 @@ class EpochNotSet(SourceCheck, Watcher):
                 and not forwards_all(call)
                 and not evaluates
             ):
-                if module.calls("torch.utils.data.DataLoader"):
+                if not _goes_round(module):
+                    yield Unsure(call, "the loops over its loader stand in another file")
+                elif module.calls("torch.utils.data.DataLoader"):
                     yield At(call, "set_epoch() is never called: every epoch has the same order.")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
@@ -86,3 +88,10 @@ class EpochNotSet(SourceCheck, Watcher):
             yield Saw(
                 place, "The sampler begins again with epoch 0: the order is the same.", evidence={"epoch": 0}
             )
+
+
+def _goes_round(module: SourceModule) -> bool:
+    """Tell whether this file trains, or goes through a loader."""
+    sources = [each for loop in module.all(ast.For) for each in ast.walk(loop.iter)]
+    loops = (module.kind(each) == "loader" for each in sources if isinstance(each, ast.Name | ast.Attribute))
+    return bool(module.method_calls("backward", "step")) or any(loops)

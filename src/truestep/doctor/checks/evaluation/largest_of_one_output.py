@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.outputs import num_outputs
+from truestep.doctor.source.outputs import named_already, num_outputs
 from truestep.doctor.source.values import argument, constant
 
 
@@ -35,7 +35,9 @@ class LargestOfOneOutput(SourceCheck):
         """Report max along axis 1 of what a model gives whose last layer has one output."""
         for call in module.all(ast.Call):
             given = _given(module, call)
-            if given is not None and num_outputs(module, given) == 1:
+            if given is None or named_already(module, given):
+                continue
+            if num_outputs(module, given) == 1:
                 yield At(call, "The model has one output: the index of the largest is always 0.")
 
 

@@ -4,10 +4,11 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.losses import losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant, origins
+from truestep.doctor.source.numbers import option_default, whole_numbers
+from truestep.doctor.source.values import argument, forwards_all, origins
 
 
 class MeansDividedByExamples(SourceCheck):
@@ -39,25 +40,44 @@ class MeansDividedByExamples(SourceCheck):
         for node in divisions:
             total = node.left if isinstance(node, ast.BinOp) else node.target
             length = node.right if isinstance(node, ast.BinOp) else node.value
-            if isinstance(node.op, ast.Div) and isinstance(total, ast.Name) and _of_data_set(module, length):
-                added = [
-                    each.node
-                    for each in module.bindings(total)
-                    if isinstance(each.node, ast.AugAssign) and isinstance(each.node.op, ast.Add)
-                ]
-                if added and all(_is_mean_loss(module, each.value) for each in added):
-                    yield At(node, f"{total.id!r} is a sum over batches, divided by a number of examples.")
+            loader = _loader_of(module, length)
+            if not (isinstance(node.op, ast.Div) and isinstance(total, ast.Name) and loader is not None):
+                continue
+            added = [
+                each.node
+                for each in module.bindings(total)
+                if isinstance(each.node, ast.AugAssign) and isinstance(each.node.op, ast.Add)
+            ]
+            sizes = _batch_sizes(module, loader)
+            if added and 1 not in sizes and all(_is_mean_loss(module, each.value) for each in added):
+                text = f"{total.id!r} is a sum over batches, divided by a number of examples."
+                yield At(node, text, RISK if None in sizes else BUG)
 
 
-def _of_data_set(module: SourceModule, node: ast.expr) -> bool:
-    """Tell whether this is len(loader.dataset), of a loader whose batches hold several examples."""
-    if not (isinstance(node, ast.Call) and module.qualify(node.func) == "len" and len(node.args) == 1):
-        return False
-    data = node.args[0]
-    if not (isinstance(data, ast.Attribute) and data.attr == "dataset"):
-        return False
-    loaders = [each for each in origins(module, data.value) if isinstance(each, ast.Call)]
-    return all(constant(argument(each, 1, "batch_size") or ast.Constant(1)) != 1 for each in loaders)
+def _loader_of(module: SourceModule, length: ast.expr) -> ast.expr | None:
+    """Return the loader of `len(loader.dataset)`."""
+    if not (isinstance(length, ast.Call) and module.qualify(length.func) == "len" and len(length.args) == 1):
+        return None
+    data = length.args[0]
+    return data.value if isinstance(data, ast.Attribute) and data.attr == "dataset" else None
+
+
+def _batch_sizes(module: SourceModule, loader: ast.expr) -> set[int | None]:
+    """Return how many examples its batches may hold; None where it can't be seen."""
+    found: set[int | None] = set()
+    for each in origins(module, loader):
+        if not isinstance(each, ast.Call) or module.kind(each) != "loader" or forwards_all(each):
+            found.add(None)
+        else:
+            found |= _sizes_given(module, argument(each, 1, "batch_size"))
+    return found
+
+
+def _sizes_given(module: SourceModule, size: ast.expr | None) -> set[int | None]:
+    if size is None:
+        return {1}  # the loader's own default
+    found = whole_numbers(module, size)
+    return {option_default(module, size)} if found == {None} else found
 
 
 def _is_mean_loss(module: SourceModule, value: ast.expr) -> bool:

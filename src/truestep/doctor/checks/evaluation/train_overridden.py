@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 
 
@@ -36,9 +36,12 @@ class TrainOverridden(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a train() of a module that has no parameter for the mode."""
         for owner in module.classes_of_kind("module"):
-            for node in owner.body:
+            named = {each.name for each in owner.body if isinstance(each, ast.FunctionDef)}
+            for node in owner.body if "eval" not in named else []:  # which then need not call train()
                 if isinstance(node, ast.FunctionDef) and node.name == "train" and not self._takes_mode(node):
-                    yield At(node, f"{owner.name}.train() does not take `mode`: eval() calls train(False).")
+                    asked = any(not each.args for each in module.method_calls("eval"))
+                    text = f"{owner.name}.train() does not take `mode`: eval() calls train(False)."
+                    yield At(node, text, BUG if asked else RISK)
 
     def _takes_mode(self, node: ast.FunctionDef) -> bool:
         required = len(node.args.args) - len(node.args.defaults)

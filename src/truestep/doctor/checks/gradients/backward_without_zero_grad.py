@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
-from truestep.doctor.source.events import TrainingLoop
+from truestep.doctor.source.events import Event, Path, Trace, TrainingLoop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, after, event_at, written
 from truestep.doctor.watcher import Saw, Sights, Watcher
@@ -46,6 +47,10 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
         for trace in module.traces:
             for loop in trace.training_loops():
                 yield from self._judge(module, loop)
+            for update, path in _steps_by_hand(trace):
+                if not _is_made_anew(module, update, path):
+                    text = "The loop calls backward() and steps by hand but never clears the gradients."
+                    yield At(update.node, text)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Clear after the step."""
@@ -82,3 +87,28 @@ def _made_inside(module: SourceModule, loop: TrainingLoop) -> bool:
     receiver = loop.steps[0].receiver
     definitions = module.definitions(receiver) if receiver is not None else []
     return any(each is not None and loop.node in module.ancestors(each) for each in definitions)
+
+
+def _steps_by_hand(trace: Trace) -> Iterator[tuple[Event, Path]]:
+    """Yield the first `p.data -= rate * p.grad` of each loop that goes backward and never clears, and the loop."""
+    seen: set[Path] = set()
+    for update in trace.of("update"):
+        loops = [update.path[: i + 1] for i, frame in enumerate(update.path) if frame.kind == "loop"]
+        around = [path for path in loops if trace.within(path, "backward")]
+        if not around or around[-1] in seen:
+            continue
+        seen.add(around[-1])
+        if not any(trace.within(path, "zero_grad", "unknown", "step") for path in around):
+            yield update, around[-1]
+
+
+def _is_made_anew(module: SourceModule, update: Event, loop: Path) -> bool:
+    """Tell whether the loop gives the name another tensor, which has no gradient yet."""
+    name = update.receiver
+    if not isinstance(name, ast.Name):
+        return False
+    home = loop[-1].node
+    return any(
+        each.how in ("assign", "unpack", "with") and home in module.ancestors(each.node)
+        for each in module.bindings(name)
+    )

@@ -5,8 +5,9 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, inserted_behind, without_keyword
 from truestep.doctor.source.values import argument, constant
 
@@ -55,15 +56,25 @@ class LeafLostByMove(SourceCheck):
             ):
                 continue
             made = (module.qualify(inner.func) or "").removeprefix("torch.")
-            asks = made in MAKERS and constant(argument(inner, None, "requires_grad")) is True
-            if asks or made == "nn.Parameter":
+            asked = argument(inner, 1 if made == "nn.Parameter" else None, "requires_grad")
+            asks = made in MAKERS and constant(asked) is True
+            if asks or (made == "nn.Parameter" and (asked is None or constant(asked) is True)):
                 method = ast.unparse(call.func).rsplit(".", 1)[-1]
-                yield At(
-                    call,
-                    f".{method}() after requires_grad=True: the result is no leaf, its .grad stays None.",
-                )
+                text = f".{method}() after requires_grad=True: the result is no leaf, its .grad stays None."
+                yield At(call, text, RISK if _is_input_only(module, call) else BUG)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Ask for gradients after the move."""
         made = without_keyword(module, node.func.value, "requires_grad")
         return [made, inserted_behind(module, node, ".requires_grad_()")]
+
+
+def _is_input_only(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether the result only goes into calls of modules: nobody asks for its gradient here."""
+    made = module.parents[call]
+    name = dotted(made.targets[0]) if isinstance(made, ast.Assign) else None
+    uses = module.reads(name) if name is not None else []
+    outer = [module.parents[use] for use in uses]
+    return bool(uses) and all(
+        isinstance(each, ast.Call) and module.kind(each.func) in ("module", "ddp") for each in outer
+    )

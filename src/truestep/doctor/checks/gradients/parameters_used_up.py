@@ -46,6 +46,10 @@ class ParametersUsedUp(SourceCheck):
                 continue
             uses = [node for node in module.reads(dotted(target) or "") if value in module.definitions(node)]
             looped = next((node for node in uses if self._in_later_loop(module, node, assignment)), None)
+            if any(_names_anew(module, node, target) for node in uses):
+                continue  # `params = list(params)`
+            uses = [node for node in uses if not _in_other_arm(module, node, uses[0])]
+            uses = [node for node in uses if not _takes_one(module, node)]
             if len(uses) > 1 or looped is not None:
                 second = uses[1] if len(uses) > 1 else looped
                 assert second is not None
@@ -64,3 +68,30 @@ class ParametersUsedUp(SourceCheck):
             and bool(inside)
             and not isinstance(module.parents[node], ast.For)
         )
+
+
+def _names_anew(module: SourceModule, use: ast.expr, target: ast.expr) -> bool:
+    statement = module.statement(use)
+    return isinstance(statement, ast.Assign) and dotted(statement.targets[0]) == dotted(target)
+
+
+def _in_other_arm(module: SourceModule, use: ast.expr, first: ast.expr) -> bool:
+    """Tell whether two uses stand in different arms of one `if`: only one of them happens."""
+    arms = {
+        id(each): _arm(module, each, first) for each in module.ancestors(first) if isinstance(each, ast.If)
+    }
+    return any(
+        isinstance(each, ast.If) and arms.get(id(each)) not in (None, _arm(module, each, use))
+        for each in module.ancestors(use)
+    )
+
+
+def _arm(module: SourceModule, branch: ast.If, node: ast.AST) -> str:
+    inside = [node, *module.ancestors(node)]
+    return "else" if any(each in inside for each in branch.orelse) else "if"
+
+
+def _takes_one(module: SourceModule, use: ast.expr) -> bool:
+    """`next(params)` leaves the others in it."""
+    outer = module.parents[use]
+    return isinstance(outer, ast.Call) and module.qualify(outer.func) == "next"

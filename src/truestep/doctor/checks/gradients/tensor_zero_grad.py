@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.tensors import is_tensor
 
 
 class TensorZeroGrad(SourceCheck):
@@ -35,8 +35,7 @@ class TensorZeroGrad(SourceCheck):
         """Report it on a name that was made as a tensor for certain."""
         for call in module.method_calls("zero_grad"):
             base = call.func.value if isinstance(call.func, ast.Attribute) else None
-            values = module.definitions(base) if base is not None else []
-            if values and all(self._is_tensor(module, each) for each in values):
+            if is_tensor(module, base):
                 yield At(call, "A tensor has no zero_grad(): AttributeError.")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
@@ -44,10 +43,3 @@ class TensorZeroGrad(SourceCheck):
         if not isinstance(module.parents[node], ast.Expr):
             raise RewriteError
         return [replaced(module, node, f"{text_of(module, node.func.value)}.grad = None")]
-
-    def _is_tensor(self, module: SourceModule, value: ast.expr | None) -> bool:
-        if not isinstance(value, ast.Call):
-            return False
-        name = module.qualify(value.func) or ""
-        asks = constant(argument(value, None, "requires_grad")) is True
-        return asks and name.startswith("torch.") and not name.startswith("torch.nn.")

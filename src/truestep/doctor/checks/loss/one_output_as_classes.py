@@ -2,14 +2,17 @@
 """Classes counted over one output."""
 
 import ast
+import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant, origins
+from truestep.doctor.source.outputs import is_softmax, named_already, num_outputs
+from truestep.doctor.source.values import argument, constant
 
-OPERATIONS = {"argmax": 1, "softmax": 1, "log_softmax": 1}
 LAYERS = ("torch.nn.Softmax", "torch.nn.LogSoftmax")
+_WEIGHS = re.compile(r"att|align|energ|point|pool|gate|weigh|alpha", re.IGNORECASE)
+_PRODUCTS = ("matmul", "bmm", "einsum", "mul", "baddbmm")
 
 
 class OneOutputAsClasses(SourceCheck):
@@ -31,31 +34,55 @@ class OneOutputAsClasses(SourceCheck):
     code = "LOSS023"
     words = ("softmax", "argmax", "Softmax")
 
-    def read(self, module: SourceModule) -> Iterator[At]:
+    def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report the operation on what can be seen to end in a linear layer with one output."""
         for call in module.all(ast.Call):
             name = module.qualify(call.func) or ""
-            short = name.rsplit(".", 1)[-1] if name.startswith("torch.") else getattr(call.func, "attr", "")
-            if short in OPERATIONS:
-                yield from self._operation(module, call, short, name.startswith("torch."))
-            elif name == "torch.nn.Sequential":
+            if name == "torch.nn.Sequential":
                 yield from self._layers(module, call)
+            elif (found := _operation(module, call)) is not None:
+                yield from self._over_one(module, call, *found)
 
-    def _operation(self, module: SourceModule, call: ast.Call, short: str, free: bool) -> Iterator[At]:
+    def _over_one(
+        self, module: SourceModule, call: ast.Call, given: ast.expr, dim: ast.expr | None, made: str
+    ) -> Iterator[At | Unsure]:
+        axis = constant(dim)
+        if axis not in (1, -1) or named_already(module, given) or num_outputs(module, given) != 1:
+            return
+        if axis == 1 and made == "softmax" and _weighs_positions(module, call):
+            yield Unsure(call, "axis 1 may be the steps of a sequence, over which the weights are taken")
+            return
+        always = "0" if made != "softmax" else "1"
+        inside = module.enclosing(call, ast.ClassDef) is not None
+        unclear = axis == 1 and inside and not _is_flattened(module, call)
+        text = f"The model has one output: this {made} is always {always}."
+        yield At(call, text, RISK if unclear else BUG)
+
+    def _layers(self, module: SourceModule, call: ast.Call) -> Iterator[At | Unsure]:
+        for before, layer in zip(call.args, call.args[1:], strict=False):
+            if not (isinstance(before, ast.Call) and isinstance(layer, ast.Call)):
+                continue
+            if module.qualify(layer.func) in LAYERS and _gives_one(module, before):
+                over_rows = constant(argument(layer, 0, "dim")) == 1
+                if over_rows and _weighs_positions(module, call):
+                    yield Unsure(layer, "axis 1 may be the steps of a sequence, over which weights are taken")
+                else:
+                    yield At(layer, "A softmax over one output is always 1: use nn.Sigmoid().")
+
+
+def _operation(module: SourceModule, call: ast.Call) -> tuple[ast.expr, ast.expr | None, str] | None:
+    """Return (its input, its axis, its name) for a softmax or argmax: a function, a method or a layer."""
+    name = module.qualify(call.func) or ""
+    if name.startswith("torch.nn.") and not name.startswith("torch.nn.functional."):
+        return None  # the layer is made here
+    last = (name if name.startswith("torch.") else getattr(call.func, "attr", "")).rsplit(".", 1)[-1]
+    if last in ("argmax", "softmax", "log_softmax"):
+        free = name.startswith("torch.")
         given = call.args[0] if free and call.args else getattr(call.func, "value", None)
-        dim = argument(call, 1 if free else 0, "dim")
-        if given is not None and constant(dim) in (1, -1) and _ends_in_one(module, given):
-            yield At(
-                call,
-                f"The model has one output: this {short} is always {'1' if short == 'softmax' else '0'}.",
-            )
-
-    def _layers(self, module: SourceModule, call: ast.Call) -> Iterator[At]:
-        names = [module.qualify(each.func) if isinstance(each, ast.Call) else None for each in call.args]
-        for index, name in enumerate(names[1:], 1):
-            before = call.args[index - 1]
-            if name in LAYERS and isinstance(before, ast.Call) and _gives_one(module, before):
-                yield At(call.args[index], "A softmax over one output is always 1: use nn.Sigmoid().")
+        return None if given is None else (given, argument(call, 1 if free else 0, "dim"), last)
+    if isinstance(call.func, ast.Call) and is_softmax(module, call) and call.args:
+        return call.args[0], argument(call.func, 0, "dim"), "softmax"
+    return None
 
 
 def _gives_one(module: SourceModule, layer: ast.Call) -> bool:
@@ -64,34 +91,40 @@ def _gives_one(module: SourceModule, layer: ast.Call) -> bool:
     )
 
 
-def _ends_in_one(module: SourceModule, given: ast.expr) -> bool:
-    """Follow a value to the model that made it, and that to its last layer."""
-    found = list(origins(module, given)) if isinstance(given, ast.Name) else [given]
-    return bool(found) and all(
-        isinstance(each, ast.Call) and _model_gives_one(module, each) for each in found
+def _is_flattened(module: SourceModule, node: ast.expr) -> bool:
+    """Tell whether the function around makes matrices of its input: `x.view(len(x), -1)`, `x.flatten(1)`."""
+    function = module.scope(node)
+    shapers = [*module.method_calls("view", "reshape"), *module.method_calls("flatten")]
+    return any(
+        module.scope(each) is function
+        and (len(each.args) == 2 or (isinstance(each.func, ast.Attribute) and each.func.attr == "flatten"))
+        for each in shapers
     )
 
 
-def _model_gives_one(module: SourceModule, applied: ast.Call) -> bool:
-    owner = module.class_of(applied.func)
-    forward = module.method(owner, "forward") if owner is not None else None
-    if forward is not None and not isinstance(forward, ast.Lambda):
-        values = [each.value for each in module.returns(forward)]
-        return bool(values) and all(
-            isinstance(each, ast.Call) and _layer_gives_one(module, each.func) for each in values
-        )
-    return _layer_gives_one(module, applied.func)
+def _weighs_positions(module: SourceModule, node: ast.expr) -> bool:
+    """Tell an attention over the steps of a sequence from classes: by what it is called or multiplied with."""
+    around = [
+        each.name for each in module.ancestors(node) if isinstance(each, ast.ClassDef | ast.FunctionDef)
+    ]
+    made = module.parents[node]
+    targets = made.targets if isinstance(made, ast.Assign) else []
+    named = [ast.unparse(each) for each in targets]
+    if any(_WEIGHS.search(text) for text in [*around, *named, ast.unparse(node)]):
+        return True
+    uses = [node, *(use for name in named for use in module.reads(name))]
+    return any(_is_factor(module, use) for use in uses)
 
 
-def _layer_gives_one(module: SourceModule, layer: ast.expr) -> bool:
-    made = module.definitions(layer)
-    if len(made) != 1 or not isinstance(made[0], ast.Call):
-        return False
-    last = made[0]
-    if (
-        module.qualify(last.func) == "torch.nn.Sequential"
-        and last.args
-        and isinstance(last.args[-1], ast.Call)
-    ):
-        last = last.args[-1]
-    return _gives_one(module, last)
+def _is_factor(module: SourceModule, node: ast.expr) -> bool:
+    """Tell whether a value, or what a layer of that name gives, is multiplied with something."""
+    outer = module.parents[node]
+    if isinstance(outer, ast.Call) and outer.func is node:
+        node, outer = outer, module.parents[outer]
+        if isinstance(outer, ast.Assign):
+            return any(_is_factor(module, use) for use in module.reads(ast.unparse(outer.targets[0])))
+    if isinstance(outer, ast.Attribute):
+        return outer.attr in _PRODUCTS
+    if isinstance(outer, ast.Call):
+        return ast.unparse(outer.func).rsplit(".", 1)[-1] in _PRODUCTS
+    return isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Mult | ast.MatMult)

@@ -3,18 +3,22 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.finding import Place
-from truestep.doctor.source.events import exclusive
+from truestep.doctor.source.events import Event, Trace, exclusive
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, beside, moved_after, next_event
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.watching.scene import OptimizerRecord, Scene
+
+_TRAINS = re.compile(r"^(train(_(one_)?(epoch|step|batch|model|loop))?|fit(_one_epoch)?|run_training)$")
 
 
 class SchedulerBeforeOptimizer(SourceCheck, Watcher):
@@ -50,31 +54,18 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
         """Report a schedule's step that comes first of all steps in its loop."""
         for trace in module.traces:
             for event in trace.of("schedule"):
-                path = event.loop_path()
-                if not path or event.branches(path):
+                if not event.loop_path() or event.branches(event.loop_path()) or _is_told_when(event):
                     continue
-                index = trace.events.index(event)
-                steps = [
-                    each
-                    for each in trace.events
-                    if each.kind == "step" and each.inside(path) and not exclusive(each, event)
-                ]
-                earlier = [
-                    each
-                    for each in trace.events[:index]
-                    if each.kind in ("step", "unknown") and each.inside(path)
-                ]
-                if (
-                    steps
-                    and not earlier
-                    and not [
-                        each for each in trace.events[:index] if each.kind == "step" and each.loop_path()
-                    ]
-                ):
-                    yield At(
-                        event.node,
-                        "The schedule is stepped before the optimizer: the first rate is never used.",
-                    )
+                if _comes_after_a_step(trace, event):
+                    continue
+                if _steps_with(trace, event):
+                    text = "The schedule is stepped before the optimizer: the first rate is never used."
+                    yield At(event.node, text)
+                    break
+                if (trains := _trained_elsewhere(module, trace, event)) is not None:
+                    name = ast.unparse(trains.func)
+                    text = f"The schedule is stepped before {name}(), which steps the optimizer by its name."
+                    yield At(event.node, text, RISK)
                     break
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
@@ -85,7 +76,8 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
     def on_schedule(self, scene: Scene, scheduler: Any, place: Place) -> None:
         """Remember a schedule's step before the first one of its optimizer."""
         record = scene.records.get(id(scheduler.optimizer))
-        if record is not None and record.num_steps == 0:
+        skipped = getattr(scheduler, "last_epoch", 1) > 0  # step(0) sets the first rate once more
+        if record is not None and record.num_steps == 0 and skipped:
             self.early.setdefault(id(record), place)
 
     def __init__(self) -> None:
@@ -98,3 +90,39 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
             yield Saw(
                 early, "The schedule was stepped before the optimizer's first step.", evidence={"step": 1}
             )
+
+
+def _is_told_when(event: Event) -> bool:
+    """`step(epoch)` sets the rate of that epoch, and `step(metric)` has no rate to skip."""
+    return isinstance(event.node, ast.Call) and bool(event.node.args or event.node.keywords)
+
+
+def _steps_with(trace: Trace, event: Event) -> list[Event]:
+    """Return the optimizers' steps in the loop of a schedule's step."""
+    return [each for each in trace.within(event.loop_path(), "step") if not exclusive(each, event)]
+
+
+def _comes_after_a_step(trace: Trace, event: Event) -> bool:
+    """Tell whether something was, or may have been, stepped before."""
+    earlier = trace.events[: trace.events.index(event)]
+    if any(each.kind in ("step", "unknown") and each.inside(event.loop_path()) for each in earlier):
+        return True
+    return any(each.kind == "step" and each.loop_path() for each in earlier)
+
+
+def _trained_elsewhere(module: SourceModule, trace: Trace, event: Event) -> ast.Call | None:
+    """Return the call behind it, of a function that is not in this file and is named for training."""
+    home = event.loop_path()[-1].node
+    known = {each.node for each in trace.events if each.kind != "unknown"}
+    found = [
+        each
+        for each in ast.walk(home)
+        if isinstance(each, ast.Call)
+        and each not in known
+        and module.target(each) is None
+        and _TRAINS.search(ast.unparse(each.func).rsplit(".", 1)[-1])
+    ]
+    place = (event.node.lineno, event.node.col_offset)
+    if module.scope(event.node) is not module.scope(home) or len(found) != 1:
+        return None
+    return found[0] if place < (found[0].lineno, found[0].col_offset) else None

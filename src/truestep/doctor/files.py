@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that given files and folders stand for."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from truestep.doctor.selection import Selection
+from truestep.errors import OptionError
+
+_PASSED_OVER = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
+_ENDINGS = (".py", ".ipynb")
+
+
+def files_of(paths: Sequence[Path], selection: Selection) -> Iterator[Path]:
+    """Yield each file once: those named, and those beneath the folders, but for what is passed over.
+
+    Raises:
+        OptionError: a path that does not exist.
+    """
+    seen: set[str] = set()
+    for path in paths:
+        if not path.exists():
+            raise OptionError(f"There is no file or folder {str(path)!r} to read.")
+        for each in _beneath(path, selection) if path.is_dir() else [path]:
+            full = str(each.absolute())
+            if full not in seen:
+                seen.add(full)
+                yield each
+
+
+def _beneath(folder: Path, selection: Selection) -> Iterator[Path]:
+    """Walk a folder in the order of names; links to folders are not followed, so that no circle is."""
+    for here, folders, names in os.walk(folder):
+        inside = Path(here).relative_to(folder)
+        folders[:] = sorted(each for each in folders if not _passed_over(inside / each, selection))
+        for name in sorted(names):
+            found = Path(here, name)
+            if name.endswith(_ENDINGS) and not _excluded(inside / name, selection) and found.is_file():
+                yield found
+
+
+def _passed_over(folder: Path, selection: Selection) -> bool:
+    return folder.name in _PASSED_OVER or folder.name.startswith(".") or _excluded(folder, selection)
+
+
+def _excluded(path: Path, selection: Selection) -> bool:
+    return any(path.match(pattern) or pattern.rstrip("/") in path.parts for pattern in selection.exclude)

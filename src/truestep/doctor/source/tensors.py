@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which expressions are tensors for certain, and which of them autograd follows."""
+
+import ast
+
+from truestep.doctor.source.module import MAX_DEPTH, SourceModule
+from truestep.doctor.source.values import argument, constant
+
+_MAKERS = {
+    f"torch.{name}"
+    for name in (
+        "tensor", "as_tensor", "from_numpy", "rand", "randn", "randint", "randperm", "zeros", "ones", "empty",
+        "full", "arange", "linspace", "eye", "normal", "zeros_like", "ones_like", "rand_like", "randn_like",
+        "full_like", "empty_like", "stack", "cat", "Tensor", "FloatTensor", "LongTensor",
+        "autograd.Variable", "nn.Parameter",
+    )
+}  # fmt: skip
+_SAME = (
+    "to",
+    "cuda",
+    "cpu",
+    "float",
+    "double",
+    "half",
+    "clone",
+    "detach",
+    "requires_grad_",
+    "view",
+    "reshape",
+)
+_OF_LAYERS = ("weight", "bias")
+
+
+def is_tensor(module: SourceModule, node: ast.expr | None, depth: int = 0) -> bool:
+    """Tell whether an expression is a tensor, on every way to it."""
+    if node is None or depth > MAX_DEPTH:
+        return False
+    if isinstance(node, ast.Call):
+        if module.qualify(node.func) in _MAKERS:
+            return True
+        method = node.func
+        return (
+            isinstance(method, ast.Attribute)
+            and method.attr in _SAME
+            and is_tensor(module, method.value, depth + 1)
+        )
+    if isinstance(node, ast.Name) and _declared(module, node):
+        return True
+    values = module.definitions(node)
+    if values:
+        return all(is_tensor(module, each, depth + 1) for each in values)
+    return isinstance(node, ast.Attribute) and node.attr in _OF_LAYERS and _is_layer(module, node.value)
+
+
+def _declared(module: SourceModule, name: ast.Name) -> bool:
+    """`x: torch.Tensor`, and p of `for p in net.parameters()`."""
+    bindings = module.bindings(name)
+    if len(bindings) != 1:
+        return False
+    (binding,) = bindings
+    if isinstance(binding.node, ast.arg):
+        hint = binding.node.annotation
+        return hint is not None and module.qualify(hint) in ("torch.Tensor", "torch.nn.Parameter")
+    call = binding.value
+    return (
+        binding.how == "for"
+        and isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "parameters"
+        and module.parents.get(binding.node) is not None
+        and isinstance(binding.node, ast.Name)
+    )
+
+
+def _is_layer(module: SourceModule, node: ast.expr) -> bool:
+    values = module.definitions(node)
+    made = [module.qualify(each.func) if isinstance(each, ast.Call) else None for each in values]
+    return bool(made) and all(name is not None and name.startswith("torch.nn.") for name in made)
+
+
+def asks_for_gradients(module: SourceModule, node: ast.expr) -> bool:
+    """Tell whether something behind an expression was made with gradients or by a module."""
+    seen: set[ast.expr] = set()
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        for each in ast.walk(current):
+            if isinstance(each, ast.Call) and _asks(module, each):
+                return True
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
+                waiting += [value for value in module.definitions(each) if value is not None]
+    return False
+
+
+def _asks(module: SourceModule, call: ast.Call) -> bool:
+    if constant(argument(call, None, "requires_grad")) is True or module.kind(call.func) in ("module", "ddp"):
+        return True
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return method == "requires_grad_" or module.qualify(call.func) == "torch.nn.Parameter"

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading takes whatever lies in a folder: each file is read, or named with the reason why not."""
+
+import io
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from rich.console import Console
+
+from truestep.doctor.read import read_paths, read_text
+from truestep.doctor.replacement import apply_edits, lines_of
+from truestep.doctor.reporting.documents import sarif_document
+from truestep.doctor.reporting.terminal import show_reading
+from truestep.doctor.selection import Selection, configured, write_baseline
+from truestep.errors import OptionError
+
+FAULTY = """\
+import torch
+import torch.nn.functional as F
+net = torch.nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in loader:
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+"""
+LOOP = FAULTY.partition("for x")[1] + FAULTY.partition("for x")[2]
+HEAD = FAULTY.partition("for x")[0]
+
+
+def places(reading):
+    return [(each.code, each.place.line) for each in reading.findings]
+
+
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [
+        (b"\xef\xbb\xbf" + FAULTY.encode(), 7),
+        (FAULTY.replace("\n", "\r\n").encode(), 7),
+        (FAULTY.replace("\n", "\r").encode(), 7),
+        (FAULTY.replace("    ", "\t").encode(), 7),
+        (FAULTY.rstrip("\n").encode(), 7),
+        (b"# -*- coding: latin-1 -*-\n# caf\xe9\n" + FAULTY.encode(), 9),
+        (FAULTY.replace("net =", "\fnet =").encode(), 7),
+        (b"# a\x0bb\x1cc\n" + FAULTY.encode(), 8),
+        ("# a\u2028b\x85c\n".encode() + FAULTY.encode(), 8),
+        (FAULTY.replace("opt.step()", "opt \\\n        .step()").encode(), 7),
+        (FAULTY.replace("opt.step()", "'漢字'; opt.step()").encode(), 7),
+    ],
+    ids=["bom", "crlf", "cr", "tabs", "no end", "latin", "form feed", "control", "marks", "split", "wide"],
+)
+def test_a_finding_has_its_line_however_the_file_is_written(tmp_path, raw, line):
+    path = tmp_path / "train.py"
+    path.write_bytes(raw)
+    reading = read_paths([path])
+    assert (places(reading), reading.unreadable, reading.failures) == ([("GRAD001", line)], [], [])
+    assert "opt" in reading.lines[reading.findings[0].place]
+
+
+def test_an_edit_counts_lines_as_python_does():
+    text = "# a\x0bb\fc\u2028d\n" + FAULTY
+    (finding,) = read_text(text).findings
+    assert apply_edits(text, finding.replacement.edits) == text + "    opt.zero_grad()\n"
+    assert lines_of("a\r\nb\rc\n\n") == ["a", "b", "c", ""]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        FAULTY.encode() + b"def f(:\n",
+        FAULTY.encode() + b"print 'done'\n",
+        FAULTY.encode() + b"\0\n",
+        FAULTY.encode("utf-16"),
+        b"# caf\xe9\n" + FAULTY.encode(),
+        b"# coding: klingon\n" + FAULTY.encode(),
+        b"import torch\nx = " + b"(" * 300 + b")" * 300,
+        b"import torch\nx = " + b"-" * 3000 + b"1",
+    ],
+    ids=["syntax", "python 2", "null", "utf-16", "no utf-8", "no codec", "brackets", "signs"],
+)
+def test_what_python_can_t_read_is_named_and_not_counted_as_read(tmp_path, raw):
+    path = tmp_path / "train.py"
+    path.write_bytes(raw)
+    reading = read_paths([path])
+    assert [(name, bool(reason)) for name, reason in reading.unreadable] == [(str(path), True)]
+    assert "0 files read" in shown(reading)
+
+
+def test_code_that_nests_deeply_is_read():
+    chain = "if a == 0:\n    pass\n" + "".join(f"elif a == {i}:\n    opt.step()\n" for i in range(400))
+    dots = "y = torch" + ".relu()" * 600 + "\n"
+    reading = read_text(HEAD + chain + dots + LOOP)
+    assert [code for code, _ in places(reading)] == ["GRAD001"]
+    assert reading.failures == []
+
+
+def test_functions_that_call_one_another_are_followed_only_so_far():
+    text = "import torch\nopt = torch.optim.SGD([], 0.1)\n"
+    for i in range(10):
+        text += f"def f{i}(x):\n    opt.step()\n    x.backward()\n"
+        text += "".join(f"    f{j}(x)\n" for j in range(10))
+    reading = read_text(text + "for x in data:\n    f0(x)\n")
+    assert "GRAD001" in {each.code for each in reading.abstentions}
+    assert (reading.findings, reading.failures) == ([], [])
+
+
+def test_values_that_come_from_many_places_are_followed_once():
+    text = "import torch\nimport torch.nn.functional as F\n"
+    for i in range(12):
+        text += f"def f{i}(x, y):\n" + "".join(f"    f{j}(x, y)\n    f{j}(y, x)\n" for j in range(12))
+        text += "    F.cross_entropy(F.softmax(x, 1) if y else y, y)\n"
+    reading = read_text(text)
+    assert reading.failures == []
+
+
+def test_a_folder_is_walked_in_order_each_file_once_and_no_link_in_circles(tmp_path):
+    for name in (
+        "b.py",
+        "a b.py",
+        "c:1.py",
+        "venv/site-packages/x.py",
+        ".hidden/y.py",
+        "build/z.py",
+        "d.py/e.py",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(FAULTY)
+    (tmp_path / "circle").symlink_to(tmp_path)
+    (tmp_path / "gone.py").symlink_to(tmp_path / "nowhere")
+    reading = read_paths([tmp_path / "b.py", tmp_path])
+    names = [os.path.relpath(each.place.path, tmp_path) for each in reading.findings]
+    assert names == ["a b.py", "b.py", "c:1.py", "d.py/e.py"]
+    assert reading.unreadable == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_file_without_permission_is_named(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(FAULTY)
+    path.chmod(0)
+    assert "PermissionError" in read_paths([tmp_path]).unreadable[0][1]
+
+
+@pytest.mark.parametrize(
+    ("comment", "hidden"),
+    [
+        ("# truestep: ignore", True),
+        ("# truestep:ignore[GRAD001]", True),
+        ("# noqa: E501  # truestep: ignore[loss001, grad001]", True),
+        ("# truestep: ignore[backward-without-zero-grad]", True),
+        ("# truestep: ignore[LOSS001]", False),
+        ("# truestep: ignore[]", False),
+        ("# truestep: ignored by whom", False),
+        ("# truestep: ignore-files", False),
+        ("# noqa", False),
+        ("'# truestep: ignore'", False),
+    ],
+)
+def test_a_comment_hides_what_it_names(comment, hidden):
+    code = LOOP.rstrip("\n") + ("  " if comment.startswith("#") else "; ") + comment + "\n"
+    reading = read_text(HEAD + code)
+    assert (len(reading.findings), reading.num_hidden) == ((0, 1) if hidden else (1, 0))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "    # truestep: ignore[GRAD]\n\n    # for a reason\n    opt.step()\n",
+        "    opt.step(\n    )  # truestep: ignore[GRAD001]\n",
+        "    opt.step(  # truestep: ignore[GRAD001]\n    )\n",
+        "    # truestep: ignore[GRAD001]\n    opt.step()  # truestep: ignore[LOSS001]\n",
+    ],
+)
+def test_a_comment_holds_for_the_whole_statement(code):
+    reading = read_text(HEAD + LOOP.replace("    opt.step()\n", code))
+    assert (len(reading.findings), reading.num_hidden) == (0, 1)
+
+
+def test_a_comment_does_not_hold_for_the_statement_behind_the_next():
+    text = HEAD + LOOP.replace("    F.cross", "    # truestep: ignore\n    F.cross")
+    assert len(read_text(text).findings) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tool = 3",
+        "[tool]\ntruestep = 3",
+        "[[tool.truestep]]\nselect = ['GRAD']",
+        "[tool.truestep]\nselect = 'GRAD'",
+        "[tool.truestep]\nselect = [1]",
+        "[tool.truestep]\nexclude = ['']",
+        "[tool.truestep]\nbaseline = 3",
+        "[tool.truestep]\nselect = ['XX']",
+        "[tool.truestep]\nexclud = ['x']",
+        "[tool.truestep",
+    ],
+)
+def test_settings_that_are_wrong_are_named_with_their_file(tmp_path, text):
+    (tmp_path / "pyproject.toml").write_text(text)
+    if text == "tool = 3":
+        assert configured(tmp_path, [], [], None) == Selection()
+        return
+    with pytest.raises(OptionError) as raised:
+        configured(tmp_path, [], [], None)
+    assert "XX" in str(raised.value) or str(tmp_path / "pyproject.toml") in str(raised.value)
+    assert len(str(raised.value)) < 400
+
+
+def test_a_baseline_holds_from_whichever_folder_a_file_is_named(tmp_path, monkeypatch):
+    path, known = tmp_path / "train.py", tmp_path / "known.json"
+    path.write_text(FAULTY)
+    monkeypatch.chdir(tmp_path)
+    reading = read_paths([Path("train.py")])
+    write_baseline(known, [(each, reading.lines[each.place]) for each in reading.findings])
+    for named in (Path("train.py"), path, Path("..") / tmp_path.name / "train.py"):
+        assert read_paths([named], Selection(baseline=known)).num_hidden == 1
+    with pytest.raises(OptionError):
+        write_baseline(tmp_path / "no" / "known.json", [])
+
+
+@pytest.mark.parametrize("text", ["[]", '{"findings": []}', '{"findings": {"a": "x"}}', "{"])
+def test_what_is_no_baseline_is_said_to_be_none(tmp_path, text):
+    (tmp_path / "known.json").write_text(text)
+    with pytest.raises(OptionError, match="is no baseline"):
+        read_paths([tmp_path], Selection(baseline=tmp_path / "known.json"))
+
+
+@pytest.mark.parametrize("name", ["a b.py", "c:1.py", "d%20.py", "é.py", "[x].py", "e#f.py"])
+def test_sarif_names_any_file_by_a_uri(tmp_path, monkeypatch, name):
+    (tmp_path / name).write_text(FAULTY)
+    monkeypatch.chdir(tmp_path)
+    (run,) = sarif_document(read_paths([Path(name)]).findings)["runs"]
+    uri = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert unquote(urlsplit(uri).path) == name
+    assert urlsplit(uri).scheme == "" == urlsplit(uri).fragment
+    assert re.fullmatch(r"[A-Za-z0-9._~!$&'()*+,;=@%/-]+", uri)
+
+
+def test_names_that_steer_a_terminal_are_written_out(tmp_path):
+    path = tmp_path / "a\x1b[31m\nb.py"
+    path.write_text(FAULTY + "'\x1b[2J'; opt.add_param_group(1); " + "\n")
+    text = shown(read_paths([path]))
+    assert "\\x1b[31m\\nb.py:7" in text.replace("\n    ", "")
+    assert "\x1b" not in text
+
+
+def test_a_long_path_stays_whole_and_no_line_ends_in_blanks(tmp_path):
+    path = tmp_path / ("a" * 60) / ("b" * 60) / "train.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(FAULTY)
+    lines = shown(read_paths([path])).splitlines()
+    assert lines[0] == f"{path}:7"
+    assert lines == [line.rstrip() for line in lines]
+
+
+def test_a_statement_that_is_moved_is_shown_with_its_neighbours():
+    step = "sched = torch.optim.lr_scheduler.StepLR(opt, 2)\nfor epoch in range(3):\n    sched.step()\n"
+    inner = "".join(f"    {line}\n" for line in ("opt.zero_grad()\n" + LOOP).splitlines())
+    (finding,) = [each for each in read_text(HEAD + step + inner).findings if each.code == "SCHED001"]
+    assert finding.replacement.diff == (
+        "  for epoch in range(3):",
+        "-     sched.step()",
+        "      opt.zero_grad()",
+        "  …",
+        "          opt.step()",
+        "+     sched.step()",
+    )
+
+
+def shown(reading):
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    show_reading(reading, console)
+    return console.file.getvalue()
