@@ -25,7 +25,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "run/run.py:__init__": "each keyword is an option of the run, and users write them by name",
     "run/run.py:learner": "each keyword is one slot of a learner, and users write them by name",
-    "nn/penalties.py:gradient_penalty": "what is differentiated, where, and what it costs; the last four by name",
+    "nn/derivatives/penalties.py:gradient_penalty": "what is differentiated, where, and what it costs; the last four by name",
 }
 
 # Who may import whom: a package may import those to its right in this order, never one to its left.

@@ -66,14 +66,14 @@ if TYPE_CHECKING:
     from truestep.nn.arrays import to_numpy as to_numpy
     from truestep.nn.capturing import capture as capture
     from truestep.nn.defaults import defaults as defaults
+    from truestep.nn.derivatives.jacobians import jacobian as jacobian
+    from truestep.nn.derivatives.penalties import gradient_penalty as gradient_penalty
+    from truestep.nn.derivatives.products import hvp as hvp
+    from truestep.nn.derivatives.products import jvp as jvp
+    from truestep.nn.derivatives.products import vjp as vjp
     from truestep.nn.freezing import freeze as freeze
     from truestep.nn.freezing import unfreeze as unfreeze
-    from truestep.nn.jacobians import jacobian as jacobian
-    from truestep.nn.named import named as named
-    from truestep.nn.penalties import gradient_penalty as gradient_penalty
-    from truestep.nn.products import hvp as hvp
-    from truestep.nn.products import jvp as jvp
-    from truestep.nn.products import vjp as vjp
+    from truestep.nn.named_axes.tensor import named as named
     from truestep.nn.seeds import seed_everything as seed_everything
     from truestep.run.options import Saving as Saving
     from truestep.run.report import write_report as write_report
@@ -105,17 +105,17 @@ _WHERE = {
     "freeze": "truestep.nn.freezing",
     "from_numpy": "truestep.nn.arrays",
     "gpus": "truestep.inspection.gpus",
-    "gradient_penalty": "truestep.nn.penalties",
-    "hvp": "truestep.nn.products",
-    "jacobian": "truestep.nn.jacobians",
-    "jvp": "truestep.nn.products",
+    "gradient_penalty": "truestep.nn.derivatives.penalties",
+    "hvp": "truestep.nn.derivatives.products",
+    "jacobian": "truestep.nn.derivatives.jacobians",
+    "jvp": "truestep.nn.derivatives.products",
     "Learner": "truestep.engine.learner",
     "leftover_memory": "truestep.inspection.memory",
     "load_weights": "truestep.engine.checkpoints.weights",
     "LossError": "truestep.errors",
     "LossScale": "truestep.engine.precision.loss_scale",
     "muon_with_adamw": "truestep.engine.optimizers",
-    "named": "truestep.nn.named",
+    "named": "truestep.nn.named_axes.tensor",
     "nn": "truestep",
     "NonFiniteError": "truestep.errors",
     "one_cycle": "truestep.engine.schedules",
@@ -139,7 +139,7 @@ _WHERE = {
     "Update": "truestep.engine.step",
     "update": "truestep.engine.update",
     "use_gpus": "truestep.inspection.gpus.use",
-    "vjp": "truestep.nn.products",
+    "vjp": "truestep.nn.derivatives.products",
     "warmup_constant": "truestep.engine.schedules",
     "warmup_cosine": "truestep.engine.schedules",
     "warmup_inverse_sqrt": "truestep.engine.schedules",

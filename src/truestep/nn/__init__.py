@@ -10,8 +10,6 @@ from truestep.lazy import lazy_names
 
 if TYPE_CHECKING:
     from truestep.nn.activations import activation_gain as activation_gain
-    from truestep.nn.adaptive import AdaptiveBins as AdaptiveBins
-    from truestep.nn.adaptive import adaptive_bins as adaptive_bins
     from truestep.nn.arrays import Rounding as Rounding
     from truestep.nn.batch_norm.exact import exact_batch_norm as exact_batch_norm
     from truestep.nn.batch_norm.momentum import MomentumChange as MomentumChange
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from truestep.nn.freezing import Freezing as Freezing
     from truestep.nn.initialization.initialize import initialize as initialize
     from truestep.nn.initialization.report import Initialization as Initialization
-    from truestep.nn.named import Named as Named
+    from truestep.nn.named_axes.tensor import Named as Named
     from truestep.nn.norms.add import add_spectral_norm as add_spectral_norm
     from truestep.nn.norms.add import add_weight_norm as add_weight_norm
     from truestep.nn.norms.change import NormChange as NormChange
@@ -37,23 +35,25 @@ if TYPE_CHECKING:
     from truestep.nn.self_normalization.apply import self_normalizing as self_normalizing
     from truestep.nn.self_normalization.check import SelfNormalizingCheck as SelfNormalizingCheck
     from truestep.nn.self_normalization.check import check_self_normalizing as check_self_normalizing
-    from truestep.nn.sizes import find_windows as find_windows
-    from truestep.nn.sizes import input_sizes as input_sizes
-    from truestep.nn.sizes import layer_windows as layer_windows
-    from truestep.nn.sizes import output_size as output_size
+    from truestep.nn.sizes.adaptive import AdaptiveBins as AdaptiveBins
+    from truestep.nn.sizes.adaptive import adaptive_bins as adaptive_bins
+    from truestep.nn.sizes.output import find_windows as find_windows
+    from truestep.nn.sizes.output import input_sizes as input_sizes
+    from truestep.nn.sizes.output import layer_windows as layer_windows
+    from truestep.nn.sizes.output import output_size as output_size
+    from truestep.nn.sizes.windows import Window as Window
     from truestep.nn.standardizer import Standardizer as Standardizer
     from truestep.nn.swapping.swap import ActivationSwap as ActivationSwap
     from truestep.nn.swapping.swap import swap_activation as swap_activation
     from truestep.nn.unevenness import Checkerboard as Checkerboard
     from truestep.nn.unevenness import checkerboard as checkerboard
     from truestep.nn.upsample import Upsample as Upsample
-    from truestep.nn.windows import Window as Window
 
 _WHERE: dict[str, str] = {
     "activation_gain": "truestep.nn.activations",
     "ActivationSwap": "truestep.nn.swapping.swap",
-    "adaptive_bins": "truestep.nn.adaptive",
-    "AdaptiveBins": "truestep.nn.adaptive",
+    "adaptive_bins": "truestep.nn.sizes.adaptive",
+    "AdaptiveBins": "truestep.nn.sizes.adaptive",
     "add_spectral_norm": "truestep.nn.norms.add",
     "add_weight_norm": "truestep.nn.norms.add",
     "batch_norm_momentum": "truestep.nn.batch_norm.momentum",
@@ -67,16 +67,16 @@ _WHERE: dict[str, str] = {
     "DropoutConversion": "truestep.nn.dropout.convert",
     "exact_batch_norm": "truestep.nn.batch_norm.exact",
     "ExactBatchNorm": "truestep.nn.batch_norm.report",
-    "find_windows": "truestep.nn.sizes",
+    "find_windows": "truestep.nn.sizes.output",
     "Freezing": "truestep.nn.freezing",
     "Initialization": "truestep.nn.initialization.report",
     "initialize": "truestep.nn.initialization.initialize",
-    "input_sizes": "truestep.nn.sizes",
-    "layer_windows": "truestep.nn.sizes",
+    "input_sizes": "truestep.nn.sizes.output",
+    "layer_windows": "truestep.nn.sizes.output",
     "MomentumChange": "truestep.nn.batch_norm.momentum",
-    "Named": "truestep.nn.named",
+    "Named": "truestep.nn.named_axes.tensor",
     "NormChange": "truestep.nn.norms.change",
-    "output_size": "truestep.nn.sizes",
+    "output_size": "truestep.nn.sizes.output",
     "remove_spectral_norm": "truestep.nn.norms.remove",
     "remove_weight_norm": "truestep.nn.norms.remove",
     "Rounding": "truestep.nn.arrays",
@@ -88,7 +88,7 @@ _WHERE: dict[str, str] = {
     "swap_activation": "truestep.nn.swapping.swap",
     "Upsample": "truestep.nn.upsample",
     "VanillaDropout": "truestep.nn.dropout.vanilla",
-    "Window": "truestep.nn.windows",
+    "Window": "truestep.nn.sizes.windows",
 }
 
 __all__ = [  # noqa: RUF022  (alphabetical, whatever the case)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from truestep.errors import LossError, OptionError
-from truestep.nn.naming import model_of, select
-from truestep.nn.undisturbed import eager
+from truestep.nn.derivatives.undisturbed import eager
+from truestep.nn.parts import model_of, select
 
 Layers = str | nn.Module | Sequence[str | nn.Module]
 Edit = Callable[[str, Any], Any]

@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
 from truestep.errors import OptionError
-from truestep.nn.naming import model_of, select_within
+from truestep.nn.parts import model_of, select_within
 
 SHOWN_NAMES = 6
 

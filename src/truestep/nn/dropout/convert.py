@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 from truestep.errors import OptionError
 from truestep.nn.dropout.vanilla import VanillaDropout
 from truestep.nn.layers import check_model, refuse_lazy
-from truestep.nn.preceding import trace
+from truestep.nn.sizes.preceding import trace
 from truestep.nn.swapping.swap import swap_activation
 from truestep.results import Result
 

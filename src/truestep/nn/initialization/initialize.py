@@ -17,7 +17,7 @@ from truestep.nn.initialization.report import Initialization, InitializedTensor
 from truestep.nn.initialization.rules import Chosen, Rule, Rules, checked, choose
 from truestep.nn.initialization.slots import Slot, slots
 from truestep.nn.layers import check_model, full_name, refuse_lazy, refuse_unmatched
-from truestep.nn.preceding import UNKNOWN, Preceding, preceding_activations
+from truestep.nn.sizes.preceding import UNKNOWN, Preceding, preceding_activations
 
 # What these tensors become whatever the rule for their layer's weight is, unless it is zeros.
 _FIXED = {"bias": "zeros", "forget bias": "zeros, forget gate ones"}

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from truestep.errors import OptionError
 from truestep.nn.activations import ELEMENTWISE
+from truestep.nn.derivatives.undisturbed import eager
 from truestep.nn.keeping import only_looking
 from truestep.nn.layers import check_model
-from truestep.nn.undisturbed import eager
 from truestep.results import Result
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 
 from truestep.errors import LossError, OptionError
-from truestep.nn.naming import model_of, select_within
-from truestep.nn.undisturbed import (
+from truestep.nn.derivatives.undisturbed import (
     autocasts,
     described,
     has_gradients,
@@ -25,6 +24,7 @@ from truestep.nn.undisturbed import (
     undisturbed,
     without_autocast,
 )
+from truestep.nn.parts import model_of, select_within
 
 Patterns = str | Sequence[str]
 

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from truestep.nn.named_functions import POINTWISE, REDUCTIONS, function_name
-from truestep.nn.names import Names, as_names, check_match, find, read_names, shown, together
+from truestep.nn.named_axes.functions import POINTWISE, REDUCTIONS, function_name
+from truestep.nn.named_axes.names import Names, as_names, check_match, find, read_names, shown, together
 
 Number = int | float | complex
 Index = int | slice | list[int] | Tensor

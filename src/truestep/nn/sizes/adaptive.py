@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from truestep.errors import check_number
-from truestep.nn.windows import Window
+from truestep.nn.sizes.windows import Window
 from truestep.results import Result
 
 if TYPE_CHECKING:

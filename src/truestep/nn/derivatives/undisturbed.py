@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from truestep.errors import LossError
-from truestep.nn.rules import every_mode
+from truestep.nn.derivatives.rules import every_mode
 
 
 def module_of(function: object) -> nn.Module | None:

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from truestep.errors import LossError, OptionError
-from truestep.nn.derivatives import (
+from truestep.nn.derivatives.differentiated import (
     Differentiated,
     Patterns,
     chosen_parameters,
     in_graph_if_wanted,
     load_forward_rules,
 )
-from truestep.nn.naming import model_of
-from truestep.nn.undisturbed import undisturbed
+from truestep.nn.derivatives.undisturbed import undisturbed
+from truestep.nn.parts import model_of
 
 
 def jvp(

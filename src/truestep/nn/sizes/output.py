@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from truestep.errors import OptionError, check_number
-from truestep.nn.windows import KINDS, Kind, Window
+from truestep.nn.sizes.windows import KINDS, Kind, Window
 
 _RANKS = (1, 2, 3)
 

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from truestep.errors import LossError, OptionError, check_number
-from truestep.nn.undisturbed import autocasts, described, has_gradients, in_full_precision, undisturbed
+from truestep.nn.derivatives.undisturbed import (
+    autocasts,
+    described,
+    has_gradients,
+    in_full_precision,
+    undisturbed,
+)
 
 Inputs = Tensor | Sequence[Tensor]
 Place = Literal["interpolates", "real", "fake"]

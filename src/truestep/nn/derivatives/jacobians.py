@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import jacfwd, jvp, vjp, vmap
 
 from truestep.errors import LossError, OptionError
-from truestep.nn.derivatives import Differentiated, Patterns, load_forward_rules
+from truestep.nn.derivatives.differentiated import Differentiated, Patterns, load_forward_rules
 
 Mode = Literal["auto", "forward", "reverse"]
 MODES = ("auto", "forward", "reverse")
