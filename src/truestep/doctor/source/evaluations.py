@@ -39,13 +39,16 @@ def _switched_off(module: SourceModule, event: Event) -> bool:
 def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[Event]:
     """Yield the forwards over held-out data from which nothing goes backward, in a trace that trains.
 
-    Under no_grad() after the training loop, whatever the data are called, it is an evaluation too.
+    Under no_grad() after the training loop, whatever the data are called, it is an evaluation too. Layers that a
+    module's own forward applies are not told apart from it: they have its mode.
     """
+    applied = {event.node for event in trace.of("forward")}
     loops = trace.training_loops()
     trained = {event.subject for loop in loops for event in loop.of("forward")}
     last = max((trace.events.index(step) for loop in loops for step in loop.steps), default=-1)
     for forward in trace.of("forward"):
-        if forward.subject not in trained:
+        within = any(frame.node in applied for frame in forward.path if frame.kind == "call")
+        if forward.subject not in trained or within:
             continue
         off = _switched_off(module, forward)
         quiet = off or _nothing_backward(trace, forward)
