@@ -21,7 +21,7 @@ from truestep.doctor.watching.frames import user_place
 from truestep.doctor.watching.kit import Kit, kit_for_everything
 from truestep.doctor.watching.layers import LayerHooks
 from truestep.doctor.watching.looking import sensitive_layers
-from truestep.doctor.watching.scene import PERIOD, WINDOW, OptimizerRecord, Scene
+from truestep.doctor.watching.scene import PERIOD, WINDOW, Applied, OptimizerRecord, Scene
 from truestep.doctor.watching.unheard import reasons_not_run
 from truestep.doctor.watching.wrapping import Wrappers
 
@@ -383,7 +383,8 @@ class Watch:
             self.scene.models.add(forward.module)
             self.scene.model_names.add(type(forward.module).__name__)
             active = sensitive_layers(forward.module, training=True)
-            self.scene.forwards_since_backward.append((forward.module, forward.place, active))
+            applied = Applied(forward.module, forward.place, active, forward.module.training)
+            self.scene.forwards_since_backward.append(applied)
             self.tell("on_forward", forward)
             if self.probes and forward.module.training and forward.gradients_on and not self.scene.num_steps:
                 self._probe(forward)

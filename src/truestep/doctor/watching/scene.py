@@ -4,6 +4,7 @@
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -57,6 +58,15 @@ class OptimizerRecord:
         )
 
 
+class Applied(NamedTuple):
+    """One application of a model by the user's code."""
+
+    model: nn.Module
+    place: Place
+    active: list[str]  # layers that act differently in training, and did
+    training: bool  # the model's own mode
+
+
 def _address(gradient: Tensor) -> int:
     return (gradient._values() if gradient.is_sparse else gradient).data_ptr()
 
@@ -73,7 +83,7 @@ class Scene:
         self.compiled = False
         self.thorough = False  # whether checks that cost many steps were asked for
         self.gave_up: str | None = None  # why the watch ended before the run
-        self.forwards_since_backward: list[tuple[nn.Module, Place, list[str]]] = []  # with layers in training
+        self.forwards_since_backward: list[Applied] = []
         self.trained_modes: dict[int, bool] = {}
 
     @property

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import BUG, At, SourceCheck, Unsure
+from truestep.doctor.check import BUG, QUESTION, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.source.evaluations import evaluations_of, sensitive_layers
-from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.modes import mode_before
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
@@ -58,7 +57,7 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
         """Report the first application of a model in an evaluation that no eval() of it precedes."""
         for trace in module.traces:
             for forward in evaluations_of(module, trace):
-                if _mode_before(trace, forward) == "eval" or forward.receiver is None:
+                if mode_before(module, trace, forward) in ("eval", "unknown") or forward.receiver is None:
                     continue
                 layers = sensitive_layers(module, forward.receiver)
                 if layers is None:
@@ -84,23 +83,12 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
 
     def _evaluated(self, scene: Scene) -> Sights:
         pending, scene.forwards_since_backward = scene.forwards_since_backward, []
-        for model, place, layers in pending:
+        for model, place, layers, training in pending:
             if layers and scene.num_steps and scene.is_trained(model):
                 text = f"The model is evaluated in training mode; {', '.join(layers)} is active."
-                yield Saw(place, text, BUG, {"layers": layers, "after_steps": scene.num_steps})
-
-
-def _mode_before(trace: Trace, forward: Event) -> str | None:
-    before = trace.events[: trace.events.index(forward)]
-    modes = [event for event in before if event.kind in ("eval", "train") and _same(event, forward)]
-    return modes[-1].kind if modes else None
-
-
-def _same(mode: Event, forward: Event) -> bool:
-    mine, other = forward.subject, mode.subject
-    return (
-        other in {mine, "?"}
-        or mine.startswith(other + ".")
-        or isinstance(mode.receiver, ast.Call)
-        or other.endswith(".self")
-    )
+                if not training:
+                    text = f"The model is evaluated in eval mode, its {', '.join(layers)} in training mode: is that meant?"
+                severity = (
+                    BUG if training else QUESTION
+                )  # dropout as a measure of uncertainty is switched on so
+                yield Saw(place, text, severity, {"layers": layers, "after_steps": scene.num_steps})
