@@ -2,6 +2,7 @@
 """Correct trainings of many kinds, read and run under watch: none is accused, and no check breaks on one."""
 
 import importlib.util
+import sys
 import warnings
 from pathlib import Path
 
@@ -22,6 +23,7 @@ def as_found(monkeypatch):
     for name in ("MASTER_ADDR", "MASTER_PORT", "PL_GLOBAL_SEED"):  # so that what a script sets is taken back
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # a process group sets its own
     state = torch.get_rng_state()
     yield
     torch.set_rng_state(state)

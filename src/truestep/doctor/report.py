@@ -107,7 +107,7 @@ def _by_reason(not_run: dict[str, str]) -> dict[str, list[str]]:
 
 
 def make_report(
-    reading: Reading, watch: Watch, outcome: Outcome, seconds: float, others: Others, target: Target
+    reading: Reading, watch: Watch, outcome: Outcome, seconds: float, *, others: Others, target: Target
 ) -> RunReport:
     """Join both ways and all processes, and hide what comments and the baseline hide."""
     notes, silent = others

@@ -30,7 +30,7 @@ def attacked(model, x, y, radius=0.1, steps=3):
 
 model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-for step in range(30):
+for _step in range(30):
     x, y = torch.randn(32, 10), torch.randint(3, (32,))
     hostile = attacked(model, x, y)
     loss = F.cross_entropy(model(hostile), y)

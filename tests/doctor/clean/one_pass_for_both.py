@@ -45,7 +45,7 @@ optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 for epoch in range(3):
     print(epoch, run_epoch(model, loaders["train"], optimizer), run_epoch(model, loaders["val"]))
 
-for epoch in range(3):
+for _epoch in range(3):
     for phase in ("train", "val"):
         if phase == "train":
             model.train()

@@ -24,7 +24,7 @@ class SkipGram(nn.Module):
 model = SkipGram(100, 8)
 optimizer = torch.optim.SparseAdam(model.parameters(), lr=0.01)
 schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=60)
-for step in range(60):
+for _step in range(60):
     centre, context = torch.randint(100, (32,)), torch.randint(100, (32,))
     loss = model(centre, context, torch.randint(100, (32, 5)))
     optimizer.zero_grad()
