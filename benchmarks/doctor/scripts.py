@@ -79,9 +79,10 @@ def lay_pictures(folder):
             for number in range(64 if part == "train" else 16):
                 picture(folder / name / part / f"{number}.png", width=128)
     faces = folder / "img_align_celeba"
-    picture(faces / "0.jpg")
-    for number in range(1, 4100):  # some scripts keep 4000 for themselves
-        os.link(faces / "0.jpg", faces / f"{number}.jpg")
+    for number in range(64):
+        picture(faces / f"{number}.jpg")
+    for number in range(64, 4100):  # some scripts keep 4000 for themselves
+        os.link(faces / f"{number % 64}.jpg", faces / f"{number}.jpg")
     names = ["Black_Hair", "Blond_Hair", "Brown_Hair", "Male", "Young"]
     rows = [f"{number}.jpg 1 -1 -1 1 -1" for number in range(4100)]
     (faces / "list_attr.txt").write_text("\n".join([str(len(rows)), " ".join(names), *rows]) + "\n")

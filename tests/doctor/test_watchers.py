@@ -161,3 +161,94 @@ def test_what_learns_a_batch_leaves_no_trace():
     code = checks()["GRAD030"].page().good
     plain, thorough = (run_state(code, thorough=each) for each in (False, True))
     assert all(torch.equal(plain[name], thorough[name]) for name in plain)
+
+
+def test_units_that_die_one_example_at_a_time_are_seen_at_the_optimizer():
+    code = """
+net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3))
+nn.init.constant_(net[0].weight, 0.1)
+opt = torch.optim.SGD(net.parameters(), lr=1e-4)
+for step in range(16):
+    opt.zero_grad()
+    loss = F.cross_entropy(net(torch.full((4,), 5.0)), torch.tensor(step % 3))
+    loss.backward()
+    opt.step()
+    if step == 3:
+        nn.init.constant_(net[0].bias, -10.0)
+"""
+    (finding,) = run_example(code).findings
+    assert (finding.code, finding.place.line, finding.evidence) == ("PARAM018", 4, {"after_steps": 4})
+
+
+@pytest.mark.parametrize(("layer", "found"), [("nn.Sigmoid", ["GRAD025"]), ("nn.Tanh", [])])
+def test_gradients_that_adam_s_eps_swallows_have_vanished(layer, found):
+    code = f"""
+layers = [each for _ in range(5) for each in (nn.Linear(32, 32), {layer}())]
+net = nn.Sequential(*layers, nn.Linear(32, 400), nn.Sigmoid())
+opt = torch.optim.Adam(net.parameters(), lr=5e-4)
+inputs, goals = torch.rand(16, 32), torch.rand(16, 400)
+for _ in range(12):
+    opt.zero_grad()
+    F.binary_cross_entropy(net(inputs), goals).backward()
+    opt.step()
+"""
+    assert [each.code for each in run_example(code).findings] == found
+
+
+def test_a_layer_that_another_optimizer_s_loss_reaches_is_used():
+    code = """
+body, left, right = nn.Linear(4, 6), nn.Linear(6, 3), nn.Linear(6, 1)
+both = nn.ModuleList([body, left, right])
+first = torch.optim.SGD(both.parameters(), lr=0.1)
+second = torch.optim.SGD(right.parameters(), lr=0.1)
+for x, y in [*loader, *loader, *loader]:
+    first.zero_grad()
+    F.cross_entropy(left(body(x)), y).backward()
+    first.step()
+    second.zero_grad()
+    F.mse_loss(right(body(x).detach()), x[:, :1]).backward()
+    second.step()
+"""
+    assert "PARAM016" not in [each.code for each in run_example(code).findings]
+
+
+def test_an_optimizer_that_replaces_another_shares_nothing_with_it():
+    code = """
+for rate in (0.1, 0.01):
+    opt = torch.optim.SGD(net.parameters(), lr=rate)
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+"""
+    assert run_example(code).findings == []
+
+
+def test_a_norm_that_follows_another_is_not_frozen():
+    code = """
+net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+average = nn.BatchNorm1d(8).requires_grad_(False)
+both = nn.ModuleList([net, average])
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.average = net, average
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.average(self.net[0](x))
+        return self.net(x)
+
+
+pair = Pair()
+for x, y in [*loader, *loader]:
+    opt.zero_grad()
+    F.cross_entropy(pair(x), y).backward()
+    opt.step()
+    with torch.no_grad():
+        average.weight.lerp_(net[1].weight, 0.1)
+"""
+    assert run_example(code).findings == []
