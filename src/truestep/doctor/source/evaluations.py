@@ -97,7 +97,18 @@ def sensitive_layers(module: SourceModule, model: ast.expr) -> set[str] | None:
         if not isinstance(value, ast.Call) or not (module.qualify(value.func) or "").startswith("torch.nn."):
             return None
         found |= _layers_in(module, value, set())
+        for part in value.args:
+            within = sensitive_layers(module, part) if isinstance(part, ast.Name) else set()
+            if within is None:
+                return None
+            found |= within
     return found if values else None
+
+
+def _drops_in_training(call: ast.Call, name: str) -> bool:
+    """Tell `F.dropout(x, training=self.training)`."""
+    modes = [ast.unparse(word.value) for word in call.keywords if word.arg == "training"]
+    return "functional" in name and "dropout" in name and modes == ["self.training"]
 
 
 def _is_local(module: SourceModule, base: ast.expr) -> bool:
@@ -110,7 +121,7 @@ def _layers_in(module: SourceModule, node: ast.AST, seen: set[str]) -> set[str]:
         if not isinstance(call, ast.Call):
             continue
         name = module.qualify(call.func) or ""
-        if name.startswith("torch.nn.") and _SENSITIVE.search(name):
+        if name.startswith("torch.nn.") and (_SENSITIVE.search(name) or _drops_in_training(call, name)):
             found.add(name.rsplit(".", 1)[-1])
         if isinstance(call.func, ast.Name) and call.func.id in module.classes and call.func.id not in seen:
             found |= _layers_in(module, module.classes[call.func.id], seen | {call.func.id})

@@ -7,16 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, QUESTION, At, SourceCheck, Unsure
-from truestep.doctor.finding import Place
 from truestep.doctor.source.evaluations import evaluations_of, sensitive_layers
 from truestep.doctor.source.modes import mode_before
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.watching.scene import Applied, Scene
 
 
 class EvaluationInTrainingMode(SourceCheck, Watcher):
@@ -69,22 +66,10 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                     yield At(forward.node, f"The model is evaluated in training mode; it has {names}.", BUG)
                     break
 
-    def on_epoch(self, scene: Scene, source: object, place: Place) -> Sights:
-        """When another pass begins, forwards that nothing went backward through were evaluation."""
-        yield from self._evaluated(scene)
-
-    def on_mode(self, scene: Scene, module: nn.Module, training: bool, place: Place) -> Sights:
-        """So they were when the mode is set."""
-        yield from self._evaluated(scene)
-
-    def on_finish(self, scene: Scene) -> Sights:
-        """And so at the end."""
-        yield from self._evaluated(scene)
-
-    def _evaluated(self, scene: Scene) -> Sights:
-        pending, scene.forwards_since_backward = scene.forwards_since_backward, []
-        for model, place, layers, training in pending:
-            if layers and scene.num_steps and scene.is_trained(model):
+    def on_evaluation(self, scene: Scene, applied: list[Applied]) -> Sights:
+        """Report a trained model that was applied with layers in training mode."""
+        for model, place, layers, training, _ in applied:
+            if layers and scene.is_trained(model):
                 text = f"The model is evaluated in training mode; {', '.join(layers)} is active."
                 if not training:
                     text = f"The model is evaluated in eval mode, its {', '.join(layers)} in training mode: is that meant?"
