@@ -250,3 +250,19 @@ def test_watchers_are_new_for_each_watch():
     first, second = Watch(), Watch()
     assert {id(each) for each in first.watchers}.isdisjoint({id(each) for each in second.watchers})
     assert all(isinstance(each, Watcher) for each in first.watchers)
+
+
+def test_training_with_another_optimizer_later_is_watched_as_sparsely():
+    net = nn.Linear(4, 3)
+    with ts.watch() as watch:
+        live = []
+        for _phase in range(2):
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+            for _ in range(50):
+                opt.zero_grad()
+                F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+                opt.step()
+                live.append(watch.live)
+    assert not any(live[20:50])
+    assert sum(live[50:]) < 25
+    assert watch.findings == []

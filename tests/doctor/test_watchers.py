@@ -252,3 +252,138 @@ for x, y in [*loader, *loader]:
         average.weight.lerp_(net[1].weight, 0.1)
 """
     assert run_example(code).findings == []
+
+
+def found_in(code):
+    return [(each.code, each.place.line, each.severity.value) for each in run_example(code).findings]
+
+
+def test_dropout_as_a_function_is_seen_where_the_model_is_evaluated():
+    code = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(F.dropout(self.first(x), 0.5, training=self.training))
+
+
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in loader:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+with torch.no_grad():
+    net(x)
+net.eval()
+with torch.no_grad():
+    net(x)
+"""
+    assert found_in(code) == [("EVAL002", 18, "bug")]
+
+
+@pytest.mark.parametrize(
+    "layer", ["nn.MultiheadAttention(4, 2, dropout=0.1)", "nn.LSTM(4, 4, 2, dropout=0.1)"]
+)
+def test_dropout_within_attention_and_recurrence_is_seen(layer):
+    arguments = "x, x, x" if "Attention" in layer else "x"
+    code = f"""
+net = {layer}
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(4):
+    x = torch.randn(5, 2, 4)
+    opt.zero_grad()
+    net({arguments})[0].square().mean().backward()
+    opt.step()
+with torch.no_grad():
+    net({arguments})
+"""
+    assert ("EVAL002", 10, "bug") in found_in(code)
+
+
+def test_dropout_switched_on_in_eval_mode_is_asked_about():
+    code = """
+net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in loader:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+net.eval()
+net[1].train()
+with torch.no_grad():
+    net(x)
+"""
+    assert found_in(code) == [("EVAL002", 11, "question")]
+
+
+def test_gradients_of_one_of_two_losses_cleared_before_its_step_are_seen():
+    code = """
+other = nn.Linear(4, 3)
+second = torch.optim.SGD(other.parameters(), lr=0.1)
+for x, y in loader:
+    second.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.zero_grad()
+    F.cross_entropy(other(x), y).backward()
+    opt.step()
+    second.step()
+"""
+    assert ("GRAD002", 7, "bug") in found_in(code)
+
+
+def test_gradients_cleared_at_the_end_of_a_closure_are_seen():
+    code = """
+opt = torch.optim.LBFGS(net.parameters(), max_iter=3)
+
+
+def closure():
+    loss = F.cross_entropy(net(x), y)
+    loss.backward()
+    opt.zero_grad()
+    return loss
+
+
+for _ in range(3):
+    opt.step(closure)
+"""
+    assert found_in(code) == [("GRAD002", 8, "bug")]
+
+
+@pytest.mark.parametrize(("end", "found"), [("pass", [("GRAD007", 3, "bug")]), ("opt.step()", [])])
+def test_gradients_that_nothing_steps_on_are_seen(end, found):
+    code = f"""for x, y in loader:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+{end}
+"""
+    assert found_in(code) == found
+
+
+def test_a_target_with_gradients_that_nobody_uses_is_seen_where_it_is_applied():
+    code = """
+target = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
+for x, y in [*loader, *loader]:
+    opt.zero_grad()
+    goal = target(x)
+    F.mse_loss(net(x), goal).backward()
+    opt.step()
+"""
+    assert found_in(code) == [("PARAM015", 5, "advice")]
+
+
+def test_weights_updated_by_hand_need_no_optimizer():
+    code = """
+other = nn.Linear(4, 3)
+for x, y in [*loader, *loader]:
+    opt.zero_grad()
+    other.zero_grad()
+    F.cross_entropy(net(x) + other(x), y).backward()
+    opt.step()
+    with torch.no_grad():
+        for each in other.parameters():
+            each -= 0.1 * each.grad
+"""
+    assert found_in(code) == []

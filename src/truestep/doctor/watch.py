@@ -65,6 +65,7 @@ class Watch:
         self._depth = Depth()
         self._sources: set[int] = set()
         self._counted: OptimizerRecord | None = None
+        self._uncounted = 0  # steps of other optimizers in a row
         self._thread: int | None = None  # the one that first goes backward or steps
         self._wrappers = Wrappers()
         self._layers = LayerHooks(self)
@@ -276,7 +277,8 @@ class Watch:
                 self.tell("on_stepped", record, user_place())
                 record.forget()
                 record.mark()
-        if self._counted is None:
+        self._uncounted = 0 if self._counted is record else self._uncounted + 1
+        if self._counted is None or self._uncounted > WINDOW:  # that one's training is over
             self._counted = record  # with several optimizers, the first that steps counts the steps
         if self._counted is record:
             scene.num_steps += 1

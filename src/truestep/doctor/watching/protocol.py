@@ -120,7 +120,7 @@ def _gradients(watch: "Watch", wrappers: Wrappers) -> None:
 def _derivatives(watch: "Watch", wrappers: Wrappers) -> None:
     def grad(original: Call) -> Call:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if watch.live and is_ordinary() and watch.sees():
+            if is_ordinary() and watch.live and watch.sees():
                 watch.differentiated()
             return original(*args, **kwargs)
 
@@ -188,7 +188,7 @@ def _modules(watch: "Watch", wrappers: Wrappers) -> None:
 def _dropping(watch: "Watch", wrappers: Wrappers) -> None:
     def dropout(original: Call) -> Call:
         def wrapped(input: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
-            if watch.live and training and p > 0 and is_ordinary():
+            if is_ordinary() and watch.live and training and p > 0:
                 watch.drops = True
             return original(input, p, training, *args, **kwargs)
 
