@@ -188,7 +188,7 @@ def _modules(watch: "Watch", wrappers: Wrappers) -> None:
 def _dropping(watch: "Watch", wrappers: Wrappers) -> None:
     def dropout(original: Call) -> Call:
         def wrapped(input: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
-            if is_ordinary() and watch.live and training and p > 0:
+            if not torch.compiler.is_compiling() and watch.live and training and p > 0:
                 watch.drops = True
             return original(input, p, training, *args, **kwargs)
 
