@@ -15,6 +15,8 @@ from truestep.doctor.read import read_text
 from truestep.doctor.watch import watch
 
 SCRIPTS = sorted((Path(__file__).parent / "clean").glob("*.py"))
+# what only their authors know, and is asked
+ASKED = {"autoencoder": ["EVAL012"], "dropout_as_uncertainty": ["EVAL002"], "fine_tuning": ["EVAL010"]}
 NEEDS = {"with_accelerate": "accelerate", "with_lightning": "lightning"}
 
 
@@ -48,4 +50,5 @@ def test_a_correct_training_is_not_accused(script, tmp_path, monkeypatch):
         if each.severity in (Severity.BUG, Severity.RISK)
     ]
     assert accused == []
+    assert [each.code for each in found if each.severity is Severity.QUESTION] == ASKED.get(script.stem, [])
     assert watched.failures == read.failures == []

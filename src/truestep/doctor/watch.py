@@ -20,7 +20,8 @@ from truestep.doctor.watching.frames import user_place
 from truestep.doctor.watching.kit import Kit, kit_for_everything
 from truestep.doctor.watching.layers import LayerHooks
 from truestep.doctor.watching.looking import sensitive_layers
-from truestep.doctor.watching.scene import PERIOD, WINDOW, Applied, OptimizerRecord, Scene
+from truestep.doctor.watching.pace import Pace
+from truestep.doctor.watching.scene import Applied, Scene
 from truestep.doctor.watching.shelter import Depth, sheltered
 from truestep.doctor.watching.unheard import reasons_not_run
 from truestep.doctor.watching.wrapping import Wrappers
@@ -28,7 +29,6 @@ from truestep.doctor.watching.wrapping import Wrappers
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-EVALUATIONS = 3  # so many are watched, whenever they come
 MAX_PER_CHECK = 5  # further findings of one check are left out
 _active: list["Watch"] = []
 
@@ -61,11 +61,8 @@ class Watch:
         self.live = False  # what the wrappers look at
         self.drops = False  # whether functional dropout was at work since the last forward
         self.seconds = 0.0  # spent on watching
-        self.num_evaluations = 0
         self._depth = Depth()
-        self._sources: set[int] = set()
-        self._counted: OptimizerRecord | None = None
-        self._uncounted = 0  # steps of other optimizers in a row
+        self._pacing = Pace()
         self._thread: int | None = None  # the one that first goes backward or steps
         self._wrappers = Wrappers()
         self._layers = LayerHooks(self)
@@ -277,10 +274,7 @@ class Watch:
                 self.tell("on_stepped", record, user_place())
                 record.forget()
                 record.mark()
-        self._uncounted = 0 if self._counted is record else self._uncounted + 1
-        if self._counted is None or self._uncounted > WINDOW:  # that one's training is over
-            self._counted = record  # with several optimizers, the first that steps counts the steps
-        if self._counted is record:
+        if self._pacing.counts(record):
             scene.num_steps += 1
             self._pace()
 
@@ -313,7 +307,7 @@ class Watch:
         steps = self.scene.num_steps
         if self.max_steps is not None and steps >= self.max_steps:
             raise StopWatching
-        live = steps < WINDOW or steps % PERIOD in (0, 1)
+        live = self._pacing.looks_after(steps)
         if live != self.live:
             self._set_live(live)
 
@@ -341,11 +335,17 @@ class Watch:
     def mode_set(self, module: nn.Module, training: bool) -> None:
         """train() or eval() was called: an evaluation is watched whenever it comes."""
         with self.timed():
-            if not training and not self.live and self.num_evaluations < EVALUATIONS:
+            if not training and not self.live and self._pacing.wakes_for_evaluation():
                 self._set_live(True)
-            self.num_evaluations += not training
             self._evaluated()
             self.tell("on_mode", module, training, user_place())
+
+    @sheltered
+    def gradients_off(self) -> None:
+        """Gradients are switched off: at a line that was not there in the first steps it may be an evaluation."""
+        new = self._pacing.is_new_line(user_place(3))
+        if new and not self.live:
+            self._set_live(True)
 
     def compiled(self) -> None:
         """Something is compiled: hooks on modules would change what it compiles."""
@@ -356,8 +356,7 @@ class Watch:
     def epoch_started(self, source: Any) -> None:
         """A loader or a sampler begins anew."""
         with self.timed():
-            new = id(source) not in self._sources
-            self._sources.add(id(source))
+            new = self._pacing.is_new(source)
             if new and not self.live:  # perhaps an evaluation: watched until the next step
                 self._set_live(True)
             self._evaluated()

@@ -94,6 +94,11 @@ def sensitive_layers(module: SourceModule, model: ast.expr) -> set[str] | None:
     found: set[str] = set()
     values = list(origins(module, model))
     for value in values:
+        if isinstance(value, ast.Call) and module.qualify(value.func) == "copy.deepcopy" and value.args:
+            value = value.args[0]
+            if (owner := module.class_of(value)) is not None:
+                found |= _layers_in(module, owner, set())
+                continue
         if not isinstance(value, ast.Call) or not (module.qualify(value.func) or "").startswith("torch.nn."):
             return None
         found |= _layers_in(module, value, set())

@@ -54,6 +54,7 @@ def install(watch: "Watch", wrappers: Wrappers) -> None:
     _schedules(watch, wrappers)
     _modules(watch, wrappers)
     _dropping(watch, wrappers)
+    _switching_off(watch, wrappers)
     _compiling(watch, wrappers)
     _data(watch, wrappers)
     install_losses(watch, wrappers)
@@ -183,6 +184,19 @@ def _modules(watch: "Watch", wrappers: Wrappers) -> None:
         return wrapped
 
     wrappers.method(nn.Module, "train", train)
+
+
+def _switching_off(watch: "Watch", wrappers: Wrappers) -> None:
+    def enter(original: Call) -> Call:
+        def __enter__(self: Any) -> Any:  # noqa: N807
+            if not torch.compiler.is_compiling() and watch.sees():
+                watch.gradients_off()
+            return original(self)
+
+        return __enter__
+
+    wrappers.method(torch.no_grad, "__enter__", enter)
+    wrappers.method(torch.inference_mode, "__enter__", enter)
 
 
 def _dropping(watch: "Watch", wrappers: Wrappers) -> None:
