@@ -387,3 +387,14 @@ for x, y in [*loader, *loader]:
             each -= 0.1 * each.grad
 """
     assert found_in(code) == []
+
+
+def test_pictures_drawn_of_one_input_between_batches_are_not_alike_by_mistake():
+    code = """
+for x, y in [*loader, *loader]:
+    opt.zero_grad()
+    F.cross_entropy(net(x[:2]), y[:2]).backward()
+    opt.step()
+    drawn = net(x[:1].repeat(5, 1))
+"""
+    assert [each.code for each in run_example(code).findings] == []

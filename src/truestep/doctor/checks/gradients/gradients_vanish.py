@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from truestep.doctor.watching.scene import OptimizerRecord, Scene
 
 SMALL = 1e-6  # times the largest gradient per weight
-SMALL_FOR_ADAM = (
-    0.01  # the same, where the gradient is also no larger than so many eps, which Adam adds to it
-)
-TIMES_EPS = 10
+SMALL_FOR_ADAM = 0.01  # the same, where the gradient is also below so many eps
+TIMES_EPS = 2  # a gradient of 2 eps loses a third of its step by Adam's division
 
 
 class GradientsVanish(Watcher):
