@@ -183,7 +183,7 @@ for step in range(16):
 @pytest.mark.parametrize(("layer", "found"), [("nn.Sigmoid", ["GRAD025"]), ("nn.Tanh", [])])
 def test_gradients_that_adam_s_eps_swallows_have_vanished(layer, found):
     code = f"""
-layers = [each for _ in range(5) for each in (nn.Linear(32, 32), {layer}())]
+layers = [each for _ in range(6) for each in (nn.Linear(32, 32), {layer}())]
 net = nn.Sequential(*layers, nn.Linear(32, 400), nn.Sigmoid())
 opt = torch.optim.Adam(net.parameters(), lr=5e-4)
 inputs, goals = torch.rand(16, 32), torch.rand(16, 400)
