@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
-from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Saw, Sights, Watcher
@@ -79,17 +77,12 @@ class GradientsInEvaluation(SourceCheck, Watcher):
                     seen.add(forward.subject)
                     yield At(forward.node, "The model is evaluated with its graph recorded.", ADVICE)
 
-    def __init__(self) -> None:
-        self.times: Counter[Place] = Counter()
-
     def on_evaluation(self, scene: Scene, applied: list[Applied]) -> Sights:
-        """Report the second time that one line evaluates a trained model with its graph."""
+        """Report a trained model that is evaluated with its graph."""
         for each in applied:
             if each.recorded and not each.training and scene.is_trained(each.model):
-                self.times[each.place] += 1
-                if self.times[each.place] == 2:
-                    text = "The model is evaluated with its graph recorded, and nothing goes backward through it."
-                    yield Saw(each.place, text, ADVICE, {"model": type(each.model).__name__})
+                text = "The model is evaluated with its graph recorded, and nothing goes backward through it."
+                yield Saw(each.place, text, ADVICE, {"model": type(each.model).__name__})
 
 
 def _mode(trace: Trace, forward: Event) -> Event | None:
