@@ -10,7 +10,7 @@ of no fault in it. A mutant counts as found when its fault is reported under one
 With --run, what reading does not find is run under watch, and its parent too. What the parent's run is accused of
 as well does not count as found. Apart are counted: mutants that torch itself stops with an error, which their
 parents do not raise; mutants that compute what their parents do (a target whose last dimension is not 1 loses
-nothing by squeeze); and mutants whose parents can't run here.
+nothing by squeeze); and mutants whose parents can't run here, or not to their end.
 """
 
 import argparse
@@ -90,8 +90,11 @@ def judge(planted, report, parent):
     ]
     if any(is_near(each["code"], each["line"], mutant) for each in new):
         return "ran"
-    if report["script"]["error"] and not parent["script"]["error"]:
+    stopped = (parent["script"]["error"] or "").partition(":")[0]
+    if report["script"]["error"] and not stopped:
         return "raises"
+    if stopped not in ("", "KeyboardInterrupt"):  # that one is the limit of time
+        return "can't run"
     warned = any("target size" in each["text"] for each in report.get("torch_warnings", []))
     return "the same" if mutant.mutation == "squeeze_the_target" and not warned else "missed"
 

@@ -398,3 +398,17 @@ for x, y in [*loader, *loader]:
     drawn = net(x[:1].repeat(5, 1))
 """
     assert [each.code for each in run_example(code).findings] == []
+
+
+def test_units_that_never_live_in_single_examples_are_seen_at_the_optimizer():
+    code = """
+net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3))
+nn.init.constant_(net[0].weight, -0.1)
+opt = torch.optim.SGD(net.parameters(), lr=1e-4)
+for step in range(18):
+    opt.zero_grad()
+    F.cross_entropy(net(torch.full((4,), 5.0)), torch.tensor(step % 3)).backward()
+    opt.step()
+"""
+    (finding,) = run_example(code).findings
+    assert (finding.code, finding.place.line, finding.evidence) == ("PARAM018", 4, {"after_steps": 0})

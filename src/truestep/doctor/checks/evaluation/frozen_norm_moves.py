@@ -67,7 +67,7 @@ class FrozenNormMoves(Watcher):
     def _seen(self, norm: nn.Module) -> set[tuple[int, int]]:
         weight = norm.weight
         seen = self.weights.setdefault(id(norm), set())
-        seen.add((weight.data_ptr(), weight._version))  # type: ignore[operator, arg-type]
+        seen.add((weight.data_ptr(), weight._version))  # type: ignore[operator]
         return seen
 
 

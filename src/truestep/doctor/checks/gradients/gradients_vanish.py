@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from truestep.doctor.watching.scene import OptimizerRecord, Scene
 
 SMALL = 1e-6  # times the largest gradient per weight
-SMALL_FOR_ADAM = 0.01  # the same, where the gradient is also below so many eps
-TIMES_EPS = 2  # a gradient of 2 eps loses a third of its step by Adam's division
+SMALL_FOR_ADAM = 0.01  # the same from the first step on, where the gradient is also below so many eps
+TIMES_EPS = 10  # a gradient of 10 eps loses a tenth of its step by Adam's division, one of 1 eps half
 
 
 class GradientsVanish(Watcher):
@@ -48,16 +48,23 @@ class GradientsVanish(Watcher):
 
     def __init__(self) -> None:
         self.seen: dict[int, int] = {}
+        self.ever_large: set[int] = set()  # optimizers whose first layer once had gradients like the others'
 
     def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
-        """Compare root mean squares of the gradients of matrices, at steps 4 to 8."""
+        """Compare root mean squares of the gradients of matrices, and judge at steps 4 to 8."""
         matrices = [each for each in record.parameters() if each.grad is not None and each.dim() >= 2]
-        if len(matrices) < 3 or record.num_steps not in range(4, 9) or not all(map(is_on_host, matrices)):
+        if len(matrices) < 3 or record.num_steps > 8 or not all(map(is_on_host, matrices)):
             return
         sizes = [_size(each.grad) for each in matrices if each.grad is not None]
         eps = _eps(record)
-        lost = sizes[0] < TIMES_EPS * eps and sizes[0] < SMALL_FOR_ADAM * max(sizes)
-        if 0 < max(sizes) < float("inf") and (sizes[0] < SMALL * max(sizes) or lost):
+        if sizes[0] >= SMALL_FOR_ADAM * max(sizes):
+            self.ever_large.add(id(record))
+        lost = sizes[0] < TIMES_EPS * eps and id(record) not in self.ever_large
+        if (
+            record.num_steps >= 4
+            and 0 < max(sizes) < float("inf")
+            and (sizes[0] < SMALL * max(sizes) or lost)
+        ):
             self.seen[id(record)] = self.seen.get(id(record), 0) + 1
             if self.seen[id(record)] == 3:
                 evidence = {"first_layer": sizes[0], "largest": max(sizes), "step": record.num_steps + 1}

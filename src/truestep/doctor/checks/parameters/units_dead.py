@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 STEPS = 8
 SHARE = 0.9
 SILENT = 8  # steps in a row
+SINGLE = 16  # as many of single examples, where no unit lived before
 
 
 class UnitsDead(Watcher):
@@ -49,8 +50,9 @@ class UnitsDead(Watcher):
 
     def __init__(self) -> None:
         self.alive: dict[int, torch.Tensor] = {}
+        self.lived: set[int] = set()
         self.now: dict[int, bool] = {}  # whether any unit gave more than 0 since the last step
-        self.silent: dict[int, int] = {}  # steps in which none did, of a layer that once lived
+        self.silent: dict[int, int] = {}  # steps in a row in which none did
 
     def on_layer(self, scene: Scene, module: nn.Module, output: object) -> None:
         """Remember which units of each ReLU ever gave more than 0 in training."""
@@ -62,6 +64,7 @@ class UnitsDead(Watcher):
                 return
             self.now[id(module)] = self.now.get(id(module), False) or bool(output.any())
             if output.dim() < 2 or output.shape[0] < 2:
+                self.silent.setdefault(id(module), SILENT - SINGLE)
                 return
             alive = (output > 0).transpose(0, 1).flatten(1).any(1)  # dimension 1 holds the units
             known = self.alive.get(id(module))
@@ -79,16 +82,16 @@ class UnitsDead(Watcher):
         self.alive.clear()
 
     def on_stepped(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
-        """Report a layer that lived at first and then fell silent: the steps were too large for it."""
+        """Report a layer that lived at first and then fell silent, or never lived: the steps are too large for it."""
         now, self.now = self.now, {}
         for layer, alive in now.items():
             if alive:
                 self.silent[layer] = 0
+                self.lived.add(layer)
             elif layer in self.silent and scene.in_window:
                 self.silent[layer] += 1
                 if self.silent[layer] == SILENT:
-                    died = scene.num_steps + 1 - SILENT
-                    text = (
-                        f"All units of a ReLU died by step {died}: they gave 0 in the {SILENT} steps since."
-                    )
+                    died = scene.num_steps + 1 - SILENT if layer in self.lived else 0
+                    since = scene.num_steps + 1 - died
+                    text = f"All units of a ReLU were dead by step {died}: they gave 0 in the {since} steps since."
                     yield Saw(record.place, text, RISK, {"after_steps": died})
