@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SMALL = 1e-6  # times the largest gradient per weight
 SMALL_FOR_ADAM = 0.01  # the same from the first step on, where the gradient is also below so many eps
-TIMES_EPS = 10  # a gradient of 10 eps loses a tenth of its step by Adam's division, one of 1 eps half
+TIMES_EPS = 4  # a gradient of 4 eps loses a fifth of its step by Adam's division, one of 1 eps half
 
 
 class GradientsVanish(Watcher):
