@@ -78,18 +78,23 @@ def lay_pictures(folder):
         for part in ("train", "val", "test"):
             for number in range(64 if part == "train" else 16):
                 picture(folder / name / part / f"{number}.png", width=128)
-    faces = folder / "img_align_celeba"
-    picture(faces / "0.jpg")
-    for number in range(1, 4100):  # some scripts keep 4000 for themselves
-        os.link(faces / "0.jpg", faces / f"{number}.jpg")
-    names = ["Black_Hair", "Blond_Hair", "Brown_Hair", "Male", "Young"]
-    rows = [f"{number}.jpg 1 -1 -1 1 -1" for number in range(4100)]
-    (faces / "list_attr.txt").write_text("\n".join([str(len(rows)), " ".join(names), *rows]) + "\n")
+    lay_faces(folder / "img_align_celeba", picture)
     images = torch.randint(0, 256, (640, 28, 28, 3), dtype=torch.uint8)
     processed = folder / "mnistm" / "processed"
     processed.mkdir(parents=True)
     for part in ("train", "test"):
         torch.save((images, torch.randint(0, 10, (640,))), processed / f"mnist_m_{part}.pt")
+
+
+def lay_faces(faces, picture):
+    """Lay 64 pictures under the names of 4100, with their attributes."""
+    for number in range(64):
+        picture(faces / f"{number}.jpg")
+    for number in range(64, 4100):  # some scripts keep 4000 for themselves
+        os.link(faces / f"{number % 64}.jpg", faces / f"{number}.jpg")
+    names = ["Black_Hair", "Blond_Hair", "Brown_Hair", "Male", "Young"]
+    rows = [f"{number}.jpg 1 -1 -1 1 -1" for number in range(4100)]
+    (faces / "list_attr.txt").write_text("\n".join([str(len(rows)), " ".join(names), *rows]) + "\n")
 
 
 def lay_citations(folder):

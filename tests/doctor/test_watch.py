@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules import module as module_calls
 from torch.optim.optimizer import Optimizer
+from torch.utils.checkpoint import checkpoint
 
 import truestep as ts
 from truestep.doctor.watch import StopWatching, Watch
@@ -250,3 +251,73 @@ def test_watchers_are_new_for_each_watch():
     first, second = Watch(), Watch()
     assert {id(each) for each in first.watchers}.isdisjoint({id(each) for each in second.watchers})
     assert all(isinstance(each, Watcher) for each in first.watchers)
+
+
+def test_training_with_another_optimizer_later_is_watched_as_sparsely():
+    net = nn.Linear(4, 3)
+    with ts.watch() as watch:
+        live = []
+        for _phase in range(2):
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+            for _ in range(50):
+                opt.zero_grad()
+                F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+                opt.step()
+                live.append(watch.live)
+    assert not any(live[20:50])
+    assert sum(live[50:]) < 25
+    assert watch.findings == []
+
+
+def test_a_forward_that_raises_leaves_no_warning():
+    class Picky(nn.Module):
+        def forward(self, x, *, limit=0.0):
+            if x.sum() > limit:
+                raise ValueError("too large")
+            return x
+
+    with ts.watch() as watch, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="too large"):
+            nn.Sequential(Picky())(torch.ones(2))
+        Picky()(-torch.ones(2), limit=1.0)
+    assert watch.failures == []
+
+
+def test_an_evaluation_after_the_first_steps_is_seen_by_its_no_grad():
+    net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    with ts.watch() as watch:
+        for _ in range(40):
+            opt.zero_grad()
+            F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+            opt.step()
+        with torch.no_grad():
+            net(torch.randn(8, 4))
+    assert [each.code for each in watch.findings] == ["EVAL002"]
+
+
+def test_a_checkpoint_s_recomputation_in_training_mode_is_no_dropout_in_evaluation():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 3)
+
+        def part(self, x):
+            return F.dropout(self.first(x), 0.1, self.training)
+
+        def forward(self, x):
+            return self.last(checkpoint(self.part, x, use_reentrant=False))
+
+    net = Net()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    with ts.watch(ignore=["EVAL004"]) as watch:
+        for _ in range(4):
+            net.train()
+            opt.zero_grad()
+            F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+            opt.step()
+            net.eval()
+            with torch.no_grad():
+                net(torch.randn(8, 4))
+    assert watch.findings == []

@@ -161,3 +161,254 @@ def test_what_learns_a_batch_leaves_no_trace():
     code = checks()["GRAD030"].page().good
     plain, thorough = (run_state(code, thorough=each) for each in (False, True))
     assert all(torch.equal(plain[name], thorough[name]) for name in plain)
+
+
+def test_units_that_die_one_example_at_a_time_are_seen_at_the_optimizer():
+    code = """
+net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3))
+nn.init.constant_(net[0].weight, 0.1)
+opt = torch.optim.SGD(net.parameters(), lr=1e-4)
+for step in range(16):
+    opt.zero_grad()
+    loss = F.cross_entropy(net(torch.full((4,), 5.0)), torch.tensor(step % 3))
+    loss.backward()
+    opt.step()
+    if step == 3:
+        nn.init.constant_(net[0].bias, -10.0)
+"""
+    (finding,) = run_example(code).findings
+    assert (finding.code, finding.place.line, finding.evidence) == ("PARAM018", 4, {"after_steps": 4})
+
+
+@pytest.mark.parametrize(("layer", "found"), [("nn.Sigmoid", ["GRAD025"]), ("nn.Tanh", [])])
+def test_gradients_that_adam_s_eps_swallows_have_vanished(layer, found):
+    code = f"""
+layers = [each for _ in range(6) for each in (nn.Linear(32, 32), {layer}())]
+net = nn.Sequential(*layers, nn.Linear(32, 400), nn.Sigmoid())
+opt = torch.optim.Adam(net.parameters(), lr=5e-4)
+inputs, goals = torch.rand(16, 32), torch.rand(16, 400)
+for _ in range(12):
+    opt.zero_grad()
+    F.binary_cross_entropy(net(inputs), goals).backward()
+    opt.step()
+"""
+    assert [each.code for each in run_example(code).findings] == found
+
+
+def test_a_layer_that_another_optimizer_s_loss_reaches_is_used():
+    code = """
+body, left, right = nn.Linear(4, 6), nn.Linear(6, 3), nn.Linear(6, 1)
+both = nn.ModuleList([body, left, right])
+first = torch.optim.SGD(both.parameters(), lr=0.1)
+second = torch.optim.SGD(right.parameters(), lr=0.1)
+for x, y in [*loader, *loader, *loader]:
+    first.zero_grad()
+    F.cross_entropy(left(body(x)), y).backward()
+    first.step()
+    second.zero_grad()
+    F.mse_loss(right(body(x).detach()), x[:, :1]).backward()
+    second.step()
+"""
+    assert "PARAM016" not in [each.code for each in run_example(code).findings]
+
+
+def test_an_optimizer_that_replaces_another_shares_nothing_with_it():
+    code = """
+for rate in (0.1, 0.01):
+    opt = torch.optim.SGD(net.parameters(), lr=rate)
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+"""
+    assert run_example(code).findings == []
+
+
+def test_a_norm_that_follows_another_is_not_frozen():
+    code = """
+net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+average = nn.BatchNorm1d(8).requires_grad_(False)
+both = nn.ModuleList([net, average])
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.average = net, average
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.average(self.net[0](x))
+        return self.net(x)
+
+
+pair = Pair()
+for x, y in [*loader, *loader]:
+    opt.zero_grad()
+    F.cross_entropy(pair(x), y).backward()
+    opt.step()
+    with torch.no_grad():
+        average.weight.lerp_(net[1].weight, 0.1)
+"""
+    assert run_example(code).findings == []
+
+
+def found_in(code):
+    return [(each.code, each.place.line, each.severity.value) for each in run_example(code).findings]
+
+
+def test_dropout_as_a_function_is_seen_where_the_model_is_evaluated():
+    code = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(F.dropout(self.first(x), 0.5, training=self.training))
+
+
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in loader:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+with torch.no_grad():
+    net(x)
+net.eval()
+with torch.no_grad():
+    net(x)
+"""
+    assert found_in(code) == [("EVAL002", 18, "bug")]
+
+
+@pytest.mark.parametrize(
+    "layer", ["nn.MultiheadAttention(4, 2, dropout=0.1)", "nn.LSTM(4, 4, 2, dropout=0.1)"]
+)
+def test_dropout_within_attention_and_recurrence_is_seen(layer):
+    arguments = "x, x, x" if "Attention" in layer else "x"
+    code = f"""
+net = {layer}
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(4):
+    x = torch.randn(5, 2, 4)
+    opt.zero_grad()
+    net({arguments})[0].square().mean().backward()
+    opt.step()
+with torch.no_grad():
+    net({arguments})
+"""
+    assert ("EVAL002", 10, "bug") in found_in(code)
+
+
+def test_dropout_switched_on_in_eval_mode_is_asked_about():
+    code = """
+net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in loader:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+net.eval()
+net[1].train()
+with torch.no_grad():
+    net(x)
+"""
+    assert found_in(code) == [("EVAL002", 11, "question")]
+
+
+def test_gradients_of_one_of_two_losses_cleared_before_its_step_are_seen():
+    code = """
+other = nn.Linear(4, 3)
+second = torch.optim.SGD(other.parameters(), lr=0.1)
+for x, y in loader:
+    second.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.zero_grad()
+    F.cross_entropy(other(x), y).backward()
+    opt.step()
+    second.step()
+"""
+    assert ("GRAD002", 7, "bug") in found_in(code)
+
+
+def test_gradients_cleared_at_the_end_of_a_closure_are_seen():
+    code = """
+opt = torch.optim.LBFGS(net.parameters(), max_iter=3)
+
+
+def closure():
+    loss = F.cross_entropy(net(x), y)
+    loss.backward()
+    opt.zero_grad()
+    return loss
+
+
+for _ in range(3):
+    opt.step(closure)
+"""
+    assert found_in(code) == [("GRAD002", 8, "bug")]
+
+
+@pytest.mark.parametrize(("end", "found"), [("pass", [("GRAD007", 3, "bug")]), ("opt.step()", [])])
+def test_gradients_that_nothing_steps_on_are_seen(end, found):
+    code = f"""for x, y in loader:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+{end}
+"""
+    assert found_in(code) == found
+
+
+def test_a_target_with_gradients_that_nobody_uses_is_seen_where_it_is_applied():
+    code = """
+target = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
+for x, y in [*loader, *loader]:
+    opt.zero_grad()
+    goal = target(x)
+    F.mse_loss(net(x), goal).backward()
+    opt.step()
+"""
+    assert found_in(code) == [("PARAM015", 5, "advice")]
+
+
+def test_weights_updated_by_hand_need_no_optimizer():
+    code = """
+other = nn.Linear(4, 3)
+for x, y in [*loader, *loader]:
+    opt.zero_grad()
+    other.zero_grad()
+    F.cross_entropy(net(x) + other(x), y).backward()
+    opt.step()
+    with torch.no_grad():
+        for each in other.parameters():
+            each -= 0.1 * each.grad
+"""
+    assert found_in(code) == []
+
+
+def test_pictures_drawn_of_one_input_between_batches_are_not_alike_by_mistake():
+    code = """
+for x, y in [*loader, *loader]:
+    opt.zero_grad()
+    F.cross_entropy(net(x[:2]), y[:2]).backward()
+    opt.step()
+    drawn = net(x[:1].repeat(5, 1))
+"""
+    assert [each.code for each in run_example(code).findings] == []
+
+
+def test_units_that_never_live_in_single_examples_are_seen_at_the_optimizer():
+    code = """
+net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3))
+nn.init.constant_(net[0].weight, -0.1)
+opt = torch.optim.SGD(net.parameters(), lr=1e-4)
+for step in range(18):
+    opt.zero_grad()
+    F.cross_entropy(net(torch.full((4,), 5.0)), torch.tensor(step % 3)).backward()
+    opt.step()
+"""
+    (finding,) = run_example(code).findings
+    assert (finding.code, finding.place.line, finding.evidence) == ("PARAM018", 4, {"after_steps": 0})

@@ -13,7 +13,11 @@ def _on_the_cpu():
     def here(self, *_args, **_options):
         return self
 
-    def as_it_is(model=None, **_options):
+    compiled = torch.compile
+
+    def as_it_is(model=None, **options):
+        if options.get("backend") == "eager":  # which compiles nothing either
+            return compiled(model, **options)
         return model if model is not None else as_it_is
 
     torch.Tensor.cuda = nn.Module.cuda = here

@@ -126,7 +126,9 @@ def _doctored(target: "Target", watch: "Watch", delivery: Delivery) -> int:
             if others is None:
                 return outcome.status
             seconds = time.perf_counter() - started
-            return delivery.deliver(make_report(reading, watch, outcome, seconds, others))
+            return delivery.deliver(
+                make_report(reading, watch, outcome, seconds, others=others, target=target)
+            )
 
         return run_watched(target, watch, speak)
 

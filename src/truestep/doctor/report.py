@@ -2,14 +2,14 @@
 """What `truestep doctor` reports of a run: findings, what was watched and what not, the cost."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from truestep.doctor.finding import Failure, Finding, Place
 from truestep.doctor.read import Reading
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
-from truestep.doctor.running import Outcome, merged
+from truestep.doctor.running import Outcome, Target, merged
 from truestep.doctor.selection import Baseline, Ignores
 from truestep.doctor.watch import Watch
 from truestep.doctor.watching.children import notes_of
@@ -107,15 +107,20 @@ def _by_reason(not_run: dict[str, str]) -> dict[str, list[str]]:
 
 
 def make_report(
-    reading: Reading, watch: Watch, outcome: Outcome, seconds: float, others: Others
+    reading: Reading, watch: Watch, outcome: Outcome, seconds: float, *, others: Others, target: Target
 ) -> RunReport:
     """Join both ways and all processes, and hide what comments and the baseline hide."""
     notes, silent = others
+    outcome = _shown(outcome, target)
     report = RunReport(reading, watch, outcome, seconds, num_hidden=reading.num_hidden)
     report.others, report.silent = notes, silent
     baseline = Baseline(watch.selection.baseline)
     files: dict[str, tuple[Ignores, list[str]]] = {}
-    for finding in merged(joined([notes_of(watch), *notes]), reading.findings):
+    ran = joined(
+        replace(each, findings=[replace(saw, place=target.shown(saw.place)) for saw in each.findings])
+        for each in [notes_of(watch), *notes]
+    )
+    for finding in merged(ran, reading.findings):
         path = finding.place.path
         if path not in files:
             text = _text(path)
@@ -128,6 +133,12 @@ def make_report(
         report.findings.append(finding)
         report.lines[finding.place] = line
     return report
+
+
+def _shown(outcome: Outcome, target: Target) -> Outcome:
+    place = outcome.error_place
+    warned = [(target.shown(at), text) for at, text in outcome.warnings]
+    return replace(outcome, error_place=target.shown(place) if place else None, warnings=warned)
 
 
 def _text(path: str) -> str:

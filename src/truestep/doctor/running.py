@@ -43,6 +43,19 @@ class Target:
     name: str
     is_module: bool
     arguments: tuple[str, ...]
+    started_in: Path = field(default_factory=Path.cwd)
+
+    def file(self) -> str:
+        """Return the script's absolute name, which is what Python itself calls it."""
+        return str(self.started_in / self.name)
+
+    def shown(self, place: Place) -> Place:
+        """Return a place with its file named as the user would: the script as it was given, others from here."""
+        path = Path(place.path)
+        if not self.is_module and place.path == self.file():
+            return replace(place, path=self.name)
+        inside = path.is_relative_to(self.started_in)
+        return replace(place, path=str(path.relative_to(self.started_in))) if inside else place
 
     def folder(self) -> Path:
         """Return where Python looks first for what a script imports."""
@@ -96,7 +109,8 @@ def run_watched(target: Target, watch: Watch, speak: Callable[[Outcome], int]) -
     def conclude(status: int) -> int:
         outcome.status = status
         watch.end()
-        return speak(outcome)
+        with _in_folder(target.started_in):
+            return speak(outcome)
 
     if (shadow := target.own_torch()) is not None:
         watch.scene.gave_up = f"{shadow} hides PyTorch from this script, which ran unwatched"
@@ -110,6 +124,21 @@ def run_watched(target: Target, watch: Watch, speak: Callable[[Outcome], int]) -
     if os.getpid() != process:  # a forked child that went on to the script's end has nothing to report
         return outcome.status
     return conclude(outcome.status)
+
+
+@contextlib.contextmanager
+def _in_folder(folder: Path) -> Iterator[None]:
+    """Within this, paths mean what they meant when the script began, wherever it went since."""
+    before = None
+    with contextlib.suppress(OSError):  # a folder may have been removed meanwhile
+        before = Path.cwd()
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.chdir(before)
 
 
 def _await_children() -> None:
@@ -152,10 +181,10 @@ def _run_file(target: Target) -> None:
     """As `runpy.run_path`, but the module stays `__main__`: spawned workers look there."""
     sys.path.insert(0, str(target.folder()))
     module = ModuleType("__main__")
-    vars(module).update(__file__=target.name, __builtins__=builtins, __spec__=None, __cached__=None)
+    vars(module).update(__file__=target.file(), __builtins__=builtins, __spec__=None, __cached__=None)
     sys.modules["__main__"] = module
-    with io.open_code(str(Path(target.name).resolve())) as file:
-        code = compile(file.read(), target.name, "exec")
+    with io.open_code(target.file()) as file:
+        code = compile(file.read(), target.file(), "exec")
     exec(code, vars(module))  # noqa: S102 - running the user's script is what was asked for
 
 

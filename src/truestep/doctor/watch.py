@@ -2,12 +2,11 @@
 """Watches a run of training code: `with ts.watch(): ...`, or `truestep doctor` for a whole script."""
 
 import contextlib
-import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, Self
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,40 +20,21 @@ from truestep.doctor.watching.frames import user_place
 from truestep.doctor.watching.kit import Kit, kit_for_everything
 from truestep.doctor.watching.layers import LayerHooks
 from truestep.doctor.watching.looking import sensitive_layers
-from truestep.doctor.watching.scene import PERIOD, WINDOW, OptimizerRecord, Scene
+from truestep.doctor.watching.pace import Pace
+from truestep.doctor.watching.scene import Applied, Scene
+from truestep.doctor.watching.shelter import Depth, sheltered
 from truestep.doctor.watching.unheard import reasons_not_run
 from truestep.doctor.watching.wrapping import Wrappers
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-EVALUATIONS = 3  # so many are watched, whenever they come
 MAX_PER_CHECK = 5  # further findings of one check are left out
 _active: list["Watch"] = []
-P = ParamSpec("P")
 
 
 class StopWatching(BaseException):
     """Ends the script once the wanted number of steps is done; no `except Exception` catches it."""
-
-
-class _Depth(threading.local):
-    inside = 0  # within a wrapped call: what it calls itself is not the user's
-
-
-def _sheltered(method: Callable[P, None]) -> Callable[P, None]:
-    """Let nothing that breaks in the watch reach the user's training; the watch ends and says why."""
-
-    @functools.wraps(method)
-    def sheltered(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            method(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the user's training goes on
-            watch = args[0]
-            assert isinstance(watch, Watch)
-            watch.give_up(error)
-
-    return sheltered
 
 
 class Watch:
@@ -79,11 +59,10 @@ class Watch:
         self.scene = Scene()
         self.scene.thorough = thorough
         self.live = False  # what the wrappers look at
+        self.drops = False  # whether functional dropout was at work since the last forward
         self.seconds = 0.0  # spent on watching
-        self.num_evaluations = 0
-        self._depth = _Depth()
-        self._sources: set[int] = set()
-        self._counted: OptimizerRecord | None = None
+        self._depth = Depth()
+        self._pacing = Pace()
         self._thread: int | None = None  # the one that first goes backward or steps
         self._wrappers = Wrappers()
         self._layers = LayerHooks(self)
@@ -121,6 +100,11 @@ class Watch:
 
     def break_off(self) -> None:
         """The code raised: a forward that no backward followed need not have been an evaluation."""
+        self.differentiated()
+        self.scene.is_cut_short = True
+
+    def differentiated(self) -> None:
+        """Gradients were computed past backward(): what was applied was no evaluation."""
         self.scene.forwards_since_backward.clear()
 
     @property
@@ -139,9 +123,16 @@ class Watch:
         _active.remove(self)
         self.seconds += time.perf_counter() - started
 
-    @_sheltered
+    @sheltered
     def _finish(self) -> None:
+        self._evaluated()
         self.tell("on_finish")
+
+    def _evaluated(self) -> None:
+        """What was applied, and not gone backward through until now, was evaluated."""
+        applied, self.scene.forwards_since_backward = self.scene.forwards_since_backward, []
+        if applied and self.scene.num_steps:
+            self.tell("on_evaluation", applied)
 
     def _let_go(self) -> None:
         self.live = False
@@ -215,14 +206,14 @@ class Watch:
             depth.inside -= 1
             self.seconds += time.perf_counter() - started
 
-    @_sheltered
+    @sheltered
     def optimizer_made(self, optimizer: Optimizer, place: Place) -> None:
         """An optimizer was constructed."""
         with self.timed():
             self.scene.records.pop(id(optimizer), None)  # the identity of one that is gone may come again
             self.tell("on_optimizer", self.scene.record(optimizer, place))
 
-    @_sheltered
+    @sheltered
     def cleared(self, owner: Optimizer | nn.Module) -> None:
         """zero_grad() of an optimizer or a module has run."""
         with self.timed():
@@ -230,11 +221,12 @@ class Watch:
             mine = isinstance(owner, Optimizer)
             records = [self.scene.record(owner)] if mine else self.scene.holding(owner.parameters())  # type: ignore[arg-type, union-attr]
             for record in records:
-                record.cleared_at = place if record.num_backwards else None
+                record.cleared_at = place if record.was_reached else record.cleared_at
+                record.was_reached = False
                 record.marks = []
             self.tell("on_clear", records, place)
 
-    @_sheltered
+    @sheltered
     def before_backward(self, tensors: Sequence[Tensor]) -> None:
         """A backward is about to run."""
         with self.timed():
@@ -243,7 +235,7 @@ class Watch:
                 record.stale = record.num_steps > 0 and record.unchanged_since_mark()
             self.tell("on_backward", tuple(tensors), user_place())
 
-    @_sheltered
+    @sheltered
     def after_backward(self) -> None:
         """A backward has run."""
         scene = self.scene
@@ -252,17 +244,18 @@ class Watch:
             scene.forwards_since_backward.clear()
             for record in scene.records.values():
                 record.num_backwards += 1
-                record.cleared_at = None
+                record.was_reached = record.was_reached or record.has_gradients()
+                record.cleared_at = None if record.was_reached else record.cleared_at
                 if record.stale:
                     record.mark()
 
-    @_sheltered
+    @sheltered
     def clipping(self, parameters: list[Tensor]) -> None:
         """Gradients are about to be clipped."""
         with self.timed():
             self.tell("on_clip", parameters, user_place())
 
-    @_sheltered
+    @sheltered
     def before_step(self, optimizer: Optimizer, has_closure: bool) -> None:
         """An optimizer is about to step."""
         with self.timed():
@@ -270,7 +263,7 @@ class Watch:
             record.has_closure = has_closure
             self.tell("on_step", record, user_place())
 
-    @_sheltered
+    @sheltered
     def after_step(self, optimizer: Optimizer) -> None:
         """An optimizer has stepped: the place at which watching begins and ends."""
         scene = self.scene
@@ -279,11 +272,9 @@ class Watch:
         if self.live:
             with self.timed():
                 self.tell("on_stepped", record, user_place())
-                record.num_backwards, record.cleared_at = 0, None
+                record.forget()
                 record.mark()
-        if self._counted is None:
-            self._counted = record  # with several optimizers, the first that steps counts the steps
-        if self._counted is record:
+        if self._pacing.counts(record):
             scene.num_steps += 1
             self._pace()
 
@@ -306,7 +297,7 @@ class Watch:
             self.scene.num_backwards += 1
             self.scene.forwards_since_backward.clear()
 
-    @_sheltered
+    @sheltered
     def _engine_went_back(self) -> None:
         with self.timed():
             self.tell("on_backward", (), user_place())
@@ -316,7 +307,7 @@ class Watch:
         steps = self.scene.num_steps
         if self.max_steps is not None and steps >= self.max_steps:
             raise StopWatching
-        live = steps < WINDOW or steps % PERIOD in (0, 1)
+        live = self._pacing.looks_after(steps)
         if live != self.live:
             self._set_live(live)
 
@@ -331,59 +322,68 @@ class Watch:
         else:
             self._layers.detach()
             for record in self.scene.records.values():
-                record.marks, record.num_backwards, record.cleared_at = [], 0, None
+                record.marks = []
+                record.forget()
 
-    @_sheltered
+    @sheltered
     def scheduled(self, scheduler: Any) -> None:
         """A schedule has stepped."""
         with self.timed():
             self.tell("on_schedule", scheduler, user_place())
 
-    @_sheltered
+    @sheltered
     def mode_set(self, module: nn.Module, training: bool) -> None:
         """train() or eval() was called: an evaluation is watched whenever it comes."""
         with self.timed():
-            if not training and not self.live and self.num_evaluations < EVALUATIONS:
+            if not training and not self.live and self._pacing.wakes_for_evaluation():
                 self._set_live(True)
-            self.num_evaluations += not training
+            self._evaluated()
             self.tell("on_mode", module, training, user_place())
+
+    @sheltered
+    def gradients_off(self) -> None:
+        """Gradients are switched off: at a line that was not there in the first steps it may be an evaluation."""
+        new = self._pacing.is_new_line(user_place(3))
+        if new and not self.live:
+            self._set_live(True)
 
     def compiled(self) -> None:
         """Something is compiled: hooks on modules would change what it compiles."""
         self.scene.compiled = True
         self._layers.detach()
 
-    @_sheltered
+    @sheltered
     def epoch_started(self, source: Any) -> None:
         """A loader or a sampler begins anew."""
         with self.timed():
-            new = id(source) not in self._sources
-            self._sources.add(id(source))
+            new = self._pacing.is_new(source)
             if new and not self.live:  # perhaps an evaluation: watched until the next step
                 self._set_live(True)
+            self._evaluated()
             self.tell("on_epoch", source, user_place())
 
-    @_sheltered
+    @sheltered
     def loss(self, name: str, given: Any, target: Any, options: dict[str, Any], value: Any) -> None:
         """A loss was computed."""
         if isinstance(given, Tensor) and isinstance(target, Tensor):
             with self.timed():
                 self.tell("on_loss", Loss(name, given, target, options, value, user_place()))
 
-    @_sheltered
+    @sheltered
     def applied(self, module: nn.Module, output: Any) -> None:
         """Any module, also within others, gave its output."""
         with self.timed():
             self.tell("on_layer", module, output)
 
-    @_sheltered
+    @sheltered
     def forward(self, forward: Forward) -> None:
         """A module was applied by the user's code."""
         with self.timed():
             self.scene.models.add(forward.module)
             self.scene.model_names.add(type(forward.module).__name__)
-            active = sensitive_layers(forward.module, training=True)
-            self.scene.forwards_since_backward.append((forward.module, forward.place, active))
+            active = sensitive_layers(forward.module, training=True) or ["F.dropout"] * self.drops
+            self.drops = False
+            self.scene.forwards_since_backward.append(Applied.of(forward, active))
             self.tell("on_forward", forward)
             if self.probes and forward.module.training and forward.gradients_on and not self.scene.num_steps:
                 self._probe(forward)

@@ -11,7 +11,7 @@ from truestep.doctor.finding import Place, Severity
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.watching.scene import Applied, OptimizerRecord, Scene
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class Watcher(Check):
     """
 
     looks_inside: ClassVar[bool] = False  # needs the hooks on module calls
+    needs_no_step: ClassVar[bool] = False  # says something of runs in which no optimizer steps
     cannot_run: str | None = None  # set by a watcher that gives up, with its reason: shown in the report
 
     def on_optimizer(self, scene: "Scene", record: "OptimizerRecord") -> Sights | None:
@@ -95,6 +96,9 @@ class Watcher(Check):
 
     def on_epoch(self, scene: "Scene", source: Any, place: Place) -> Sights | None:
         """An iterator over a loader or a distributed sampler was made."""
+
+    def on_evaluation(self, scene: "Scene", applied: "list[Applied]") -> Sights | None:
+        """Models were applied, and nothing went backward through them before the next pass, mode or the end."""
 
     def on_finish(self, scene: "Scene") -> Sights | None:
         """The run is over."""

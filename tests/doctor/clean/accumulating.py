@@ -15,7 +15,7 @@ for _epoch in range(3):
     for i, (x, y) in enumerate(loader):
         loss = F.cross_entropy(net(x), y) / every
         loss.backward()
-        if (i + 1) % every == 0:
+        if (i + 1) % every == 0 or i + 1 == len(loader):
             nn.utils.clip_grad_norm_(net.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()

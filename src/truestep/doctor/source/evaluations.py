@@ -39,13 +39,16 @@ def _switched_off(module: SourceModule, event: Event) -> bool:
 def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[Event]:
     """Yield the forwards over held-out data from which nothing goes backward, in a trace that trains.
 
-    Under no_grad() after the training loop, whatever the data are called, it is an evaluation too.
+    Under no_grad() after the training loop, whatever the data are called, it is an evaluation too. Layers that a
+    module's own forward applies are not told apart from it: they have its mode.
     """
+    applied = {event.node for event in trace.of("forward")}
     loops = trace.training_loops()
     trained = {event.subject for loop in loops for event in loop.of("forward")}
     last = max((trace.events.index(step) for loop in loops for step in loop.steps), default=-1)
     for forward in trace.of("forward"):
-        if forward.subject not in trained:
+        within = any(frame.node in applied for frame in forward.path if frame.kind == "call")
+        if forward.subject not in trained or within:
             continue
         off = _switched_off(module, forward)
         quiet = off or _nothing_backward(trace, forward)
@@ -91,10 +94,26 @@ def sensitive_layers(module: SourceModule, model: ast.expr) -> set[str] | None:
     found: set[str] = set()
     values = list(origins(module, model))
     for value in values:
+        if isinstance(value, ast.Call) and module.qualify(value.func) == "copy.deepcopy" and value.args:
+            value = value.args[0]
+            if (owner := module.class_of(value)) is not None:
+                found |= _layers_in(module, owner, set())
+                continue
         if not isinstance(value, ast.Call) or not (module.qualify(value.func) or "").startswith("torch.nn."):
             return None
         found |= _layers_in(module, value, set())
+        for part in value.args:
+            within = sensitive_layers(module, part) if isinstance(part, ast.Name) else set()
+            if within is None:
+                return None
+            found |= within
     return found if values else None
+
+
+def _drops_in_training(call: ast.Call, name: str) -> bool:
+    """Tell `F.dropout(x, training=self.training)`."""
+    modes = [ast.unparse(word.value) for word in call.keywords if word.arg == "training"]
+    return "functional" in name and "dropout" in name and modes == ["self.training"]
 
 
 def _is_local(module: SourceModule, base: ast.expr) -> bool:
@@ -107,7 +126,7 @@ def _layers_in(module: SourceModule, node: ast.AST, seen: set[str]) -> set[str]:
         if not isinstance(call, ast.Call):
             continue
         name = module.qualify(call.func) or ""
-        if name.startswith("torch.nn.") and _SENSITIVE.search(name):
+        if name.startswith("torch.nn.") and (_SENSITIVE.search(name) or _drops_in_training(call, name)):
             found.add(name.rsplit(".", 1)[-1])
         if isinstance(call.func, ast.Name) and call.func.id in module.classes and call.func.id not in seen:
             found |= _layers_in(module, module.classes[call.func.id], seen | {call.func.id})

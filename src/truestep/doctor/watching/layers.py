@@ -43,11 +43,14 @@ class LayerHooks:
 
     def _before(self, module: nn.Module, _args: Any) -> None:
         if is_ordinary() and self.watch.sees():
+            if not self._stack:
+                self.watch.drops = False  # a checkpoint's recomputation drops too
             self._stack.append(module)
 
-    def _after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def _after(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
         if not is_ordinary() or not self.watch.sees():
             return
+        kwargs, output = rest if len(rest) == 2 else ({}, None)  # torch gives no kwargs where forward raised
         while self._stack and self._stack.pop() is not module:
             pass  # calls that ended in an exception
         watch = self.watch

@@ -52,7 +52,19 @@ def sensitive_layers(module: nn.Module, training: bool) -> list[str]:
         if isinstance(each, kinds) and each.training is training and getattr(each, "p", 1) != 0
         if (weight := getattr(each, "weight", None)) is None or weight.requires_grad or training
     }
+    found |= {
+        type(each).__name__ for each in module.modules() if each.training is training and _drops_within(each)
+    }
     return sorted(found)
+
+
+def _drops_within(module: nn.Module) -> bool:
+    """Tell of attention and recurrent layers, whose dropout is a number of theirs."""
+    from torch import nn
+
+    if isinstance(module, nn.RNNBase):
+        return module.dropout > 0 and module.num_layers > 1
+    return isinstance(module, nn.MultiheadAttention) and module.dropout > 0
 
 
 def made_by(tensor: Tensor) -> str:

@@ -28,6 +28,7 @@ from truestep.doctor.watching.wrapping import Wrappers
 if TYPE_CHECKING:
     from truestep.doctor.watch import Watch
 
+DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 LOSSES = (
     "cross_entropy",
     "nll_loss",
@@ -48,8 +49,12 @@ def install(watch: "Watch", wrappers: Wrappers) -> None:
     _optimizers(watch, wrappers)
     _clearing(watch, wrappers)
     _gradients(watch, wrappers)
+    _derivatives(watch, wrappers)
+    _clipping(watch, wrappers)
     _schedules(watch, wrappers)
     _modules(watch, wrappers)
+    _dropping(watch, wrappers)
+    _switching_off(watch, wrappers)
     _compiling(watch, wrappers)
     _data(watch, wrappers)
     install_losses(watch, wrappers)
@@ -112,6 +117,20 @@ def _gradients(watch: "Watch", wrappers: Wrappers) -> None:
     wrappers.method(torch.Tensor, "backward", backward)
     wrappers.function(torch.autograd, "backward", backward)
 
+
+def _derivatives(watch: "Watch", wrappers: Wrappers) -> None:
+    def grad(original: Call) -> Call:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if is_ordinary() and watch.live and watch.sees():
+                watch.differentiated()
+            return original(*args, **kwargs)
+
+        return wrapped
+
+    wrappers.function(torch.autograd, "grad", grad)
+
+
+def _clipping(watch: "Watch", wrappers: Wrappers) -> None:
     def clip(original: Call) -> Call:
         def wrapped(parameters: Any, *args: Any, **kwargs: Any) -> Any:
             if watch.live and is_ordinary() and watch.sees():
@@ -165,6 +184,32 @@ def _modules(watch: "Watch", wrappers: Wrappers) -> None:
         return wrapped
 
     wrappers.method(nn.Module, "train", train)
+
+
+def _switching_off(watch: "Watch", wrappers: Wrappers) -> None:
+    def enter(original: Call) -> Call:
+        def __enter__(self: Any) -> Any:  # noqa: N807
+            if not torch.compiler.is_compiling() and watch.sees():
+                watch.gradients_off()
+            return original(self)
+
+        return __enter__
+
+    wrappers.method(torch.no_grad, "__enter__", enter)
+    wrappers.method(torch.inference_mode, "__enter__", enter)
+
+
+def _dropping(watch: "Watch", wrappers: Wrappers) -> None:
+    def dropout(original: Call) -> Call:
+        def wrapped(input: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+            if not torch.compiler.is_compiling() and watch.live and training and p > 0:
+                watch.drops = True
+            return original(input, p, training, *args, **kwargs)
+
+        return wrapped
+
+    for name in DROPOUTS:
+        wrappers.function(F, name, dropout)
 
 
 def _compiling(watch: "Watch", wrappers: Wrappers) -> None:

@@ -4,11 +4,14 @@
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.doctor.finding import Place
+from truestep.doctor.watcher import Forward
+from truestep.doctor.watching.looking import first_tensor
 
 WINDOW = 20  # the first steps are watched in full
 PERIOD = 64  # of the later ones, two in so many
@@ -23,7 +26,8 @@ class OptimizerRecord:
     place: Place  # where it was made
     num_steps: int = 0
     num_backwards: int = 0  # since its last step
-    cleared_at: Place | None = None  # the last zero_grad(), if no backward came after it
+    was_reached: bool = False  # whether a backward since its last step or clear gave it gradients
+    cleared_at: Place | None = None  # the last zero_grad() of gradients, if it got none after it
     has_closure: bool = False
     stale: bool = False  # the last backward added to gradients from before the last step
     num_stale_steps: int = 0
@@ -35,6 +39,14 @@ class OptimizerRecord:
         """Yield every parameter it holds."""
         for group in self.optimizer.param_groups:
             yield from group["params"]
+
+    def forget(self) -> None:
+        """Begin anew after a step."""
+        self.num_backwards, self.was_reached, self.cleared_at = 0, False, None
+
+    def has_gradients(self) -> bool:
+        """Tell whether any parameter has a gradient."""
+        return any(each.grad is not None for each in self.parameters())
 
     def sample(self) -> list[Tensor]:
         """Return a few parameters with a gradient, from the first to the last."""
@@ -57,6 +69,23 @@ class OptimizerRecord:
         )
 
 
+class Applied(NamedTuple):
+    """One application of a model by the user's code."""
+
+    model: nn.Module
+    place: Place
+    active: list[str]  # layers that act differently in training, and did
+    training: bool  # the model's own mode
+    recorded: bool  # whether its output holds a graph
+
+    @classmethod
+    def of(cls, forward: Forward, active: list[str]) -> "Applied":
+        """Return what is kept of a forward."""
+        output = first_tensor(forward.output)
+        recorded = forward.gradients_on and output is not None and output.requires_grad
+        return cls(forward.module, forward.place, active, forward.module.training, recorded)
+
+
 def _address(gradient: Tensor) -> int:
     return (gradient._values() if gradient.is_sparse else gradient).data_ptr()
 
@@ -71,9 +100,10 @@ class Scene:
         self.num_steps = 0
         self.num_backwards = 0
         self.compiled = False
+        self.is_cut_short = False  # the code raised
         self.thorough = False  # whether checks that cost many steps were asked for
         self.gave_up: str | None = None  # why the watch ended before the run
-        self.forwards_since_backward: list[tuple[nn.Module, Place, list[str]]] = []  # with layers in training
+        self.forwards_since_backward: list[Applied] = []
         self.trained_modes: dict[int, bool] = {}
 
     @property

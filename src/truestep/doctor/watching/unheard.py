@@ -19,7 +19,7 @@ def reasons_not_run(watch: "Watch") -> dict[str, str]:
             found[watcher.code] = watcher.cannot_run
         elif watch.scene.compiled and _looks_inside(watcher):
             found[watcher.code] = "the model is compiled: hooks on its modules would change what is compiled"
-        elif not watch.scene.num_steps:
+        elif not watch.scene.num_steps and not watcher.needs_no_step:
             found[watcher.code] = "no optimizer stepped"
     for probe in [*watch.probes, *watch.tried]:
         if probe.cannot_run is not None:

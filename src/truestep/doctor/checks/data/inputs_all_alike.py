@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
+from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Forward, Saw, Sights, Watcher
 from truestep.doctor.watching.looking import first_tensor, is_on_host
 
@@ -40,10 +41,12 @@ class InputsAllAlike(Watcher):
 
     def __init__(self) -> None:
         self.batches = 0
+        self.alike: Saw | None = None  # of the last forward, until something goes backward
 
-    def on_forward(self, scene: Scene, forward: Forward) -> Sights:
+    def on_forward(self, scene: Scene, forward: Forward) -> None:
         """Compare the examples of the first batches that are trained on."""
         given = first_tensor(forward.args)
+        self.alike = None
         trained = forward.module.training and forward.gradients_on and scene.in_window
         if not trained or self.batches < 0 or given is None or not is_on_host(given):
             return
@@ -52,7 +55,13 @@ class InputsAllAlike(Watcher):
         if not bool((given[1:] == given[:1]).all()):
             self.batches = -1  # from then on nothing is compared
             return
-        self.batches += 1
-        if self.batches == TIMES:
-            text = f"All {len(given)} examples of a batch are the same, {TIMES} batches in a row."
-            yield Saw(forward.place, text, RISK, {"shape": tuple(given.shape)})
+        text = f"All {len(given)} examples of a batch are the same, {TIMES} batches in a row."
+        self.alike = Saw(forward.place, text, RISK, {"shape": tuple(given.shape)})
+
+    def on_backward(self, scene: Scene, tensors: object, place: Place) -> Sights:
+        """Count the batches that were trained on; pictures drawn in between may well be alike."""
+        alike, self.alike = self.alike, None
+        if alike is not None:
+            self.batches += 1
+            if self.batches == TIMES:
+                yield alike

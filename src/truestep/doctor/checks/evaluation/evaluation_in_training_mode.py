@@ -3,21 +3,17 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import BUG, At, SourceCheck, Unsure
-from truestep.doctor.finding import Place
+from truestep.doctor.check import BUG, QUESTION, At, SourceCheck, Unsure
 from truestep.doctor.source.evaluations import evaluations_of, sensitive_layers
-from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.modes import mode_before
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.watching.scene import Applied, Scene
 
 
 class EvaluationInTrainingMode(SourceCheck, Watcher):
@@ -58,7 +54,7 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
         """Report the first application of a model in an evaluation that no eval() of it precedes."""
         for trace in module.traces:
             for forward in evaluations_of(module, trace):
-                if _mode_before(trace, forward) == "eval" or forward.receiver is None:
+                if mode_before(module, trace, forward) in ("eval", "unknown") or forward.receiver is None:
                     continue
                 layers = sensitive_layers(module, forward.receiver)
                 if layers is None:
@@ -70,37 +66,14 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                     yield At(forward.node, f"The model is evaluated in training mode; it has {names}.", BUG)
                     break
 
-    def on_epoch(self, scene: Scene, source: object, place: Place) -> Sights:
-        """When another pass begins, forwards that nothing went backward through were evaluation."""
-        yield from self._evaluated(scene)
-
-    def on_mode(self, scene: Scene, module: nn.Module, training: bool, place: Place) -> Sights:
-        """So they were when the mode is set."""
-        yield from self._evaluated(scene)
-
-    def on_finish(self, scene: Scene) -> Sights:
-        """And so at the end."""
-        yield from self._evaluated(scene)
-
-    def _evaluated(self, scene: Scene) -> Sights:
-        pending, scene.forwards_since_backward = scene.forwards_since_backward, []
-        for model, place, layers in pending:
-            if layers and scene.num_steps and scene.is_trained(model):
+    def on_evaluation(self, scene: Scene, applied: list[Applied]) -> Sights:
+        """Report a trained model that was applied with layers in training mode."""
+        for model, place, layers, training, _ in applied:
+            if layers and scene.is_trained(model):
                 text = f"The model is evaluated in training mode; {', '.join(layers)} is active."
-                yield Saw(place, text, BUG, {"layers": layers, "after_steps": scene.num_steps})
-
-
-def _mode_before(trace: Trace, forward: Event) -> str | None:
-    before = trace.events[: trace.events.index(forward)]
-    modes = [event for event in before if event.kind in ("eval", "train") and _same(event, forward)]
-    return modes[-1].kind if modes else None
-
-
-def _same(mode: Event, forward: Event) -> bool:
-    mine, other = forward.subject, mode.subject
-    return (
-        other in {mine, "?"}
-        or mine.startswith(other + ".")
-        or isinstance(mode.receiver, ast.Call)
-        or other.endswith(".self")
-    )
+                if not training:
+                    text = f"The model is evaluated in eval mode, its {', '.join(layers)} in training mode: is that meant?"
+                severity = (
+                    BUG if training else QUESTION
+                )  # dropout as a measure of uncertainty is switched on so
+                yield Saw(place, text, severity, {"layers": layers, "after_steps": scene.num_steps})

@@ -10,6 +10,8 @@ from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from truestep.doctor.watching.scene import OptimizerRecord, Scene
 
 AFTER = 4
@@ -46,20 +48,32 @@ class FrozenNormMoves(Watcher):
 
     code = "EVAL011"
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
-        """Ask, some steps in, about frozen norms in training mode of a model that is trained."""
-        from torch import nn
+    def __init__(self) -> None:
+        self.weights: dict[int, set[tuple[int, int]]] = {}  # of each frozen norm: address and version
 
-        if record.num_steps != AFTER:
+    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Ask, some steps in, about frozen norms in training mode of a model that is trained.
+
+        Where something else moves their weights (an average that follows the model) they are not frozen.
+        """
+        if record.num_steps > AFTER:
             return
         for model in list(scene.models):
-            norms = [each for each in model.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
-            moving = [each for each in norms if each.training and each.track_running_stats and each.affine]
-            frozen = [
-                each
-                for each in moving
-                if not each.weight.requires_grad and int(each.num_batches_tracked or 0)
-            ]
-            if frozen and scene.is_trained(model):
+            frozen = [each for each in _frozen(model) if len(self._seen(each)) == 1]
+            if record.num_steps == AFTER and frozen and scene.is_trained(model):
                 text = f"{len(frozen)} frozen batch norm layers are in training mode: their statistics move."
                 yield Saw(place, text, QUESTION, {"layers": len(frozen)})
+
+    def _seen(self, norm: nn.Module) -> set[tuple[int, int]]:
+        weight = norm.weight
+        seen = self.weights.setdefault(id(norm), set())
+        seen.add((weight.data_ptr(), weight._version))  # type: ignore[operator]
+        return seen
+
+
+def _frozen(model: nn.Module) -> list[nn.Module]:
+    from torch import nn
+
+    norms = [each for each in model.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
+    moving = [each for each in norms if each.training and each.track_running_stats and each.affine]
+    return [each for each in moving if not each.weight.requires_grad and int(each.num_batches_tracked or 0)]

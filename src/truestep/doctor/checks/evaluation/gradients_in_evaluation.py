@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluating with the graph recorded."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import Applied, Scene
 
 OFF = (
     "torch.no_grad",
@@ -17,17 +24,25 @@ OFF = (
 )
 
 
-class GradientsInEvaluation(SourceCheck):
+class GradientsInEvaluation(SourceCheck, Watcher):
     """A model in eval mode is applied in a loop without no_grad().
 
     Why: the graph of every batch is built for nothing: more memory, and slower.
 
     Bad:
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
         net.eval()
         for x, y in test_loader:
             correct = (net(x).argmax(1) == y).sum()  # here
 
     Good:
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
         net.eval()
         with torch.inference_mode():
             for x, y in test_loader:
@@ -61,6 +76,13 @@ class GradientsInEvaluation(SourceCheck):
                 ):
                     seen.add(forward.subject)
                     yield At(forward.node, "The model is evaluated with its graph recorded.", ADVICE)
+
+    def on_evaluation(self, scene: Scene, applied: list[Applied]) -> Sights:
+        """Report a trained model that is evaluated with its graph."""
+        for each in applied:
+            if each.recorded and not each.training and scene.is_trained(each.model):
+                text = "The model is evaluated with its graph recorded, and nothing goes backward through it."
+                yield Saw(each.place, text, ADVICE, {"model": type(each.model).__name__})
 
 
 def _mode(trace: Trace, forward: Event) -> Event | None:

@@ -93,8 +93,9 @@ class NeverBackToTrain(SourceCheck, Watcher):
 
     def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
         """Report a step of a model that was trained in training mode before, and is in eval mode now."""
+        mine = {id(each) for each in record.parameters()}
         for model in list(scene.models):
-            if not scene.is_trained(model):
+            if not scene.is_trained(model) or not any(id(each) in mine for each in model.parameters()):
                 continue
             active, idle = layers_in_mode(model, training=True), layers_in_mode(model, training=False)
             before = scene.trained_modes.setdefault(id(model), bool(active))

@@ -11,15 +11,19 @@ from truestep.doctor.watcher import Saw, Sights, Watcher
 from truestep.doctor.watching.looking import is_on_host
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from truestep.doctor.watching.scene import OptimizerRecord, Scene
 
 SMALL = 1e-6  # times the largest gradient per weight
+SMALL_FOR_ADAM = 0.01  # the same from the first step on, where the gradient is also below so many eps
+TIMES_EPS = 4  # a gradient of 4 eps loses a fifth of its step by Adam's division, one of 1 eps half
 
 
 class GradientsVanish(Watcher):
-    """The gradients of the first layers are a millionth of those of the last.
+    """The gradients of the first layers are a millionth of those of the last, or lost in Adam's eps.
 
-    Why: those layers learn nothing in any reasonable time.
+    Why: those layers learn nothing in any reasonable time. Adam makes up for small gradients only above its eps.
 
     Bad:
         layers = [layer for _ in range(12) for layer in (nn.Linear(4, 4), nn.Sigmoid())]
@@ -44,15 +48,36 @@ class GradientsVanish(Watcher):
 
     def __init__(self) -> None:
         self.seen: dict[int, int] = {}
+        self.ever_large: set[int] = set()  # optimizers whose first layer once had gradients like the others'
 
     def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
-        """Compare root mean squares of the gradients of matrices, at steps 4 to 8."""
+        """Compare root mean squares of the gradients of matrices, and judge at steps 4 to 8."""
         matrices = [each for each in record.parameters() if each.grad is not None and each.dim() >= 2]
-        if len(matrices) < 3 or record.num_steps not in range(4, 9) or not all(map(is_on_host, matrices)):
+        if len(matrices) < 3 or record.num_steps > 8 or not all(map(is_on_host, matrices)):
             return
-        sizes = [float(each.grad.square().mean().sqrt()) for each in matrices if each.grad is not None]
-        if 0 < max(sizes) < float("inf") and sizes[0] < SMALL * max(sizes):
+        sizes = [_size(each.grad) for each in matrices if each.grad is not None]
+        eps = _eps(record)
+        if sizes[0] >= SMALL_FOR_ADAM * max(sizes):
+            self.ever_large.add(id(record))
+        lost = sizes[0] < TIMES_EPS * eps and id(record) not in self.ever_large
+        if (
+            record.num_steps >= 4
+            and 0 < max(sizes) < float("inf")
+            and (sizes[0] < SMALL * max(sizes) or lost)
+        ):
             self.seen[id(record)] = self.seen.get(id(record), 0) + 1
             if self.seen[id(record)] == 3:
                 evidence = {"first_layer": sizes[0], "largest": max(sizes), "step": record.num_steps + 1}
+                evidence |= {"eps": eps} if eps else {}
                 yield Saw(place, "The gradients of the first layer have all but vanished.", RISK, evidence)
+
+
+def _size(gradient: Tensor) -> float:
+    """Return the root mean square over what is not 0: of an embedding, the rows of this batch."""
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient
+    return float(values.norm() / values.count_nonzero().clamp(min=1).sqrt())
+
+
+def _eps(record: OptimizerRecord) -> float:
+    defaults = record.optimizer.defaults
+    return float(defaults.get("eps") or 0.0) if "betas" in defaults else 0.0

@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients computed and never used."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.watcher import Saw, Sights, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+
+OFTEN = 3  # backwards, once the run has ended
+ENDLESSLY = 256  # while it goes on: some accumulate over that many
 
 
-class StepMissing(SourceCheck):
+class StepMissing(SourceCheck, Watcher):
     """An optimizer is made and backward() runs in a loop, but nothing ever calls step().
 
     Why: the weights never change; the loss moves only because the batches differ.
@@ -31,6 +42,7 @@ class StepMissing(SourceCheck):
 
     code = "GRAD007"
     words = ("backward",)
+    needs_no_step = True
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loop that clears an optimizer and goes backward, in a file that steps nothing."""
@@ -50,6 +62,32 @@ class StepMissing(SourceCheck):
                         "Gradients are computed and cleared in the loop, but nothing calls step().",
                     )
                     break
+
+    def __init__(self) -> None:
+        self.place: Place | None = None
+
+    def on_backward(self, scene: Scene, tensors: object, place: Place) -> Sights:
+        """Remember where gradients are computed, and wait long for a step."""
+        self.place = place
+        if scene.num_backwards == ENDLESSLY:
+            yield from self._judge(scene)
+
+    def on_finish(self, scene: Scene) -> Sights:
+        """Report gradients that are left with an optimizer at the end."""
+        if not scene.is_cut_short and scene.num_backwards >= OFTEN:
+            yield from self._judge(scene)
+
+    def _judge(self, scene: Scene) -> Sights:
+        idle = any(_holds_gradients(each) for each in scene.records.values())
+        if idle and not scene.stepping() and self.place is not None:
+            text = f"Gradients were computed {scene.num_backwards} times, and no optimizer has stepped."
+            yield Saw(self.place, text, evidence={"backwards": scene.num_backwards})
+
+
+def _holds_gradients(record: OptimizerRecord) -> bool:
+    """Tell so; a scaler passes over steps while gradients are infinite."""
+    gradients = [each.grad for each in record.parameters() if each.grad is not None]
+    return bool(gradients) and all(bool(each.isfinite().all()) for each in gradients if not each.is_sparse)
 
 
 def _receiver(call: ast.Call) -> ast.expr:

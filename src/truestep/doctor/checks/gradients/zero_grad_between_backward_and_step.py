@@ -64,6 +64,12 @@ class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):
             text = f"Cleared after backward(): step {record.num_steps + 1} has no gradients."
             yield Saw(record.cleared_at, text, evidence={"step": record.num_steps + 1})
 
+    def on_stepped(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Report a closure that clears after its backward()."""
+        if record.has_closure and record.cleared_at is not None and not record.has_gradients():
+            text = f"Cleared after backward() in the closure: step {record.num_steps} had no gradients."
+            yield Saw(record.cleared_at, text, evidence={"step": record.num_steps})
+
 
 def _wipes(trace: Trace, events: list[Event], index: int) -> bool:
     clear = events[index]

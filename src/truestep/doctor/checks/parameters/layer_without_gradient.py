@@ -61,7 +61,10 @@ class LayerWithoutGradient(Watcher):
             return
         known = {id(each) for model in scene.models for each in model.parameters()}
         silent = [each for each in record.parameters() if id(each) not in reached and each.requires_grad]
-        silent = [each for each in silent if id(each) in known]  # the others were replaced: PARAM005
+        elsewhere = set().union(*self.reached.values())  # by a loss that another optimizer steps for
+        silent = [
+            each for each in silent if id(each) in known - elsewhere
+        ]  # unknown ones were replaced: PARAM005
         if silent:
             names = [scene.name_of(each) for each in silent[:6]]
             total = sum(1 for _ in record.parameters())

@@ -48,19 +48,25 @@ class ParameterInTwoOptimizers(Watcher):
 
     def __init__(self) -> None:
         self.stepped_at: dict[int, Place] = {}
+        self.shared: dict[int, list[Saw]] = {}  # by the optimizer that stepped first
 
     def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
-        """Report shared parameters when the second of two optimizers steps, from a line of its own.
+        """Report shared parameters when the first of two optimizers steps again after the second, from another line.
 
-        One that steps from the same line is a part of the other: SAM, Lookahead and the like.
+        One that never steps again was replaced. One that steps from the same line is a part of the other: SAM,
+        Lookahead and the like.
         """
         self.stepped_at[id(record)] = place
-        if record.num_steps:
-            return
+        yield from self.shared.pop(id(record), ())
+        if not record.num_steps:
+            self._look(scene, record, place)
+
+    def _look(self, scene: Scene, record: OptimizerRecord, place: Place) -> None:
         mine = {id(each) for each in record.parameters() if each.requires_grad}
         for other in scene.stepping():
             shared = [each for each in other.parameters() if id(each) in mine]
             if other is not record and shared and self.stepped_at.get(id(other), place) != place:
                 names = [scene.name_of(each) for each in shared[:4]]
                 text = f"{len(shared)} parameters are held by two optimizers: {', '.join(names)}."
-                yield Saw(record.place, text, RISK, {"shared": names, "other_made_at": str(other.place)})
+                saw = Saw(record.place, text, RISK, {"shared": names, "other_made_at": str(other.place)})
+                self.shared.setdefault(id(other), []).append(saw)

@@ -5,21 +5,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import QUESTION
+from truestep.doctor.check import ADVICE, QUESTION
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Forward, Saw, Sights, Watcher
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from truestep.doctor.watching.scene import OptimizerRecord, Scene
 
 AFTER = 4  # steps: until then, other optimizers have had their turn
 
 
 class ParametersNotOptimized(Watcher):
-    """Parameters of the trained model get gradients, but no optimizer holds them.
+    """Parameters get gradients, but no optimizer holds them.
 
-    Why: they stay at their random start. If they are meant to be frozen, requires_grad_(False) says so
-    and saves their gradients.
+    Why: those of the trained model stay at their random start. If they are meant to be frozen, requires_grad_(False)
+    says so and saves their gradients. Those of another model (a teacher, a target) are computed for nothing.
 
     Bad:
         net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -40,10 +42,21 @@ class ParametersNotOptimized(Watcher):
                 F.cross_entropy(net(x), y).backward()
                 opt.step()
 
-    Fix: give the optimizer model.parameters(), or freeze the rest with requires_grad_(False).
+    Fix: give the optimizer model.parameters(), or freeze the rest with requires_grad_(False). A teacher or target is
+    applied under torch.no_grad().
     """
 
     code = "PARAM015"
+
+    def __init__(self) -> None:
+        self.applied: dict[
+            int, tuple[Place, list[int]]
+        ] = {}  # each model's line, and the versions of its weights
+
+    def on_forward(self, scene: Scene, forward: Forward) -> None:
+        """Remember where each model is applied with gradients on."""
+        if forward.gradients_on and scene.in_window and id(forward.module) not in self.applied:
+            self.applied[id(forward.module)] = forward.place, _versions(forward.module)
 
     def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
         """Ask, some steps in, about parameters with gradients in models that are trained in part."""
@@ -58,8 +71,22 @@ class ParametersNotOptimized(Watcher):
                 evidence = {"not_optimized": missed[:6], "number": len(missed)}
                 text = f"{len(missed)} of {len(named)} parameters get gradients, but no optimizer holds them."
                 yield Saw(record.place, text, QUESTION, evidence)
+            elif missed and len(missed) == len(named):
+                yield from self._for_nothing(model)
+
+    def _for_nothing(self, model: nn.Module) -> Sights:
+        """Report a model that nothing updates, also not by hand."""
+        place, versions = self.applied.get(id(model), (None, []))
+        if place is not None and versions == _versions(model):
+            name = type(model).__name__
+            text = f"Each backward() computes the gradients of {name}, which no optimizer holds."
+            yield Saw(place, text, ADVICE, {"model": name, "parameters": len(versions)})
 
     def _lost(self, scene: Scene, record: OptimizerRecord) -> bool:
         """An optimizer with parameters of no model was made before a replacement: PARAM005."""
         known = {id(each) for model in scene.models for each in model.parameters()}
         return any(id(each) not in known and each.grad is None for each in record.parameters())
+
+
+def _versions(model: nn.Module) -> list[int]:
+    return [each._version for each in model.parameters()]

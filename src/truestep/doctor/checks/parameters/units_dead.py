@@ -14,14 +14,16 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.watching.scene import OptimizerRecord, Scene
 
 STEPS = 8
 SHARE = 0.9
+SILENT = 8  # steps in a row
+SINGLE = 16  # as many of single examples, where no unit lived before
 
 
 class UnitsDead(Watcher):
-    """Nearly all units of a ReLU layer give 0 for every input of the first batches.
+    """Nearly all units of a ReLU layer give 0 for every input of the first batches, or all of them from some step on.
 
     Why: a unit that is 0 everywhere gets no gradient: it never learns again.
 
@@ -48,19 +50,21 @@ class UnitsDead(Watcher):
 
     def __init__(self) -> None:
         self.alive: dict[int, torch.Tensor] = {}
+        self.lived: set[int] = set()
+        self.now: dict[int, bool] = {}  # whether any unit gave more than 0 since the last step
+        self.silent: dict[int, int] = {}  # steps in a row in which none did
 
     def on_layer(self, scene: Scene, module: nn.Module, output: object) -> None:
         """Remember which units of each ReLU ever gave more than 0 in training."""
         import torch
         from torch import nn
 
-        if (
-            isinstance(module, nn.ReLU)
-            and isinstance(output, torch.Tensor)
-            and module.training
-            and output.dim() >= 2
-        ):
-            if not is_on_host(output) or output.shape[0] < 2:
+        if isinstance(module, nn.ReLU) and isinstance(output, torch.Tensor) and module.training:
+            if not is_on_host(output) or output.numel() < 2:
+                return
+            self.now[id(module)] = self.now.get(id(module), False) or bool(output.any())
+            if output.dim() < 2 or output.shape[0] < 2:
+                self.silent.setdefault(id(module), SILENT - SINGLE)
                 return
             alive = (output > 0).transpose(0, 1).flatten(1).any(1)  # dimension 1 holds the units
             known = self.alive.get(id(module))
@@ -76,3 +80,18 @@ class UnitsDead(Watcher):
                 text = f"{dead} of {alive.numel()} units of a ReLU gave 0 for every input of {STEPS} steps."
                 yield Saw(place, text, RISK, {"dead_units": dead, "units": alive.numel()})
         self.alive.clear()
+
+    def on_stepped(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+        """Report a layer that lived at first and then fell silent, or never lived: the steps are too large for it."""
+        now, self.now = self.now, {}
+        for layer, alive in now.items():
+            if alive:
+                self.silent[layer] = 0
+                self.lived.add(layer)
+            elif layer in self.silent and scene.in_window:
+                self.silent[layer] += 1
+                if self.silent[layer] == SILENT:
+                    died = scene.num_steps + 1 - SILENT if layer in self.lived else 0
+                    since = scene.num_steps + 1 - died
+                    text = f"All units of a ReLU were dead by step {died}: they gave 0 in the {since} steps since."
+                    yield Saw(record.place, text, RISK, {"after_steps": died})

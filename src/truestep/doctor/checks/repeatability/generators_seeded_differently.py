@@ -50,9 +50,10 @@ class GeneratorsSeededDifferently(SourceCheck):
                 by_scope.setdefault(module.scope(call), []).append(call)
         for calls in by_scope.values():
             calls.sort(key=lambda call: call.lineno)
-            variable = {ast.unparse(call.args[0]) for call in calls if isinstance(call.args[0], ast.Name)}
             for call in calls:
-                if isinstance(call.args[0], ast.Constant) and variable and call.lineno - calls[0].lineno < 12:
+                near = isinstance(call.args[0], ast.Constant) and call.lineno - calls[0].lineno < 12
+                variable = _seeds_beside(module, call, calls) if near else set()
+                if variable:
                     name = ast.unparse(call.func)
                     yield At(
                         call,
@@ -68,3 +69,17 @@ class GeneratorsSeededDifferently(SourceCheck):
             if module.scope(call) is home and call.args and isinstance(call.args[0], ast.Name)
         }
         return [replaced(module, node.args[0], others.pop())] if len(others) == 1 else []
+
+
+def _seeds_beside(module: SourceModule, constant: ast.Call, calls: list[ast.Call]) -> set[str]:
+    """Return the variables that other generators are seeded with, as often; none where this one gets them too."""
+    variable = [
+        call
+        for call in calls
+        if isinstance(call.args[0], ast.Name) and module.loop(call) is module.loop(constant)
+    ]
+    again = any(
+        module.qualify(call.func) == module.qualify(constant.func) and isinstance(call.args[0], ast.Name)
+        for call in calls
+    )
+    return set() if again else {ast.unparse(call.args[0]) for call in variable}

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which mode a model is in where it is applied: what eval() and train() before it say."""
+
+import ast
+
+from truestep.doctor.source.events import Event, Path, Trace
+from truestep.doctor.source.module import SourceModule
+
+
+def mode_before(module: SourceModule, trace: Trace, forward: Event) -> str | None:
+    """Return "eval", "train", "unknown" (by a value that can't be seen), or None where nothing sets the mode.
+
+    What a function sets and puts back (`was = net.training`, `net.train(was)`) leaves the mode as it was.
+    """
+    before = trace.events[: trace.events.index(forward)]
+    modes = [event for event in before if event.kind in ("eval", "train") and _same(module, event, forward)]
+    while modes and _puts_back(module, modes[-1]):
+        within = _call_path(modes.pop())
+        while modes and modes[-1].inside(within):
+            inner = modes.pop()
+            if not within and inner.kind == "eval":
+                break
+    if not modes:
+        return None
+    return modes[-1].kind if _given(modes[-1]) is None else "unknown"
+
+
+def _given(mode: Event) -> ast.expr | None:
+    """Return the variable of `net.train(variable)`."""
+    args = mode.node.args if isinstance(mode.node, ast.Call) else []
+    return args[0] if mode.kind == "train" and args and not isinstance(args[0], ast.Constant) else None
+
+
+def _puts_back(module: SourceModule, mode: Event) -> bool:
+    given = _given(mode)
+    if given is None:
+        return False
+    values = [given, *module.definitions(given)]
+    return any(isinstance(each, ast.Attribute) and each.attr == "training" for each in values)
+
+
+def _call_path(event: Event) -> Path:
+    calls = [index for index, frame in enumerate(event.path) if frame.kind == "call"]
+    return event.path[: calls[-1] + 1] if calls else ()
+
+
+def _same(module: SourceModule, mode: Event, forward: Event) -> bool:
+    mine, other = forward.subject, mode.subject
+    return (
+        other in {mine, "?"}
+        or mine.startswith(other + ".")
+        or isinstance(mode.receiver, ast.Call)
+        or other.endswith(".self")
+        or (mode.kind == "eval" and _is_one_of_several(module, mode.receiver))
+        or _holds(module, mode.receiver, mine.partition(".")[0])
+    )
+
+
+def _is_one_of_several(module: SourceModule, model: ast.expr | None) -> bool:
+    """Tell `for net in (first, second): net.eval()`; train() so may be of a model's own layers, on purpose."""
+    return isinstance(model, ast.Name) and any(each.how == "for" for each in module.bindings(model))
+
+
+def _holds(module: SourceModule, model: ast.expr | None, name: str) -> bool:
+    """Tell whether what is set is an instance of the class in whose method a layer is applied, or has one inside."""
+    if name not in module.classes or model is None:
+        return False
+    owner = module.class_of(model)
+    return owner is None or name in _classes_within(module, owner, set())
+
+
+def _classes_within(module: SourceModule, owner: ast.ClassDef, seen: set[str]) -> set[str]:
+    found = {each.name for each in module.lineage(owner)} | seen
+    for call in (
+        node for each in module.lineage(owner) for node in ast.walk(each) if isinstance(node, ast.Call)
+    ):
+        if isinstance(call.func, ast.Name) and call.func.id in module.classes and call.func.id not in found:
+            found |= _classes_within(module, module.classes[call.func.id], found)
+    return found
