@@ -2,9 +2,11 @@
 """Correct trainings of many kinds, read and run under watch: none is accused, and no check breaks on one."""
 
 import importlib.util
+import os
 import sys
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -22,12 +24,10 @@ NEEDS = {"with_accelerate": "accelerate", "with_lightning": "lightning"}
 
 @pytest.fixture(autouse=True)
 def as_found(monkeypatch):
-    for name in ("MASTER_ADDR", "MASTER_PORT", "PL_GLOBAL_SEED"):  # so that what a script sets is taken back
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # a process group sets its own
     state = torch.get_rng_state()
-    yield
+    with mock.patch.dict(os.environ):  # so that what a script sets is taken back
+        yield
     torch.set_rng_state(state)
     torch._dynamo.reset()
 
