@@ -26,6 +26,7 @@ def page(record: Record) -> str:
         _header(record),
         *(tag("p", problem, class_="problem", role="note") for problem in record.problems),
         headline(record, groups, metrics) if record.num_lines else _nothing_logged(),
+        *_findings(record),
         *_curves(record, figures),
         *_tables(record),
         tag("footer", "Drawn from the files of the run's directory; this page loads nothing else."),
@@ -105,9 +106,13 @@ def _section(title: str, *cards: Html, class_: str = "") -> Html:
     return tag("section", tag("h2", title), tag("div", *cards, class_=f"cards {class_}".strip()))
 
 
-def _tables(record: Record) -> Iterator[Html]:
+def _findings(record: Record) -> Iterator[Html]:
+    """What may spoil the run stands before its curves."""
     if record.findings:
         yield _section("Doctor", tag("div", findings_table(record.findings), class_="card"), class_="wide")
+
+
+def _tables(record: Record) -> Iterator[Html]:
     if record.choices:
         yield _section("Choices", tag("div", choices_table(record.choices), class_="card"), class_="wide")
     for title, value in (("Configuration", record.config), ("Environment", record.environment)):
