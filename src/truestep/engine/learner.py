@@ -347,6 +347,10 @@ class Learner:
         """Return which options of the optimizers the code gives otherwise than `state`."""
         return states.changed_options(self, state)
 
+    def changed_settings(self, state: dict[str, Any]) -> list[str]:
+        """Return what the code now decides otherwise than when `state` was taken; the code's is used."""
+        return states.changed_settings(self, state)
+
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Take over what `training_state` returned."""
         states.load_learner_state(self, state)

@@ -2,7 +2,7 @@
 """When a run is saved, and what it goes on from."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -13,6 +13,14 @@ from truestep.run.history import NOTHING, Mark
 if TYPE_CHECKING:
     from truestep.engine.checkpoints import CheckpointStore
     from truestep.run.run import Run
+
+
+class Beginning(NamedTuple):
+    """What a run goes on from: a checkpoint, the environment it was saved in, and what the code has changed since."""
+
+    checkpoint: str
+    environment: dict[str, Any]
+    changed: list[str]
 
 
 class Saver:
@@ -42,8 +50,8 @@ class Saver:
             )
         return self._store
 
-    def resume(self) -> tuple[str, dict[str, Any]] | None:
-        """Bring the run to its newest checkpoint; return its name and the environment it was saved in."""
+    def resume(self) -> Beginning | None:
+        """Bring the run to its newest checkpoint; return what it begins from, None where there is nothing."""
         found = self.store.resume() if self._run.holds_run else None
         self._mark_boundary()
         if found is None and self._run.resume == "must":
@@ -54,16 +62,17 @@ class Saver:
         if found is None:
             self._run.logbook.go_back(NOTHING)  # lines of a start that came to no checkpoint
             return None
-        snapshot.put_back(self._run, found.state, self._marks())
+        changed = snapshot.put_back(self._run, found.state, self._marks())
         self._mark_boundary()
         self._saved_place = self._place()
-        return found.checkpoint.name, found.state["environment"]
+        return Beginning(found.checkpoint.name, found.state["environment"], changed)
 
     def _marks(self) -> list[Mark]:
+        """Return the marks of all checkpoints that may yet be used, from their manifests: one of them may be damaged."""
         from truestep.engine.checkpoints import Checkpoint
 
-        sound = [found for found in self.store.checkpoints() if isinstance(found, Checkpoint)]
-        return [Mark(*checkpoint.load("logbook", "mark")) for checkpoint in sound]
+        found = [item for item in self.store.checkpoints() if isinstance(item, Checkpoint)]
+        return [Mark(*checkpoint.value("logbook", "mark")) for checkpoint in found]
 
     def between_batches(self, *, wanted: bool) -> None:
         """Save if it is time to."""
@@ -188,7 +197,7 @@ def is_healthy(run: "Run") -> bool:
         weight
         for learner in run.context.learners.values()
         for weight in learner.weights
-        if weight.is_floating_point()
+        if (weight.is_floating_point() or weight.is_complex()) and weight.numel()
     ]
     norms = torch._foreach_norm(weights, float("inf")) if weights else []
     return all(bool(torch.isfinite(norm)) for norm in norms)

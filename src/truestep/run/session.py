@@ -66,10 +66,10 @@ class Session:
         resumed = self._saver.resume()
         self._started = True  # only now: a run that could not be restored must not save what it holds
         if resumed is not None:
-            checkpoint, saved = resumed
-            promised = promise(saved, fingerprint(run.context.device), run.choices())
+            now = fingerprint(run.context.device)
+            promised = promise(resumed.environment, now, run.choices(), resumed.changed)
             self.say(
-                f"going on from {checkpoint} (step {run.step}, epoch {run.epoch}); the rest is {promised}"
+                f"going on from {resumed.checkpoint} (step {run.step}, epoch {run.epoch}); the rest is {promised}"
             )
         elif run.holds_run:
             self.say("this run was stopped before its first checkpoint; it starts at the beginning")

@@ -31,11 +31,12 @@ def take(run: "Run") -> dict[str, Any]:
     }
 
 
-def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> None:
+def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[str]:
     """Bring a run to where `state` was taken; what does not fit is refused before anything is touched.
 
-    `marks` say which lines of metrics the checkpoints need that are there.
+    `marks` say which lines of metrics the checkpoints need that are there. Returns what the code now decides otherwise.
     """
+    differences = []
     _check_learners(run, state["learners"])
     run.cursor.check(state["cursor"])
     run.cursor.load_state_dict(state["cursor"])
@@ -46,6 +47,7 @@ def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> None:
                 f"{name}: {'; '.join(changed)}. The checkpoint's is used, so that the run ends as it would have ended; "
                 "another value is another run, in another directory"
             )
+        differences += [f"{name}: {text}" for text in learner.changed_settings(saved)]
         learner.load_training_state(saved)
     run.context.advance(run.cursor.step)
     run.logbook.load_state_dict(state["logbook"], marks)
@@ -53,6 +55,7 @@ def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> None:
     run.state.clear()
     run.state.update(from_tree(state["user"]))
     run.session.restore_random(state["random"], state["random_at_epoch"])
+    return differences
 
 
 def _check_learners(run: "Run", saved: dict[str, Any]) -> None:
