@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from truestep.engine.learner import Learner
 
 _KERNEL = ("fused", "foreach")
+_OPTIONAL = ("settings", "buffers")  # not in every checkpoint of a learner
 _SCHEDULED = ("lr", "momentum", "betas")  # what a schedule of torch's may move
 
 
@@ -46,12 +47,15 @@ def learner_state(learner: "Learner") -> dict[str, Any]:
     }
     if masters:
         state["masters"] = masters
+    if buffers := learner.transient.state_dict():
+        state["buffers"] = buffers
     return state
 
 
 def check_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
     """Raise a CheckpointError unless `state` fits the learner: same parts, same tensors, same number of optimizers."""
     problems = _differences(learner_state(learner), state)
+    problems += [f"an unexpected buffer {name!r}" for name in learner.transient.unknown(state.get("buffers", {}))]
     if problems:
         more = f"; and {len(problems) - 12} more" if len(problems) > 12 else ""
         raise CheckpointError(
@@ -62,8 +66,8 @@ def check_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
 
 
 def _differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
-    problems = [f"no {part}" for part in mine if part not in saved and part != "settings"]
-    problems += [f"{part}, which this learner lacks" for part in saved if part not in mine]
+    problems = [f"no {part}" for part in mine if part not in saved and part not in _OPTIONAL]
+    problems += [f"{part}, which this learner lacks" for part in saved if part not in mine and part not in _OPTIONAL]
     problems += _tensor_differences(mine["modules"], saved.get("modules", {}))
     if not problems:  # these have the weights' names: once is enough to say
         for part in {"averages", "masters"} & mine.keys():
@@ -164,6 +168,7 @@ def load_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
         learner.scaler.load_state_dict(state["scaler"])
     if learner.average is not None:
         learner.average.load_state_dict(state["averages"])
+    learner.transient.load_state_dict(state.get("buffers", {}))
     for name, value in state["counters"].items():
         setattr(learner, name, value)
 
@@ -179,12 +184,11 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> 
 def to_tree(value: Any, path: str = "") -> Any:
     """Return `value` with what JSON lacks spelt out: tuples, and dicts whose keys are not strings."""
     if isinstance(value, dict):
-        if all(isinstance(key, str) and not key.startswith("__") for key in value):
+        is_counter = isinstance(value, Counter)
+        if not is_counter and all(isinstance(key, str) and not key.startswith("__") for key in value):
             return {key: to_tree(member, f"{path}/{key}") for key, member in value.items()}
-        kind = "counter" if isinstance(value, Counter) else "dict"
-        return {
-            f"__{kind}__": [[to_tree(key), to_tree(member, f"{path}/{key}")] for key, member in value.items()]
-        }
+        pairs = [[to_tree(key, path), to_tree(member, f"{path}/{key}")] for key, member in value.items()]
+        return {"__counter__" if is_counter else "__dict__": pairs}
     if isinstance(value, tuple):
         return {"__tuple__": [to_tree(member, f"{path}[{index}]") for index, member in enumerate(value)]}
     if isinstance(value, list):

@@ -52,7 +52,7 @@ class Run:
         saving: when to save and what to keep.
         log_every: write a line of metrics every so many steps.
         progress: show a bar (on a terminal) or lines now and then.
-        exit_statuses: by signal number, for other statuses than 130, 143 and 138.
+        exit_statuses: by signal number, for other statuses than 130, 143, 138 and 129.
         doctor: have the doctor look at data, model and loss in the first 20 updates, and say what is wrong with them; the
             run's numbers are the same with it and without.
     """
@@ -236,7 +236,7 @@ class Run:
 
     def close(self) -> None:
         """Save if anything is unsaved, write the report, let go of the directory; more calls do nothing."""
-        self.session.close()
+        self.session.leave(None)
 
     def __enter__(self) -> Self:
         return self

@@ -62,17 +62,10 @@ class Saver:
         if found is None:
             self._run.logbook.go_back(NOTHING)  # lines of a start that came to no checkpoint
             return None
-        changed = snapshot.put_back(self._run, found.state, self._marks())
+        changed = snapshot.put_back(self._run, found.state, _marks_in(self.store))
         self._mark_boundary()
         self._saved_place = self._place()
         return Beginning(found.checkpoint.name, found.state["environment"], changed)
-
-    def _marks(self) -> list[Mark]:
-        """Return the marks of all checkpoints that may yet be used, from their manifests: one of them may be damaged."""
-        from truestep.engine.checkpoints import Checkpoint
-
-        found = [item for item in self.store.checkpoints() if isinstance(item, Checkpoint)]
-        return [Mark(*checkpoint.value("logbook", "mark")) for checkpoint in found]
 
     def between_batches(self, *, wanted: bool) -> None:
         """Save if it is time to."""
@@ -186,6 +179,7 @@ class Saver:
                 store.wait()
                 if alive:
                     store.forget_attempts()
+                    self._run.logbook.forget(lambda: _marks_in(store))
             finally:
                 store.close()
 
@@ -201,3 +195,11 @@ def is_healthy(run: "Run") -> bool:
     ]
     norms = torch._foreach_norm(weights, float("inf")) if weights else []
     return all(bool(torch.isfinite(norm)) for norm in norms)
+
+
+def _marks_in(store: "CheckpointStore") -> list[Mark]:
+    """Return the marks of all checkpoints that may yet be used, from their manifests: one of them may be damaged."""
+    from truestep.engine.checkpoints import Checkpoint
+
+    found = [item for item in store.checkpoints() if isinstance(item, Checkpoint)]
+    return [Mark(*checkpoint.value("logbook", "mark")) for checkpoint in found]

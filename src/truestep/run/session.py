@@ -4,7 +4,8 @@
 import sys
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from truestep.engine.learner import Learner
 from truestep.engine.step import Update
@@ -192,7 +193,8 @@ class Session:
         if self._endings.watching:
             self._progress.line(f"truestep: {text}")
         else:
-            print(f"truestep: {text}", file=self._stream)
+            with suppress(OSError, ValueError):  # a terminal that has gone away ends nothing
+                print(f"truestep: {text}", file=self._stream)
 
     # ------------------------------------------------------------------ stopping
 
@@ -210,13 +212,22 @@ class Session:
             f"stopped as asked after step {self._run.cursor.done}; saved {saved}. A run in "
             f"{self._run.directory} goes on from there."
         )
-        if is_interactive():
-            raise KeyboardInterrupt
-        raise SystemExit(status)
+        self._signals.requested = None
+        _exit(status)
+
+    def _stop_after_the_end(self) -> None:
+        """A signal came after the last moment at which the loop looks: all is saved, and what follows is not begun."""
+        if self._signals.requested is not None:
+            status = self._signals.exit_status
+            self._signals.requested = None
+            _exit(status)
 
     def leave(self, error: BaseException | None) -> None:
         """The `with` block ends, by itself or by an exception (which goes on upwards unchanged)."""
-        if error is None or isinstance(error, SystemExit | GeneratorExit) or self._endings.ended:
+        if error is None:
+            self.close()
+            self._stop_after_the_end()
+        elif isinstance(error, SystemExit | GeneratorExit) or self._endings.ended:
             self.close()
         else:
             self.crashed(error)
@@ -241,6 +252,7 @@ class Session:
         if self._saver.is_unsaved:
             self._saver.save_now("finished")
         self._finish()
+        self._stop_after_the_end()
 
     def close(self) -> None:
         """End the run wherever it stands; more calls do nothing."""
@@ -274,3 +286,10 @@ class Session:
             self.say(
                 f"the report could not be written ({error}); ts.write_report({str(run.directory)!r}) makes it later"
             )
+
+
+def _exit(status: int) -> NoReturn:
+    """Leave the process, or the notebook's cell."""
+    if is_interactive():
+        raise KeyboardInterrupt
+    raise SystemExit(status)

@@ -12,6 +12,7 @@ from truestep.engine.state import from_tree, to_tree
 from truestep.errors import CheckpointError, nearest
 from truestep.run.fingerprint import fingerprint
 from truestep.run.history import Mark
+from truestep.run.user_state import check_user_state
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 def take(run: "Run") -> dict[str, Any]:
     """Return the run's whole state as a tree of tensors and JSON values."""
+    check_user_state(run.state)
     return {
         "learners": {name: learner.training_state() for name, learner in run.context.learners.items()},
         "cursor": run.cursor.state_dict(),
@@ -26,7 +28,7 @@ def take(run: "Run") -> dict[str, Any]:
         "random_at_epoch": run.session.random_at_epoch,
         "logbook": run.logbook.state_dict(),
         "best": run.best,
-        "user": to_tree(dict(run.state), "run.state"),
+        "user": to_tree(run.state),
         "environment": fingerprint(run.context.device),
     }
 

@@ -58,7 +58,7 @@ class CheckpointStore:
         background: bool = True,
         files: Files | None = None,
     ) -> None:
-        self.directory = Path(directory).absolute()
+        self.directory = Path(directory).resolve()  # the folder may be a link to a larger disk
         self.retention = retention or Retention()
         self.background = background
         self.stall_seconds = Stall(0.0, 0.0)
