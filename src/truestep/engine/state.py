@@ -55,7 +55,9 @@ def learner_state(learner: "Learner") -> dict[str, Any]:
 def check_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
     """Raise a CheckpointError unless `state` fits the learner: same parts, same tensors, same number of optimizers."""
     problems = _differences(learner_state(learner), state)
-    problems += [f"an unexpected buffer {name!r}" for name in learner.transient.unknown(state.get("buffers", {}))]
+    problems += [
+        f"an unexpected buffer {name!r}" for name in learner.transient.unknown(state.get("buffers", {}))
+    ]
     if problems:
         more = f"; and {len(problems) - 12} more" if len(problems) > 12 else ""
         raise CheckpointError(
@@ -67,7 +69,9 @@ def check_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
 
 def _differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
     problems = [f"no {part}" for part in mine if part not in saved and part not in _OPTIONAL]
-    problems += [f"{part}, which this learner lacks" for part in saved if part not in mine and part not in _OPTIONAL]
+    problems += [
+        f"{part}, which this learner lacks" for part in saved if part not in mine and part not in _OPTIONAL
+    ]
     problems += _tensor_differences(mine["modules"], saved.get("modules", {}))
     if not problems:  # these have the weights' names: once is enough to say
         for part in {"averages", "masters"} & mine.keys():
@@ -89,8 +93,12 @@ def _optimizer_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[
         groups, saved_groups = (from_tree(state)["param_groups"] for state in (tree, other))
         sizes, saved_sizes = ([len(group["params"]) for group in found] for found in (groups, saved_groups))
         if sizes != saved_sizes:
-            problems.append(f"{name} with groups of {saved_sizes} parameters, here {own} with groups of {sizes}")
-        elif absent := {key for group in groups for key in group} - {key for group in saved_groups for key in group}:
+            problems.append(
+                f"{name} with groups of {saved_sizes} parameters, here {own} with groups of {sizes}"
+            )
+        elif absent := {key for group in groups for key in group} - {
+            key for group in saved_groups for key in group
+        }:
             problems.append(f"{name} without {', '.join(sorted(absent))}, here {own}")
     return problems
 
@@ -126,7 +134,11 @@ def _shown(value: Any) -> str:
 def changed_settings(learner: "Learner", state: dict[str, Any]) -> list[str]:
     """Return what the code now gives otherwise than when `state` was taken; the code's is what is used."""
     now, saved = settings(learner), state.get("settings", {})
-    found = [f"{name}={now[name]}, before {saved[name]}" for name in now if name in saved and now[name] != saved[name]]
+    found = [
+        f"{name}={now[name]}, before {saved[name]}"
+        for name in now
+        if name in saved and now[name] != saved[name]
+    ]
     found += learner.schedules.differences(from_tree(state["schedules"]))
     return found
 

@@ -2,6 +2,7 @@
 """When a run is saved, and what it goes on from."""
 
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -184,17 +185,22 @@ class Saver:
                 store.close()
 
 
-@torch.no_grad()
 def is_healthy(run: "Run") -> bool:
     """Whether all weights are finite."""
-    weights: list[torch.Tensor] = [
-        weight
-        for learner in run.context.learners.values()
-        for weight in learner.weights
-        if (weight.is_floating_point() or weight.is_complex()) and weight.numel()
+    return all_finite([weight for learner in run.context.learners.values() for weight in learner.weights])
+
+
+@torch.no_grad()
+def all_finite(weights: Iterable[torch.Tensor]) -> bool:
+    """Whether no weight is NaN or infinite; an empty one has nothing that could be."""
+    measured = [
+        weight for weight in weights if weight.numel() and (weight.is_floating_point() or weight.is_complex())
     ]
-    norms = torch._foreach_norm(weights, float("inf")) if weights else []
-    return all(bool(torch.isfinite(norm)) for norm in norms)
+    return (
+        all(bool(torch.isfinite(norm)) for norm in torch._foreach_norm(measured, float("inf")))
+        if measured
+        else True
+    )
 
 
 def _marks_in(store: "CheckpointStore") -> list[Mark]:

@@ -52,6 +52,7 @@ class Session:
         self.random_at_epoch: dict[str, Any] | None = None
         """The generators as they were at the top of the epoch's body, which runs again after a resume."""
         self._random_at_save: dict[str, Any] | None = None
+        self._repeats = False  # the loop goes through what it had done before the save
 
     # ------------------------------------------------------------------ start
 
@@ -111,6 +112,7 @@ class Session:
         """
         device = self._run.context.device
         within_epoch = any(stream.passes for stream in self._run.cursor.streams.values())
+        self._repeats = within_epoch
         if within_epoch and at_epoch is not None:
             self.random_at_epoch, self._random_at_save = at_epoch, saved
             snapshot.set_random_state(at_epoch, device)
@@ -119,6 +121,7 @@ class Session:
 
     def _resume_random(self) -> None:
         """The first batches since the resume: from here on everything is as at the save."""
+        self._repeats = False
         if self._random_at_save is not None:
             snapshot.set_random_state(self._random_at_save, self._run.context.device)
             self._random_at_save = None
@@ -171,6 +174,8 @@ class Session:
     def log(self, values: dict[str, float]) -> None:
         """Write values by name; tell the schedules and the saver."""
         self.starting()
+        if self._repeats:
+            return  # between two passes of an epoch, before the save: it was logged then, of the weights as they were
         run = self._run
         run.logbook.write(run.step, run.epoch, values)
         self._progress.note(values)

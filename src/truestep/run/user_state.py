@@ -12,7 +12,11 @@ from truestep.errors import CheckpointError
 
 MAX_DEPTH = 30
 
-_ADVICE = ADVICE | {"defaultdict": "dict(value)", "deque": "list(value)", "complex": "[value.real, value.imag]"}
+_ADVICE = ADVICE | {
+    "defaultdict": "dict(value)",
+    "deque": "list(value)",
+    "complex": "[value.real, value.imag]",
+}
 
 
 def check_user_state(state: dict[str, Any]) -> None:

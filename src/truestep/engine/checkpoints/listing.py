@@ -95,6 +95,13 @@ def prune_run(run: Path, retention: Retention, *, dry_run: bool = False) -> list
     Each one to be kept is read from end to end before anything is removed: a damaged one counts for nothing. Raises
     CheckpointError where the best are to stay and no checkpoint has the metric.
     """
+    try:
+        return _prune(run, retention, dry_run=dry_run)
+    except OSError as error:
+        raise CheckpointError(f"The checkpoints of {run} could not be pruned: {error}.") from error
+
+
+def _prune(run: Path, retention: Retention, *, dry_run: bool) -> list[str]:
     files, folder = Files(), _existing(run)
     if not committed(files, folder):
         return []  # and no lock file is left in a folder that is no run's

@@ -88,7 +88,9 @@ class Schedules:
                 for rate, function in zip(saved["base_lrs"], schedule.lr_lambdas, strict=False)
             ]
             if rates != [float(rate) for rate in saved["_last_lr"]]:
-                found.append(f"learning rate after {saved['last_epoch']} updates={rates}, before {saved['_last_lr']}")
+                found.append(
+                    f"learning rate after {saved['last_epoch']} updates={rates}, before {saved['_last_lr']}"
+                )
         return found
 
     @property
