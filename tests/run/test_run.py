@@ -165,11 +165,39 @@ def test_unknown_options_are_answered_with_what_there_is(tmp_path, options, mess
         ({"keep_every": True}, "keep_every=True.* was given a bool"),
         ({"rollback_after": "5"}, r"ts\.Saving\(rollback_after=5\)"),
         ({"rollback_after": 0}, "rollback_after=0: give at least 1"),
+        ({"every_seconds": float("nan")}, "every_seconds=nan: no time"),
+        ({"at_epoch_end": "no"}, r"ts\.Saving\(at_epoch_end='no'\): write True or False"),
+        ({"background": 1}, "background=1"),
+        ({"best": 5}, r"ts\.Saving\(best=5\): give the name"),
+        ({"best": ""}, "give the name"),
+        ({"keep_best": -1}, "best at least 0"),
     ],
 )
 def test_a_saving_that_means_nothing_is_refused(options, message):
     with pytest.raises(ts.OptionError, match=message):
         ts.Saving(**options)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "message"),
+    [
+        (5, "exit_statuses=5: give a dict"),
+        ({"SIGTERM": 1}, "'SIGTERM' is no signal"),
+        ({signal.SIGKILL: 1}, "is no signal that a process can catch"),
+        ({signal.SIGTERM: 300}, "300 is no exit status"),
+        ({signal.SIGTERM: "1"}, "'1' is no exit status"),
+    ],
+)
+def test_statuses_that_no_process_can_exit_with_are_refused(tmp_path, statuses, message):
+    with pytest.raises(ts.OptionError, match=message):
+        run_in(tmp_path / "run", exit_statuses=statuses)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("directory", [None, 5, b"runs"])
+def test_a_directory_that_is_no_path_is_refused(directory):
+    with pytest.raises(ts.OptionError, match="give the directory of the run"):
+        run_in(directory)
 
 
 def test_a_layer_that_is_replaced_between_two_passes_is_refused(tmp_path):
