@@ -153,7 +153,7 @@ def check_directory(directory: Any) -> Path:
     """Return the run's directory, absolute; raises an OptionError for what is no path."""
     if not isinstance(directory, str | os.PathLike):
         raise OptionError(
-            f"ts.Run({directory!r}): give the directory of the run, such as ts.Run('runs/digits'); metrics and checkpoints go there."
+            f"ts.Run({directory!r}): give the directory of the run, ts.Run('runs/digits'), say; metrics and checkpoints go there."
         )
     return Path(directory).absolute()
 
