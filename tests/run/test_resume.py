@@ -126,6 +126,20 @@ def test_a_checkpoint_with_a_missing_file_is_passed_over_by_a_run(tmp_path):
         assert train(tmp_path / "stopped", PLAIN) == undisturbed
 
 
+def test_lines_that_only_a_damaged_checkpoint_would_need_do_not_stay(tmp_path):
+    training = replace(PLAIN, saving=ts.Saving(every_steps=5, background=False))
+    undisturbed = train(tmp_path / "whole", training)
+    with pytest.raises(SystemExit):
+        train(tmp_path / "stopped", training, interrupt=stop_at(8))
+    newest = max((tmp_path / "stopped" / "checkpoints").glob("0*"))
+    damaged = min(newest.glob("*.safetensors"))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    with pytest.warns(UserWarning, match="was passed over: .* checksum"):
+        assert train(tmp_path / "stopped", training) == undisturbed
+    assert not list((tmp_path / "stopped").glob(".metrics*"))
+    assert damaged.exists()
+
+
 def test_an_exception_in_the_loop_goes_on_upwards_and_the_run_resumes_exactly(tmp_path):
     undisturbed = train(tmp_path / "whole", PLAIN)
 

@@ -205,7 +205,4 @@ def all_finite(weights: Iterable[torch.Tensor]) -> bool:
 
 def _marks_in(store: "CheckpointStore") -> list[Mark]:
     """Return the marks of all checkpoints that may yet be used, from their manifests: one of them may be damaged."""
-    from truestep.engine.checkpoints import Checkpoint
-
-    found = [item for item in store.checkpoints() if isinstance(item, Checkpoint)]
-    return [Mark(*checkpoint.value("logbook", "mark")) for checkpoint in found]
+    return [Mark(*checkpoint.value("logbook", "mark")) for checkpoint in store.usable()]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from truestep.engine.checkpoints.attempts import MAX_ATTEMPTS, clear_attempts, count_attempts, note_attempt
 from truestep.engine.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.engine.checkpoints.clean import prune, remove_leftovers
+from truestep.engine.checkpoints.clean import prune, remove_leftovers, whole
 from truestep.engine.checkpoints.files import Files
 from truestep.engine.checkpoints.lock import RunLock
 from truestep.engine.checkpoints.manifest import Summary
@@ -187,6 +187,12 @@ class CheckpointStore:
         self._writer.wait()
         with self._explained():
             return list(read_all(self._files, self.directory))
+
+    def usable(self) -> list[Checkpoint]:
+        """Return those of which nothing wrong is known, newest first; their contents are not read."""
+        self._writer.wait()
+        with self._explained():
+            return whole(self._files, self.directory, self._damaged)
 
     def newest(self, *, healthy: bool = False, incomplete: bool = False) -> Checkpoint | None:
         """Return the newest checkpoint of which every byte is as it was written; None where there is none.
