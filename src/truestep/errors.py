@@ -62,7 +62,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
         return "There are none."
     close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
-    return f"{hint}There are: {', '.join(names)}."
+    return f"{hint}There are: {', '.join(names)}." if names else "There are none."
 
 
 def check_number(owner: str, name: str, value: object, *, example: float) -> None:

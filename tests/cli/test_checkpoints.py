@@ -153,6 +153,24 @@ def test_prune_removes_what_is_not_kept(run):
     assert [entry["step"] for entry in json.loads(call("list", run, "--json"))["checkpoints"]] == [30, 10]
 
 
+def test_prune_refuses_a_metric_that_no_checkpoint_has(run):
+    with pytest.raises(
+        CheckpointError, match=r"no checkpoint with 'acuracy' logged\. Did you mean 'accuracy'"
+    ):
+        call("prune", run, "--last", 1, "--best", 2, "--best-metric", "acuracy")
+    assert len(call("list", run).splitlines()) == 4
+
+
+def test_what_is_no_run_is_told_and_left_as_it_is(tmp_path, capsys):
+    assert call("verify", tmp_path, status=1) == ""
+    assert call("prune", tmp_path) == ""
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "weights.pt").write_bytes(b"x")
+    for command in ("list", "verify", "show", "prune"):
+        with pytest.raises(CheckpointError, match="is a file, not a run's directory"):
+            call(command, tmp_path / "weights.pt")
+
+
 def test_prune_removes_nothing_while_the_run_goes_on(run):
     with CheckpointStore(run / "checkpoints"), pytest.raises(RunDirectoryError, match="is in use by process"):
         call("prune", run)

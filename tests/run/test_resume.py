@@ -3,11 +3,16 @@
 
 import os
 import signal
+import warnings
 from dataclasses import replace
 
 import pytest
 import torch
 from support.trainings import BATCHES, EPOCHS, Training, train
+
+import truestep as ts
+from truestep.engine.checkpoints.attempts import MAX_ATTEMPTS, note_attempt
+from truestep.engine.checkpoints.files import Files
 
 PLAIN = Training()
 HARD = [
@@ -65,6 +70,74 @@ def test_stopped_twice_and_at_an_edge_the_run_ends_with_the_same_bits(tmp_path):
         with pytest.raises(SystemExit):
             train(tmp_path / "stopped", PLAIN, interrupt=stop_at(step))
     assert train(tmp_path / "stopped", PLAIN) == undisturbed
+
+
+def test_a_newest_checkpoint_that_is_passed_over_and_used_again_ends_with_the_same_bits(tmp_path):
+    training = replace(PLAIN, saving=ts.Saving(every_steps=5, background=False))
+    undisturbed = train(tmp_path / "whole", training)
+    directory = tmp_path / "stopped"
+    with pytest.raises(SystemExit):
+        train(directory, training, interrupt=stop_at(8))
+    older, newer = sorted(entry.name for entry in (directory / "checkpoints").glob("0*"))
+    assert (older[-1], newer[-1]) == ("5", "8")
+    exhaust(directory, newer)
+    with pytest.warns(UserWarning, match=f"{newer} was passed over: 3 runs went on from it"):
+        killed_at(9, directory, training)
+    assert [entry.name for entry in directory.glob(".metrics*")] == [".metrics-0.jsonl"]
+    exhaust(directory, older)
+    assert train(directory, training) == undisturbed
+    assert not list(directory.glob(".metrics*"))
+
+
+def exhaust(directory, checkpoint):
+    """Note as many attempts from a checkpoint as make a run pass it over."""
+    for _ in range(MAX_ATTEMPTS):
+        note_attempt(Files(), directory / "checkpoints", checkpoint)
+
+
+def killed_at(step, directory, training):
+    """Train in a process that is killed in the middle of a batch; warn here of what it was warned of."""
+
+    def die(run):
+        if run.step == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    seen, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(told, 2)
+        warnings.simplefilter("default")
+        warnings.showwarning = lambda message, *_: os.write(told, str(message).encode())
+        train(directory, training, interrupt=die)
+        os._exit(0)
+    os.close(told)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    with os.fdopen(seen) as text:
+        warnings.warn(text.read(), stacklevel=2)
+
+
+def test_a_checkpoint_with_a_missing_file_is_passed_over_by_a_run(tmp_path):
+    undisturbed = train(tmp_path / "whole", PLAIN)
+    with pytest.raises(SystemExit):
+        train(tmp_path / "stopped", PLAIN, interrupt=stop_at(8))
+    newest = max((tmp_path / "stopped" / "checkpoints").glob("0*"))
+    min(newest.glob("*.safetensors")).unlink()
+    with pytest.warns(UserWarning, match="was passed over: .* it is missing"):
+        assert train(tmp_path / "stopped", PLAIN) == undisturbed
+
+
+def test_lines_that_only_a_damaged_checkpoint_would_need_do_not_stay(tmp_path):
+    training = replace(PLAIN, saving=ts.Saving(every_steps=5, background=False))
+    undisturbed = train(tmp_path / "whole", training)
+    with pytest.raises(SystemExit):
+        train(tmp_path / "stopped", training, interrupt=stop_at(8))
+    newest = max((tmp_path / "stopped" / "checkpoints").glob("0*"))
+    damaged = min(newest.glob("*.safetensors"))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    with pytest.warns(UserWarning, match="was passed over: .* checksum"):
+        assert train(tmp_path / "stopped", training) == undisturbed
+    assert not list((tmp_path / "stopped").glob(".metrics*"))
+    assert damaged.exists()
 
 
 def test_an_exception_in_the_loop_goes_on_upwards_and_the_run_resumes_exactly(tmp_path):

@@ -165,11 +165,39 @@ def test_unknown_options_are_answered_with_what_there_is(tmp_path, options, mess
         ({"keep_every": True}, "keep_every=True.* was given a bool"),
         ({"rollback_after": "5"}, r"ts\.Saving\(rollback_after=5\)"),
         ({"rollback_after": 0}, "rollback_after=0: give at least 1"),
+        ({"every_seconds": float("nan")}, "every_seconds=nan: no time"),
+        ({"at_epoch_end": "no"}, r"ts\.Saving\(at_epoch_end='no'\): write True or False"),
+        ({"background": 1}, "background=1"),
+        ({"best": 5}, r"ts\.Saving\(best=5\): give the name"),
+        ({"best": ""}, "give the name"),
+        ({"keep_best": -1}, "best at least 0"),
     ],
 )
 def test_a_saving_that_means_nothing_is_refused(options, message):
     with pytest.raises(ts.OptionError, match=message):
         ts.Saving(**options)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "message"),
+    [
+        (5, "exit_statuses=5: give a dict"),
+        ({"SIGTERM": 1}, "'SIGTERM' is no signal"),
+        ({signal.SIGKILL: 1}, "is no signal that a process can catch"),
+        ({signal.SIGTERM: 300}, "300 is no exit status"),
+        ({signal.SIGTERM: "1"}, "'1' is no exit status"),
+    ],
+)
+def test_statuses_that_no_process_can_exit_with_are_refused(tmp_path, statuses, message):
+    with pytest.raises(ts.OptionError, match=message):
+        run_in(tmp_path / "run", exit_statuses=statuses)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("directory", [None, 5, b"runs"])
+def test_a_directory_that_is_no_path_is_refused(directory):
+    with pytest.raises(ts.OptionError, match="give the directory of the run"):
+        run_in(directory)
 
 
 def test_a_layer_that_is_replaced_between_two_passes_is_refused(tmp_path):
@@ -322,7 +350,9 @@ def script(tmp_path, how):
     )
 
 
-@pytest.mark.parametrize(("how", "status"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGUSR1", 75)])
+@pytest.mark.parametrize(
+    ("how", "status"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGUSR1", 75), ("SIGHUP", 129)]
+)
 def test_a_signal_finishes_the_batch_saves_says_where_and_exits(tmp_path, how, status):
     stopped = script(tmp_path, how)
     assert stopped.returncode == status, stopped.stderr
@@ -331,6 +361,70 @@ def test_a_signal_finishes_the_batch_saves_says_where_and_exits(tmp_path, how, s
     ended = script(tmp_path, "nothing")
     assert ended.returncode == 0, ended.stderr
     assert "(step 5, epoch 1); the rest is bit-identical" in ended.stderr
+
+
+@pytest.mark.parametrize("with_epochs", [True, False])
+def test_a_signal_after_the_last_moment_of_the_loop_is_not_swallowed(tmp_path, with_epochs):
+    def go():
+        with run_in(tmp_path / "run") as run:
+            net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=10)
+            save = run.session._saver.store.save
+
+            def interrupted(*arguments, **options):
+                save(*arguments, **options)
+                os.kill(os.getpid(), signal.SIGTERM)
+
+            run.session._saver.store.save = interrupted
+            if with_epochs:
+                train(run, net, data, epochs=1)
+            else:
+                for batch in run.batches(data):
+                    net.update(loss_of(net), batch)
+        raise AssertionError("the program went on")
+
+    with pytest.raises(SystemExit) as stopped:
+        go()
+    assert stopped.value.code == 143
+    with run_in(tmp_path / "run") as run:
+        net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=10)
+        train(run, net, data, epochs=1)
+        assert run.step == 2
+
+
+def test_a_signal_is_obeyed_although_nobody_can_be_told(tmp_path):
+    gone, told = os.pipe()
+    os.close(gone)
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(SCRIPT))
+    stopped = subprocess.run(
+        [sys.executable, str(path), str(tmp_path / "run"), "SIGTERM"], stderr=told, check=False, cwd=tmp_path
+    )
+    os.close(told)
+    assert stopped.returncode == 143
+
+
+def test_checkpoints_may_lie_on_another_disk_behind_a_link(tmp_path):
+    with run_in(tmp_path / "run") as run:
+        train(run, learner_of(run), run.data((POINTS, LABELS), batch_size=10), epochs=1)
+    (tmp_path / "run" / "checkpoints").rename(tmp_path / "large")
+    (tmp_path / "run" / "checkpoints").symlink_to(tmp_path / "large")
+    with run_in(tmp_path / "run") as run:
+        train(run, learner_of(run), run.data((POINTS, LABELS), batch_size=10), epochs=2)
+    assert run.step == 4
+
+
+def test_metrics_that_can_not_be_cut_back_are_told_by_name(tmp_path):
+    with run_in(tmp_path / "run") as run:
+        train(run, learner_of(run), run.data((POINTS, LABELS), batch_size=10), epochs=1)
+    (tmp_path / "run" / "metrics.jsonl").unlink()
+    (tmp_path / "run" / "metrics.jsonl").mkdir()
+    run = run_in(tmp_path / "run")
+    net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=10)
+    with pytest.raises(
+        ts.RunDirectoryError, match=r"metrics\.jsonl could not be brought back .*Is a directory"
+    ):
+        train(run, net, data)
+    run.close()
 
 
 def test_an_exception_without_a_with_block_saves_and_goes_on_upwards_unchanged(tmp_path):
@@ -366,7 +460,7 @@ def test_state_that_is_no_json_or_tensor_is_refused_with_its_path(tmp_path):
     with run_in(tmp_path / "run") as run:
         net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=8)
         run.state["history"] = {"model": object()}
-        with pytest.raises(ts.CheckpointError, match=r"run\.state/history/model is a object"):
+        with pytest.raises(ts.CheckpointError, match=r"run\.state\['history'\]\['model'\] is a .*object"):
             train(run, net, data)
         run.state.clear()
 
@@ -465,6 +559,36 @@ def test_what_the_loop_draws_at_the_top_of_an_epoch_is_drawn_again(tmp_path, ste
     assert torch.equal(whole, again)
 
 
+@pytest.mark.parametrize("step", [1, 3, 4, 5, 7, 9, 11])
+def test_what_was_logged_before_the_save_is_not_logged_again(tmp_path, step):
+    def go(directory, stop_after=None):
+        with run_in(directory, saving=ts.Saving(every_steps=1)) as run:
+            net = learner_of(run, schedule=lambda o: ts.plateau(o, metric="error", factor=0.5, patience=0))
+            data = run.data((POINTS, LABELS), batch_size=7, shuffle=True)
+            for _ in run.epochs(2):
+                run.log(top=run.step, error=1.0)
+                for _ in range(2):
+                    for batch in run.batches(data):
+                        net.update(loss_of(net), batch)
+                        if run.step == stop_after:
+                            os.kill(os.getpid(), signal.SIGTERM)
+                    run.log(error=1.0 + run.step)
+            values = [(line.step, line.values) for line in read_metrics(directory / "metrics.jsonl")]
+            return (
+                net.weight.clone(),
+                net.learning_rate,
+                [(at, v["error"]) for at, v in values if "error" in v],
+            )
+
+    weight, rate, lines = go(tmp_path / "whole")
+    with pytest.raises(SystemExit):
+        go(tmp_path / "stopped", stop_after=step)
+    again, rate_again, lines_again = go(tmp_path / "stopped")
+    assert lines_again == lines
+    assert rate_again == rate
+    assert torch.equal(again, weight)
+
+
 def test_an_exception_that_the_caller_catches_is_no_end_of_the_pass(tmp_path):
     def go(name, fail_at):
         with run_in(tmp_path / name, saving=ts.Saving(every_steps=1, background=False)) as run:
@@ -512,7 +636,7 @@ def test_functions_in_the_state_are_refused_not_dropped(tmp_path):
     with run_in(tmp_path / "run") as run:
         net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=8)
         run.state["f"] = len
-        with pytest.raises(ts.CheckpointError, match=r"run\.state/f"):
+        with pytest.raises(ts.CheckpointError, match=r"run\.state\['f'\]"):
             train(run, net, data)
         run.state.clear()
 

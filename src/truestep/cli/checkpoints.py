@@ -70,6 +70,8 @@ def verify(run: Run, as_json: Json = False) -> None:
             _print(f"{item.name}  {'sound' if problem is None else f'DAMAGED  {problem}'}")
     if as_json:
         _print_json({"checkpoints": results})
+    if not results:
+        screen.warn(f"{run} has no checkpoints: there was nothing to verify.")
     if not results or not all(result["sound"] for result in results):
         raise typer.Exit(EXIT_FAILED)
 

@@ -41,6 +41,7 @@ from truestep.engine.precision.weights import (
 )
 from truestep.engine.schedules import ScheduleFactory, Schedules
 from truestep.engine.step import MOST_OVERFLOWS_IN_A_ROW, Update, nonfinite_error
+from truestep.engine.transient import TransientBuffers
 from truestep.engine.update import Loss, MicroBatch, Splitting, update_together
 from truestep.errors import OptionError, check_number
 
@@ -146,6 +147,7 @@ class Learner:
     def _choose_measures(self) -> None:
         """Decide what is remembered of the module, and what is measured of its gradients, at each update."""
         self.buffer_places = buffer_places(self.module)
+        self.transient = TransientBuffers(self.module)
         self.spectral_places = spectral_places(self.module)
         self.statistics = Statistics(statistics_places(self.module))
         policy = self.context.nonfinite
@@ -346,6 +348,10 @@ class Learner:
     def changed_options(self, state: dict[str, Any]) -> list[str]:
         """Return which options of the optimizers the code gives otherwise than `state`."""
         return states.changed_options(self, state)
+
+    def changed_settings(self, state: dict[str, Any]) -> list[str]:
+        """Return what the code now decides otherwise than when `state` was taken; the code's is used."""
+        return states.changed_settings(self, state)
 
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Take over what `training_state` returned."""

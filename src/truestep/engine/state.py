@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A learner's state as a tree of tensors and JSON values, and back."""
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from truestep.engine.learner import Learner
 
 _KERNEL = ("fused", "foreach")
+_OPTIONAL = ("settings", "buffers")  # not in every checkpoint of a learner
 _SCHEDULED = ("lr", "momentum", "betas")  # what a schedule of torch's may move
 
 
@@ -21,6 +23,7 @@ def learner_state(learner: "Learner") -> dict[str, Any]:
     if learner.late is not None:
         learner.late.settle()
     state: dict[str, Any] = {
+        "settings": settings(learner),
         "modules": dict(learner.module.state_dict()),
         "optimizers": [to_tree(optimizer.state_dict()) for optimizer in learner.optimizers],
         "schedules": to_tree(_without_functions(learner.schedules.state_dict())),
@@ -44,24 +47,60 @@ def learner_state(learner: "Learner") -> dict[str, Any]:
     }
     if masters:
         state["masters"] = masters
+    if buffers := learner.transient.state_dict():
+        state["buffers"] = buffers
     return state
 
 
 def check_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
     """Raise a CheckpointError unless `state` fits the learner: same parts, same tensors, same number of optimizers."""
-    mine = learner_state(learner)
-    problems = [f"no {part}" for part in mine if part not in state]
-    problems += [f"{part}, which this learner lacks" for part in state if part not in mine]
-    for part in ("modules", "averages", "masters"):
-        problems += _tensor_differences(mine.get(part, {}), state.get(part, {}))
-    for part in ("optimizers", "schedules"):
-        if len(mine[part]) != len(state.get(part, ())):
-            problems.append(f"{len(state.get(part, ()))} {part}, this learner has {len(mine[part])}")
+    problems = _differences(learner_state(learner), state)
+    problems += [
+        f"an unexpected buffer {name!r}" for name in learner.transient.unknown(state.get("buffers", {}))
+    ]
     if problems:
+        more = f"; and {len(problems) - 12} more" if len(problems) > 12 else ""
         raise CheckpointError(
-            f"The checkpoint does not fit the learner {learner.name!r}: it has {'; '.join(problems[:12])}. A run goes on "
-            "with the model it was started with; to take over weights alone, start a new run with module.load_state_dict(...)."
+            f"The checkpoint does not fit the learner {learner.name!r}: it has {'; '.join(problems[:12])}{more}. A run goes on "
+            "with the model and the optimizer it was started with; to take over weights alone, start a run in another directory "
+            "and give it a module after ts.load_weights(module, this_directory)."
         )
+
+
+def _differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
+    problems = [f"no {part}" for part in mine if part not in saved and part not in _OPTIONAL]
+    problems += [
+        f"{part}, which this learner lacks" for part in saved if part not in mine and part not in _OPTIONAL
+    ]
+    problems += _tensor_differences(mine["modules"], saved.get("modules", {}))
+    if not problems:  # these have the weights' names: once is enough to say
+        for part in {"averages", "masters"} & mine.keys():
+            problems += [f"in its {part} {text}" for text in _tensor_differences(mine[part], saved[part])]
+    here, there = (len(state.get("schedules", ())) for state in (mine, saved))
+    if here != there:
+        problems.append(f"another number of schedules, {there}, here {here}")
+    return problems + _optimizer_differences(mine, saved)
+
+
+def _optimizer_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
+    """Return why the optimizers' states could not be loaded, or would be those of another kind of optimizer."""
+    here, there = mine["optimizers"], saved.get("optimizers", [])
+    if len(here) != len(there):
+        return [f"another number of optimizers, {len(there)}, here {len(here)}"]
+    names = saved.get("settings", {}).get("optimizers", ["an optimizer"] * len(there))
+    problems = []
+    for tree, other, name, own in zip(here, there, names, mine["settings"]["optimizers"], strict=True):
+        groups, saved_groups = (from_tree(state)["param_groups"] for state in (tree, other))
+        sizes, saved_sizes = ([len(group["params"]) for group in found] for found in (groups, saved_groups))
+        if sizes != saved_sizes:
+            problems.append(
+                f"{name} with groups of {saved_sizes} parameters, here {own} with groups of {sizes}"
+            )
+        elif absent := {key for group in groups for key in group} - {
+            key for group in saved_groups for key in group
+        }:
+            problems.append(f"{name} without {', '.join(sorted(absent))}, here {own}")
+    return problems
 
 
 def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
@@ -73,6 +112,35 @@ def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str
         if key in saved and isinstance(mine[key], Tensor) and mine[key].shape != saved[key].shape
     ]
     return problems
+
+
+def settings(learner: "Learner") -> dict[str, Any]:
+    """Return what else decides how the learner is trained, as text: its code's to choose, compared at a resume."""
+    return {
+        "optimizers": [type(optimizer).__name__ for optimizer in learner.optimizers],
+        "schedules": learner.schedules.names,
+        "clip": _shown(learner.clip),
+        "ema": _shown(learner.options.ema),
+        "micro_batch": _shown(learner.options.micro_batch),
+        "precision": learner.precision.name,
+        "starts_at": learner.starts_at,
+    }
+
+
+def _shown(value: Any) -> str:
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def changed_settings(learner: "Learner", state: dict[str, Any]) -> list[str]:
+    """Return what the code now gives otherwise than when `state` was taken; the code's is what is used."""
+    now, saved = settings(learner), state.get("settings", {})
+    found = [
+        f"{name}={now[name]}, before {saved[name]}"
+        for name in now
+        if name in saved and now[name] != saved[name]
+    ]
+    found += learner.schedules.differences(from_tree(state["schedules"]))
+    return found
 
 
 def changed_options(learner: "Learner", state: dict[str, Any]) -> list[str]:
@@ -112,6 +180,7 @@ def load_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
         learner.scaler.load_state_dict(state["scaler"])
     if learner.average is not None:
         learner.average.load_state_dict(state["averages"])
+    learner.transient.load_state_dict(state.get("buffers", {}))
     for name, value in state["counters"].items():
         setattr(learner, name, value)
 
@@ -127,12 +196,11 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> 
 def to_tree(value: Any, path: str = "") -> Any:
     """Return `value` with what JSON lacks spelt out: tuples, and dicts whose keys are not strings."""
     if isinstance(value, dict):
-        if all(isinstance(key, str) and not key.startswith("__") for key in value):
+        is_counter = isinstance(value, Counter)
+        if not is_counter and all(isinstance(key, str) and not key.startswith("__") for key in value):
             return {key: to_tree(member, f"{path}/{key}") for key, member in value.items()}
-        kind = "counter" if isinstance(value, Counter) else "dict"
-        return {
-            f"__{kind}__": [[to_tree(key), to_tree(member, f"{path}/{key}")] for key, member in value.items()]
-        }
+        pairs = [[to_tree(key, path), to_tree(member, f"{path}/{key}")] for key, member in value.items()]
+        return {"__counter__" if is_counter else "__dict__": pairs}
     if isinstance(value, tuple):
         return {"__tuple__": [to_tree(member, f"{path}[{index}]") for index, member in enumerate(value)]}
     if isinstance(value, list):

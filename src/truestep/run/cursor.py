@@ -91,10 +91,9 @@ class Stream:
         """Raise a DataError unless the data is what the place was saved with."""
         now, saved = self.source.fingerprint(), state["fingerprint"]
         if now != saved:
-            changed = sorted(key for key in now.keys() | saved.keys() if now.get(key) != saved.get(key))
             raise DataError(
-                f"The data of {self.name!r} is not what the run was saved with ({', '.join(changed)} differ), so the same batches "
-                "can't be given. Go on with the same data, or start a new run in another directory."
+                f"The data of {self.name!r} is not what the run was saved with ({'; '.join(_changed(saved, now))}), so the same "
+                "batches can't be given. Go on with the same data, or start a new run in another directory."
             )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -107,6 +106,22 @@ class Stream:
         else:
             self._over, self._resumed = max(self.passes - 1, 0), self.passes > 0
         self.source.load_state_dict(state["source"])
+
+
+def _changed(saved: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return what differs of two fingerprints, with the values of both."""
+    found = []
+    for key in sorted(saved.keys() | now.keys()):
+        before, after = saved.get(key), now.get(key)
+        if before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            found += _changed(before, after)
+        elif key == "content":
+            found.append("the content of its samples differs")
+        else:
+            found.append(f"{key} was {before}, is {after}")
+    return found
 
 
 @dataclass

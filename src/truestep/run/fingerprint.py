@@ -12,6 +12,7 @@ from truestep.engine.choices import Choice
 
 EXACT = "bit-identical: it ends with the same bits as if it had never stopped"
 ROUNDED = "the same samples and random numbers with other rounding"
+OTHER = "what the code now makes of it, not what it would have been"
 WEAKER = "no more than its data can promise"
 
 
@@ -54,8 +55,12 @@ def _cudnn_tf32() -> bool | str:
         return f"{cudnn.conv.fp32_precision}, {cudnn.rnn.fp32_precision}"
 
 
-def promise(saved: dict[str, Any], now: dict[str, Any], choices: Sequence[Choice]) -> str:
-    """Return what a run resumed here promises, and why, in one sentence."""
+def promise(
+    saved: dict[str, Any], now: dict[str, Any], choices: Sequence[Choice], code: Sequence[str] = ()
+) -> str:
+    """Return what a run resumed here promises, and why, in one sentence; `code` says what it now decides otherwise."""
+    if code:
+        return f"{OTHER} ({'; '.join(code)})"
     weaker = [f"{choice.name}: {choice.value}" for choice in choices if choice.weakens]
     if weaker:
         return f"{WEAKER} ({'; '.join(weaker)})"
@@ -69,4 +74,4 @@ def promise(saved: dict[str, Any], now: dict[str, Any], choices: Sequence[Choice
         return f"{ROUNDED} ({'; '.join(changed)})"
     if now["device"] != "cpu" and not now["deterministic_algorithms"]:
         return f"{ROUNDED} (the GPU may pick other algorithms; ts.Run(deterministic=True) prevents it)"
-    return f"{EXACT} (same versions, device, threads and flags)"
+    return f"{EXACT} (same versions, device, threads and flags, and code as it was)"

@@ -54,8 +54,22 @@ def go_back(path: Path, mark: Mark, others: Sequence[Mark] = ()) -> bool:
     return found
 
 
+def forget(path: Path, needed: Sequence[Mark]) -> None:
+    """Remove what was kept of `path` and none of the `needed` is found in alone."""
+    current = path.read_bytes() if path.exists() else b""
+    for file in _kept(path):
+        content = file.read_bytes()
+        if not any(mark.is_in(content) and not mark.is_in(current) for mark in needed):
+            file.unlink()
+
+
+def is_kept(path: Path) -> bool:
+    """Whether anything of `path` is kept beside it."""
+    return bool(_kept(path))
+
+
 def _kept(path: Path) -> list[Path]:
-    return sorted(path.parent.glob(f".{path.stem}-*{path.suffix}"))
+    return sorted(path.parent.glob(f".{path.stem}-[0-9]*{path.suffix}"))
 
 
 def _free(path: Path, kept: Iterable[Path]) -> Path:

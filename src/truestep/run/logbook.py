@@ -3,7 +3,8 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from truestep.engine.learner import Learner
 from truestep.engine.step import Update
-from truestep.run.history import Mark, go_back
+from truestep.errors import RunDirectoryError
+from truestep.run.history import Mark, forget, go_back, is_kept
 from truestep.run.metrics import MetricsFile
 from truestep.run.readback import Readback
 from truestep.run.window import Window
@@ -120,12 +122,25 @@ class Logbook:
     def go_back(self, mark: Mark, others: Sequence[Mark] = ()) -> None:
         """Remove every line after `mark`; what `others` may need is kept aside."""
         self.close()
-        if not go_back(self._path, mark, others):
+        try:
+            found = go_back(self._path, mark, others)
+        except OSError as error:
+            raise RunDirectoryError(
+                f"{self._path} could not be brought back to where the checkpoint was saved: {error}. The run's history would not "
+                "be the run's. Make it a file that can be read and written, with room on the disk, and resume again."
+            ) from error
+        if not found:
             logger.warning(
                 "%s does not begin with the %d bytes it held when the checkpoint was saved: part of the run's history is missing",
                 self._path,
                 mark.position,
             )
+
+    def forget(self, marks: Callable[[], Sequence[Mark]]) -> None:
+        """Remove what is kept aside and no checkpoint needs any more; a failure leaves it for the next time."""
+        with suppress(OSError):
+            if is_kept(self._path):
+                forget(self._path, marks())
 
     def load_state_dict(self, state: dict[str, Any], others: Sequence[Mark]) -> None:
         """Cut the file back to where it was and take over what was not in it yet; `others`: of other checkpoints."""

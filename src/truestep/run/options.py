@@ -2,8 +2,11 @@
 """What a run is told when it is made."""
 
 import math
+import os
+import signal
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from truestep.engine.context import NON_FINITE
@@ -67,6 +70,17 @@ class Saving:
             )
         if self.every_seconds is not None and self.every_seconds < 0:
             raise OptionError(f"every_seconds={self.every_seconds}: give a positive time, or None.")
+        if self.every_seconds is not None and math.isnan(self.every_seconds):
+            raise OptionError(
+                "every_seconds=nan: no time would ever have gone. Give a positive time, or None."
+            )
+        for flag in ("at_epoch_end", "background"):
+            if not isinstance(getattr(self, flag), bool):
+                raise OptionError(f"ts.Saving({flag}={getattr(self, flag)!r}): write True or False.")
+        if self.best is not None and (not isinstance(self.best, str) or not self.best):
+            raise OptionError(
+                f"ts.Saving(best={self.best!r}): give the name of what is logged, best='accuracy' for run.log(accuracy=...)."
+            )
         if self.rollback_after < 1:
             raise OptionError(
                 f"rollback_after={self.rollback_after}: give at least 1; a run can't go back before an update was skipped."
@@ -79,7 +93,7 @@ class Saving:
 
         return Retention(
             last=self.keep_last,
-            best=self.keep_best if self.best else 0,
+            best=self.keep_best if self.best or self.keep_best < 0 else 0,
             best_metric=self.best,
             best_mode=self.best_mode,
             every=self.keep_every,
@@ -133,6 +147,34 @@ def as_number(name: str, value: Any) -> float:
             f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, or a "
             "one-element tensor. Log several under several names; keep text in run.state."
         ) from error
+
+
+def check_directory(directory: Any) -> Path:
+    """Return the run's directory, absolute; raises an OptionError for what is no path."""
+    if not isinstance(directory, str | os.PathLike):
+        raise OptionError(
+            f"ts.Run({directory!r}): give the directory of the run, ts.Run('runs/digits'), say; metrics and checkpoints go there."
+        )
+    return Path(directory).absolute()
+
+
+def check_statuses(statuses: Any) -> dict[int, int]:
+    """Return the statuses to exit with by signal; raises an OptionError for a signal that can't be caught, or no status."""
+    if statuses is None:
+        return {}
+    if not isinstance(statuses, Mapping):
+        raise OptionError(f"exit_statuses={statuses!r}: give a dict, such as {{signal.SIGUSR1: 0}}.")
+    caught = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+    for number, status in statuses.items():
+        if number not in caught:
+            raise OptionError(
+                f"exit_statuses: {number!r} is no signal that a process can catch; write signal.SIGUSR1, say."
+            )
+        if type(status) is not int or not 0 <= status <= 255:
+            raise OptionError(
+                f"exit_statuses: {status!r} is no exit status; give a whole number from 0 to 255."
+            )
+    return dict(statuses)
 
 
 def check_options(*, nonfinite: Any, saving: Any, log_every: Any) -> None:

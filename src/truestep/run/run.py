@@ -28,7 +28,15 @@ from truestep.run.device import choose_device, set_determinism
 from truestep.run.directory import open_directory
 from truestep.run.logbook import Logbook
 from truestep.run.loop import Loop
-from truestep.run.options import Resume, Saving, as_number, check_options, plain_config
+from truestep.run.options import (
+    Resume,
+    Saving,
+    as_number,
+    check_directory,
+    check_options,
+    check_statuses,
+    plain_config,
+)
 from truestep.run.session import Session
 
 
@@ -52,7 +60,7 @@ class Run:
         saving: when to save and what to keep.
         log_every: write a line of metrics every so many steps.
         progress: show a bar (on a terminal) or lines now and then.
-        exit_statuses: by signal number, for other statuses than 130, 143 and 138.
+        exit_statuses: by signal number, for other statuses than 130, 143, 138 and 129.
         doctor: have the doctor look at data, model and loss in the first 20 updates, and say what is wrong with them; the
             run's numbers are the same with it and without.
     """
@@ -75,9 +83,10 @@ class Run:
         doctor: bool = True,
     ) -> None:
         seed = check_seed(seed)
+        statuses = check_statuses(exit_statuses)
         check_options(nonfinite=nonfinite, saving=saving, log_every=log_every)
         self.precision = precision_named(precision)
-        self.directory = Path(directory).absolute()
+        self.directory = check_directory(directory)
         self.context = Context(choose_device(device), seed=seed, nonfinite=nonfinite)
         self.saving = saving or Saving()
         self.config = plain_config(config)
@@ -95,7 +104,7 @@ class Run:
         self.logbook = Logbook(
             self.directory / "metrics.jsonl", every=log_every, learners=self.context.learners
         )
-        self.session = Session(self, show_progress=progress, exit_statuses=exit_statuses, doctor=doctor)
+        self.session = Session(self, show_progress=progress, exit_statuses=statuses, doctor=doctor)
         self._loop = Loop(self)
         self.context.observer = self.session
 
@@ -236,7 +245,7 @@ class Run:
 
     def close(self) -> None:
         """Save if anything is unsaved, write the report, let go of the directory; more calls do nothing."""
-        self.session.close()
+        self.session.leave(None)
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,8 @@
 """When a run is saved, and what it goes on from."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -13,6 +14,14 @@ from truestep.run.history import NOTHING, Mark
 if TYPE_CHECKING:
     from truestep.engine.checkpoints import CheckpointStore
     from truestep.run.run import Run
+
+
+class Beginning(NamedTuple):
+    """What a run goes on from: a checkpoint, the environment it was saved in, and what the code has changed since."""
+
+    checkpoint: str
+    environment: dict[str, Any]
+    changed: list[str]
 
 
 class Saver:
@@ -42,8 +51,8 @@ class Saver:
             )
         return self._store
 
-    def resume(self) -> tuple[str, dict[str, Any]] | None:
-        """Bring the run to its newest checkpoint; return its name and the environment it was saved in."""
+    def resume(self) -> Beginning | None:
+        """Bring the run to its newest checkpoint; return what it begins from, None where there is nothing."""
         found = self.store.resume() if self._run.holds_run else None
         self._mark_boundary()
         if found is None and self._run.resume == "must":
@@ -54,16 +63,10 @@ class Saver:
         if found is None:
             self._run.logbook.go_back(NOTHING)  # lines of a start that came to no checkpoint
             return None
-        snapshot.put_back(self._run, found.state, self._marks())
+        changed = snapshot.put_back(self._run, found.state, _marks_in(self.store))
         self._mark_boundary()
         self._saved_place = self._place()
-        return found.checkpoint.name, found.state["environment"]
-
-    def _marks(self) -> list[Mark]:
-        from truestep.engine.checkpoints import Checkpoint
-
-        sound = [found for found in self.store.checkpoints() if isinstance(found, Checkpoint)]
-        return [Mark(*checkpoint.load("logbook", "mark")) for checkpoint in sound]
+        return Beginning(found.checkpoint.name, found.state["environment"], changed)
 
     def between_batches(self, *, wanted: bool) -> None:
         """Save if it is time to."""
@@ -177,18 +180,29 @@ class Saver:
                 store.wait()
                 if alive:
                     store.forget_attempts()
+                    self._run.logbook.forget(lambda: _marks_in(store))
             finally:
                 store.close()
 
 
-@torch.no_grad()
 def is_healthy(run: "Run") -> bool:
     """Whether all weights are finite."""
-    weights: list[torch.Tensor] = [
-        weight
-        for learner in run.context.learners.values()
-        for weight in learner.weights
-        if weight.is_floating_point()
+    return all_finite([weight for learner in run.context.learners.values() for weight in learner.weights])
+
+
+@torch.no_grad()
+def all_finite(weights: Iterable[torch.Tensor]) -> bool:
+    """Whether no weight is NaN or infinite; an empty one has nothing that could be."""
+    measured = [
+        weight for weight in weights if weight.numel() and (weight.is_floating_point() or weight.is_complex())
     ]
-    norms = torch._foreach_norm(weights, float("inf")) if weights else []
-    return all(bool(torch.isfinite(norm)) for norm in norms)
+    return (
+        all(bool(torch.isfinite(norm)) for norm in torch._foreach_norm(measured, float("inf")))
+        if measured
+        else True
+    )
+
+
+def _marks_in(store: "CheckpointStore") -> list[Mark]:
+    """Return the marks of all checkpoints that may yet be used, from their manifests: one of them may be damaged."""
+    return [Mark(*checkpoint.value("logbook", "mark")) for checkpoint in store.usable()]

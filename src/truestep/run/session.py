@@ -4,7 +4,8 @@
 import sys
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from truestep.engine.learner import Learner
 from truestep.engine.step import Update
@@ -51,6 +52,7 @@ class Session:
         self.random_at_epoch: dict[str, Any] | None = None
         """The generators as they were at the top of the epoch's body, which runs again after a resume."""
         self._random_at_save: dict[str, Any] | None = None
+        self._repeats = False  # the loop goes through what it had done before the save
 
     # ------------------------------------------------------------------ start
 
@@ -66,10 +68,10 @@ class Session:
         resumed = self._saver.resume()
         self._started = True  # only now: a run that could not be restored must not save what it holds
         if resumed is not None:
-            checkpoint, saved = resumed
-            promised = promise(saved, fingerprint(run.context.device), run.choices())
+            now = fingerprint(run.context.device)
+            promised = promise(resumed.environment, now, run.choices(), resumed.changed)
             self.say(
-                f"going on from {checkpoint} (step {run.step}, epoch {run.epoch}); the rest is {promised}"
+                f"going on from {resumed.checkpoint} (step {run.step}, epoch {run.epoch}); the rest is {promised}"
             )
         elif run.holds_run:
             self.say("this run was stopped before its first checkpoint; it starts at the beginning")
@@ -110,6 +112,7 @@ class Session:
         """
         device = self._run.context.device
         within_epoch = any(stream.passes for stream in self._run.cursor.streams.values())
+        self._repeats = within_epoch
         if within_epoch and at_epoch is not None:
             self.random_at_epoch, self._random_at_save = at_epoch, saved
             snapshot.set_random_state(at_epoch, device)
@@ -118,6 +121,7 @@ class Session:
 
     def _resume_random(self) -> None:
         """The first batches since the resume: from here on everything is as at the save."""
+        self._repeats = False
         if self._random_at_save is not None:
             snapshot.set_random_state(self._random_at_save, self._run.context.device)
             self._random_at_save = None
@@ -170,6 +174,8 @@ class Session:
     def log(self, values: dict[str, float]) -> None:
         """Write values by name; tell the schedules and the saver."""
         self.starting()
+        if self._repeats:
+            return  # between two passes of an epoch, before the save: it was logged then, of the weights as they were
         run = self._run
         run.logbook.write(run.step, run.epoch, values)
         self._progress.note(values)
@@ -192,7 +198,8 @@ class Session:
         if self._endings.watching:
             self._progress.line(f"truestep: {text}")
         else:
-            print(f"truestep: {text}", file=self._stream)
+            with suppress(OSError, ValueError):  # a terminal that has gone away ends nothing
+                print(f"truestep: {text}", file=self._stream)
 
     # ------------------------------------------------------------------ stopping
 
@@ -210,13 +217,22 @@ class Session:
             f"stopped as asked after step {self._run.cursor.done}; saved {saved}. A run in "
             f"{self._run.directory} goes on from there."
         )
-        if is_interactive():
-            raise KeyboardInterrupt
-        raise SystemExit(status)
+        self._signals.requested = None
+        _exit(status)
+
+    def _stop_after_the_end(self) -> None:
+        """A signal came after the last moment at which the loop looks: all is saved, and what follows is not begun."""
+        if self._signals.requested is not None:
+            status = self._signals.exit_status
+            self._signals.requested = None
+            _exit(status)
 
     def leave(self, error: BaseException | None) -> None:
         """The `with` block ends, by itself or by an exception (which goes on upwards unchanged)."""
-        if error is None or isinstance(error, SystemExit | GeneratorExit) or self._endings.ended:
+        if error is None:
+            self.close()
+            self._stop_after_the_end()
+        elif isinstance(error, SystemExit | GeneratorExit) or self._endings.ended:
             self.close()
         else:
             self.crashed(error)
@@ -241,6 +257,7 @@ class Session:
         if self._saver.is_unsaved:
             self._saver.save_now("finished")
         self._finish()
+        self._stop_after_the_end()
 
     def close(self) -> None:
         """End the run wherever it stands; more calls do nothing."""
@@ -274,3 +291,10 @@ class Session:
             self.say(
                 f"the report could not be written ({error}); ts.write_report({str(run.directory)!r}) makes it later"
             )
+
+
+def _exit(status: int) -> NoReturn:
+    """Leave the process, or the notebook's cell."""
+    if is_interactive():
+        raise KeyboardInterrupt
+    raise SystemExit(status)

@@ -8,7 +8,12 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
-EXIT_STATUS: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 138}
+EXIT_STATUS: dict[int, int] = {
+    signal.SIGINT: 130,
+    signal.SIGTERM: 143,
+    signal.SIGUSR1: 138,
+    signal.SIGHUP: 129,  # the terminal was closed
+}
 
 
 class StopSignals:

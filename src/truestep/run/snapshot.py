@@ -12,6 +12,7 @@ from truestep.engine.state import from_tree, to_tree
 from truestep.errors import CheckpointError, nearest
 from truestep.run.fingerprint import fingerprint
 from truestep.run.history import Mark
+from truestep.run.user_state import check_user_state
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 def take(run: "Run") -> dict[str, Any]:
     """Return the run's whole state as a tree of tensors and JSON values."""
+    check_user_state(run.state)
     return {
         "learners": {name: learner.training_state() for name, learner in run.context.learners.items()},
         "cursor": run.cursor.state_dict(),
@@ -26,16 +28,17 @@ def take(run: "Run") -> dict[str, Any]:
         "random_at_epoch": run.session.random_at_epoch,
         "logbook": run.logbook.state_dict(),
         "best": run.best,
-        "user": to_tree(dict(run.state), "run.state"),
+        "user": to_tree(run.state),
         "environment": fingerprint(run.context.device),
     }
 
 
-def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> None:
+def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[str]:
     """Bring a run to where `state` was taken; what does not fit is refused before anything is touched.
 
-    `marks` say which lines of metrics the checkpoints need that are there.
+    `marks` say which lines of metrics the checkpoints need that are there. Returns what the code now decides otherwise.
     """
+    differences = []
     _check_learners(run, state["learners"])
     run.cursor.check(state["cursor"])
     run.cursor.load_state_dict(state["cursor"])
@@ -46,6 +49,7 @@ def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> None:
                 f"{name}: {'; '.join(changed)}. The checkpoint's is used, so that the run ends as it would have ended; "
                 "another value is another run, in another directory"
             )
+        differences += [f"{name}: {text}" for text in learner.changed_settings(saved)]
         learner.load_training_state(saved)
     run.context.advance(run.cursor.step)
     run.logbook.load_state_dict(state["logbook"], marks)
@@ -53,6 +57,7 @@ def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> None:
     run.state.clear()
     run.state.update(from_tree(state["user"]))
     run.session.restore_random(state["random"], state["random_at_epoch"])
+    return differences
 
 
 def _check_learners(run: "Run", saved: dict[str, Any]) -> None:

@@ -388,3 +388,28 @@ def test_a_program_that_ends_without_closing_finishes_its_save_or_says_why_not(t
         )
     else:
         assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"reason": 5},
+        {"reason": None},
+        {"healthy": None},
+        {"complete": 1},
+        {"metrics": {1: 2.0}},
+        {"metrics": [1]},
+    ],
+)
+def test_what_could_not_be_read_back_is_refused_when_it_is_saved(tmp_path, options):
+    name = next(iter(options))
+    with CheckpointStore(tmp_path, background=False) as store:
+        with pytest.raises(CheckpointError, match=f"{name}="):
+            store.save(1, {"x": 1}, **options)
+        store.save(1, {"x": 1})
+        assert store.newest().name == "000001-step-1"
+
+
+def test_a_retention_of_another_type_is_refused_at_once(tmp_path):
+    with pytest.raises(OptionError, match=r"retention=5: write ts\.Retention"):
+        CheckpointStore(tmp_path, retention=5)

@@ -313,3 +313,32 @@ def test_a_state_is_applied_to_all_or_to_none():
 def test_a_state_without_a_part_is_refused_with_what_there_is():
     with pytest.raises(CheckpointError, match=r"nothing for .net.; nothing was loaded\. Did you mean .nets."):
         apply_state({"nets": {}}, {"net": make_net()})
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (None, "not from a NoneType: write 'runs/digits'"),
+        (5, "not from a int"),
+        (nn.Linear(2, 2), r"not from a Linear: write source\.state_dict\(\)"),
+    ],
+)
+def test_a_source_of_another_type_is_refused_with_what_to_write(source, message):
+    with pytest.raises(CheckpointError, match=message):
+        load_weights(nn.Linear(2, 2), source)
+
+
+def test_an_empty_file_is_refused_with_the_reason(tmp_path):
+    (tmp_path / "empty.pt").touch()
+    with pytest.raises(CheckpointError, match="it is empty"):
+        load_weights(nn.Linear(2, 2), tmp_path / "empty.pt")
+
+
+def test_what_takes_no_state_is_refused_before_anything_is_loaded():
+    net = nn.Linear(2, 2)
+    before = net.weight.clone()
+    with pytest.raises(CheckpointError, match=r"'step' is a int, .* state\['step'\]"):
+        apply_state({"net": nn.Linear(2, 2).state_dict(), "step": 3}, {"net": net, "step": 0})
+    with pytest.raises(CheckpointError, match="The state is a NoneType"):
+        apply_state(None, {"net": net})
+    assert torch.equal(net.weight, before)

@@ -28,6 +28,16 @@ def apply_state(state: Mapping[str, Any], objects: Mapping[str, Stateful]) -> No
     If one of them fails, those already loaded get back what they had, and CheckpointError says which and
     why; of a module, with every missing, unexpected and reshaped name.
     """
+    if not isinstance(state, Mapping):
+        raise CheckpointError(
+            f"The state is a {type(state).__name__}; give a dict with one state for each name."
+        )
+    plain = [name for name, target in objects.items() if not hasattr(target, "load_state_dict")]
+    if plain:
+        raise CheckpointError(
+            f"{plain[0]!r} is a {type(objects[plain[0]]).__name__}, which has no load_state_dict; nothing was loaded. Take its "
+            f"value out of the state: state[{plain[0]!r}]."
+        )
     absent = [name for name in objects if name not in state]
     if absent:
         there = nearest(absent[0], state)

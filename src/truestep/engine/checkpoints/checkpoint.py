@@ -9,7 +9,7 @@ from typing import Any
 
 from truestep.engine.checkpoints.files import Files
 from truestep.engine.checkpoints.manifest import DamagedError, Manifest, NewerFormatError, Summary
-from truestep.engine.checkpoints.tree import decode
+from truestep.engine.checkpoints.tree import decode, subtree
 from truestep.engine.checkpoints.verify import read_manifest, verify
 from truestep.errors import CheckpointError
 
@@ -73,6 +73,10 @@ class Checkpoint:
         """Bytes of its tensors' files."""
         return sum(entry.bytes for entry in self.manifest.files.values())
 
+    def value(self, *under: str | int) -> Any:
+        """Return a value that is no tensor from the manifest alone: no other file is opened, whatever became of it."""
+        return decode(subtree(self.manifest.state, under), _no_tensor)
+
     def verify(self) -> None:
         """Read every byte and raise CheckpointError unless all is as it was written; memory stays small."""
         with self._explained():
@@ -100,4 +104,4 @@ class Checkpoint:
 
 
 def _no_tensor(node: dict[str, Any]) -> Any:
-    raise ValueError(f"a metric is the tensor {node}")
+    raise ValueError(f"a number or text was expected, and there is the tensor {node['tensor']!r}")

@@ -22,15 +22,20 @@ def prune(files: Files, directory: Path, retention: Retention, damaged: Collecti
     remove(files, directory, [checkpoint.name for checkpoint in rest])
 
 
-def divide(
-    files: Files, directory: Path, retention: Retention, damaged: Collection[str] = ()
-) -> tuple[list[Checkpoint], list[Checkpoint]]:
-    """Return the checkpoints to keep and the others, newest first; what is damaged is neither."""
-    sound = [
+def whole(files: Files, directory: Path, damaged: Collection[str] = ()) -> list[Checkpoint]:
+    """Return the checkpoints of which nothing wrong is known, newest first, judged by their manifests and sizes."""
+    return [
         found
         for found in read_all(files, directory)
         if isinstance(found, Checkpoint) and _is_whole(found) and found.name not in damaged
     ]
+
+
+def divide(
+    files: Files, directory: Path, retention: Retention, damaged: Collection[str] = ()
+) -> tuple[list[Checkpoint], list[Checkpoint]]:
+    """Return the checkpoints to keep and the others, newest first; what is damaged is neither."""
+    sound = whole(files, directory, damaged)
     kept = retention.kept([checkpoint.summary for checkpoint in sound])
     return (
         [checkpoint for checkpoint in sound if checkpoint.summary.sequence in kept],

@@ -73,7 +73,8 @@ def _read_torch_file(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         raise CheckpointError(_how_to_convert(path, str(error))) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"{path} can't be read as a file of torch.save: {error}") from error
+        reason = str(error) or "it is empty, or ends too early"
+        raise CheckpointError(f"{path} can't be read as a file of torch.save: {reason}") from error
     if isinstance(content, dict) and isinstance(content.get("amp"), Mapping):
         content["amp"] = scaler_state(content["amp"])
     return content

@@ -11,7 +11,7 @@ from truestep.engine.checkpoints.clean import divide, remove
 from truestep.engine.checkpoints.files import Files
 from truestep.engine.checkpoints.lock import RunLock
 from truestep.engine.checkpoints.manifest import MANIFEST_NAME, Manifest
-from truestep.engine.checkpoints.names import sequence_of
+from truestep.engine.checkpoints.names import committed, sequence_of
 from truestep.engine.checkpoints.retention import Retention
 from truestep.engine.checkpoints.selection import read_all
 from truestep.engine.checkpoints.sources import checkpoints_folder, read_newest
@@ -25,10 +25,17 @@ def overview(run: Path) -> list[Checkpoint | PassedOver]:
     """Return the checkpoints of a run, newest first and damaged ones too; or the one `run` is."""
     if (run / MANIFEST_NAME).exists():
         return [Checkpoint.open(run)]
+    folder = _existing(run)
+    return list(read_all(Files(), folder))
+
+
+def _existing(run: Path) -> Path:
+    """Return the folder of a run's checkpoints; raises CheckpointError where there is no folder at all."""
     folder = checkpoints_folder(run)
     if not folder.is_dir():
-        raise CheckpointError(f"{run} does not exist, so it has no checkpoints.")
-    return list(read_all(Files(), folder))
+        what = "is a file, not a run's directory" if run.exists() else "does not exist"
+        raise CheckpointError(f"{run} {what}, so it has no checkpoints.")
+    return folder
 
 
 def select(run: Path, which: str | None) -> Checkpoint:
@@ -38,7 +45,8 @@ def select(run: Path, which: str | None) -> Checkpoint:
     found = overview(run)
     extreme, _, metric = which.partition(" ")
     if extreme in _MODES and metric:
-        return _best(run, [item for item in found if isinstance(item, Checkpoint)], extreme, metric)
+        retention = Retention(best=1, best_metric=metric, best_mode=_MODES[extreme])
+        return _best(run, [item for item in found if isinstance(item, Checkpoint)], retention)
     names = {item.name: item for item in reversed(found)}
     steps = {item.name.rpartition("-")[2]: item for item in reversed(found)}  # of one step, the newest
     numbers = {str(sequence_of(item.name)): item for item in found}
@@ -50,11 +58,11 @@ def select(run: Path, which: str | None) -> Checkpoint:
     return item
 
 
-def _best(run: Path, found: list[Checkpoint], extreme: str, metric: str) -> Checkpoint:
-    retention = Retention(best=1, best_metric=metric, best_mode=_MODES[extreme])
+def _best(run: Path, found: list[Checkpoint], retention: Retention) -> Checkpoint:
     best = retention.best_of([item.summary for item in found if item.summary.complete])
     if not best:
         known = {name for item in found for name in item.metrics}
+        metric = retention.best_metric or ""
         raise CheckpointError(f"{run} has no checkpoint with {metric!r} logged. {nearest(metric, known)}")
     return next(item for item in found if item.summary is best[0])
 
@@ -84,11 +92,23 @@ def _walk(node: Any, path: tuple[str | int, ...], manifest: Manifest, found: dic
 def prune_run(run: Path, retention: Retention, *, dry_run: bool = False) -> list[str]:
     """Remove what a run is not to keep, and return the names; refused while a process trains in it.
 
-    Each one to be kept is read from end to end before anything is removed: a damaged one counts for nothing.
+    Each one to be kept is read from end to end before anything is removed: a damaged one counts for nothing. Raises
+    CheckpointError where the best are to stay and no checkpoint has the metric.
     """
-    files, folder = Files(), checkpoints_folder(run)
+    try:
+        return _prune(run, retention, dry_run=dry_run)
+    except OSError as error:
+        raise CheckpointError(f"The checkpoints of {run} could not be pruned: {error}.") from error
+
+
+def _prune(run: Path, retention: Retention, *, dry_run: bool) -> list[str]:
+    files, folder = Files(), _existing(run)
+    if not committed(files, folder):
+        return []  # and no lock file is left in a folder that is no run's
     lock = RunLock(folder, files)
     try:
+        if retention.best:
+            _best(run, [item for item in read_all(files, folder) if isinstance(item, Checkpoint)], retention)
         damaged: dict[str, str] = {}
         while True:
             kept, rest = divide(files, folder, retention, damaged)

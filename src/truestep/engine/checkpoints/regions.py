@@ -61,18 +61,22 @@ def _extent(order: int, leaf: Leaf) -> _Extent:
     return _Extent(order, leaf, tensor, storage, begin, end)
 
 
+def problem_of_tensor(tensor: Tensor) -> str | None:
+    """Return why a tensor can't be saved, and what to save instead; None where it can."""
+    if type(tensor) not in (Tensor, torch.nn.Parameter):
+        return f"is a {type(tensor).__name__}; save a plain tensor (of a DTensor: tensor.full_tensor())"
+    if tensor.layout != torch.strided:
+        return f"has the layout {tensor.layout}; save its parts (of a sparse one: indices and values)"
+    if tensor.is_meta:
+        return "is on the meta device and has no values; materialise it first"
+    if dtype_name(tensor) not in DTYPES:
+        return f"has the dtype {tensor.dtype}, which no safetensors file can hold; convert it"
+    return None
+
+
 def _plain(leaf: Leaf) -> Tensor:
     tensor: Tensor = leaf.tensor
-    problem = None
-    if type(tensor) not in (Tensor, torch.nn.Parameter):
-        problem = f"is a {type(tensor).__name__}; save a plain tensor (of a DTensor: tensor.full_tensor())"
-    elif tensor.layout != torch.strided:
-        problem = f"has the layout {tensor.layout}; save its parts (of a sparse one: indices and values)"
-    elif tensor.is_meta:
-        problem = "is on the meta device and has no values; materialise it first"
-    elif dtype_name(tensor) not in DTYPES:
-        problem = f"has the dtype {tensor.dtype}, which no safetensors file can hold; convert it"
-    if problem:
+    if problem := problem_of_tensor(tensor):
         raise CheckpointError(f"The tensor at {leaf.name!r} can't be saved: it {problem}.")
     return tensor.detach().resolve_conj().resolve_neg()
 

@@ -35,7 +35,8 @@ def read_newest(path: str | Path, use: Callable[[Checkpoint], T]) -> tuple[Check
         return checkpoint, use(checkpoint)
     folder = checkpoints_folder(path)
     if not folder.is_dir():
-        raise CheckpointError(f"{path} does not exist, so there is no checkpoint to read.")
+        what = "is a file, not a run's directory" if path.exists() else "does not exist"
+        raise CheckpointError(f"{path} {what}, so there is no checkpoint to read.")
     choice = _choose_while_others_prune(files, folder, use)
     if choice.checkpoint is None:
         passed = "".join(f"; {item}" for item in choice.passed_over)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from truestep.engine.checkpoints.attempts import MAX_ATTEMPTS, clear_attempts, count_attempts, note_attempt
 from truestep.engine.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.engine.checkpoints.clean import prune, remove_leftovers
+from truestep.engine.checkpoints.clean import prune, remove_leftovers, whole
 from truestep.engine.checkpoints.files import Files
 from truestep.engine.checkpoints.lock import RunLock
 from truestep.engine.checkpoints.manifest import Summary
@@ -20,7 +20,7 @@ from truestep.engine.checkpoints.save import Pending, commit
 from truestep.engine.checkpoints.selection import MID_STEP, Choice, choose, mid_step, read_all, warn_of
 from truestep.engine.checkpoints.tree import encode
 from truestep.engine.checkpoints.writer import BackgroundWriter
-from truestep.errors import CheckpointError
+from truestep.errors import CheckpointError, OptionError
 
 if TYPE_CHECKING:
     from truestep.engine.checkpoints.snapshot import SnapshotBuffers
@@ -58,8 +58,8 @@ class CheckpointStore:
         background: bool = True,
         files: Files | None = None,
     ) -> None:
-        self.directory = Path(directory).absolute()
-        self.retention = retention or Retention()
+        self.directory = Path(directory).resolve()  # the folder may be a link to a larger disk
+        self.retention = _checked_retention(retention)
         self.background = background
         self.stall_seconds = Stall(0.0, 0.0)
         self._damaged: set[str] = set()
@@ -124,9 +124,9 @@ class CheckpointStore:
             summary = Summary(
                 sequence=self._sequence,
                 step=_checked_step(step),
-                reason=reason,
-                healthy=healthy,
-                complete=complete,
+                reason=_checked(reason, "reason", str),
+                healthy=_checked(healthy, "healthy", bool),
+                complete=_checked(complete, "complete", bool),
                 metrics=_encoded_metrics(metrics or {}),
             )
             pending = self._prepare(state, summary)
@@ -187,6 +187,12 @@ class CheckpointStore:
         self._writer.wait()
         with self._explained():
             return list(read_all(self._files, self.directory))
+
+    def usable(self) -> list[Checkpoint]:
+        """Return those of which nothing wrong is known, newest first; their contents are not read."""
+        self._writer.wait()
+        with self._explained():
+            return whole(self._files, self.directory, self._damaged)
 
     def newest(self, *, healthy: bool = False, incomplete: bool = False) -> Checkpoint | None:
         """Return the newest checkpoint of which every byte is as it was written; None where there is none.
@@ -269,7 +275,24 @@ def _checked_step(step: Any) -> int:
     return step
 
 
+def _checked(value: Any, name: str, kind: type) -> Any:
+    """Return a value that the manifest can be read back with; one of another type would make a damaged checkpoint."""
+    if type(value) is not kind:
+        raise CheckpointError(f"{name}={value!r}: a checkpoint's {name} is a {kind.__name__}.")
+    return value
+
+
+def _checked_retention(retention: Any) -> Retention:
+    if not isinstance(retention, Retention | None):
+        raise OptionError(f"retention={retention!r}: write ts.Retention(last=2), which says what to keep.")
+    return retention or Retention()
+
+
 def _encoded_metrics(metrics: dict[str, float]) -> dict[str, Any]:
+    if not isinstance(metrics, dict) or not all(isinstance(name, str) for name in metrics):
+        raise CheckpointError(
+            f"metrics={metrics!r}: give a dict of names and numbers, metrics={{'loss': 0.5}}."
+        )
     encoded = encode(metrics)
     if encoded.leaves:
         raise CheckpointError(f"The metric {encoded.leaves[0].name!r} is a tensor; save float(value).")

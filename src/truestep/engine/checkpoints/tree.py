@@ -18,7 +18,7 @@ from truestep.errors import CheckpointError, nearest
 MAX_DEPTH = 100
 MAX_INTEGER_BITS = 8192
 _NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-_ADVICE = {
+ADVICE = {
     "ndarray": "torch.from_numpy(value)",
     "generator": "list(value)",
     "set": "sorted(value)",
@@ -118,7 +118,7 @@ def _number(value: Any, path: tuple[str | int, ...]) -> Any:
     if isinstance(value, str) and not isinstance(value, Enum):
         return str(value)
     kind = type(value).__name__
-    advice = _ADVICE.get(kind) or ("value.item()" if hasattr(value, "dtype") else "its state_dict()")
+    advice = ADVICE.get(kind) or ("value.item()" if hasattr(value, "dtype") else "its state_dict()")
     raise CheckpointError(
         f"The state at {show_path(path)} is a {type(value).__module__}.{kind}. Only tensors, None, bool, "
         f"int, "

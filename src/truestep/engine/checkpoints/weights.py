@@ -68,6 +68,12 @@ def read_weights(
     averages: bool = False,
 ) -> dict[str, Tensor]:
     """Return weights by name, on the CPU, from any of the sources of `load_weights`."""
+    if not isinstance(source, str | os.PathLike | Mapping):
+        hint = "source.state_dict()" if isinstance(source, nn.Module) else "'runs/digits', say"
+        raise CheckpointError(
+            f"Weights come from a run's directory, a checkpoint, a file or a state dict, and not from a {type(source).__name__}: "
+            f"write {hint}."
+        )
     if checkpoint is not None and (isinstance(source, Mapping) or not Path(source).is_dir()):
         raise CheckpointError(
             f"checkpoint={checkpoint!r} chooses among those of a run, and {_show(source)} is no run's directory."

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from truestep.errors import OptionError
 
@@ -71,6 +71,27 @@ class Schedules:
         """Take over the state of every schedule."""
         for schedule, saved in zip(self._all, state, strict=True):
             schedule.load_state_dict(saved)
+
+    @property
+    def names(self) -> list[str]:
+        """The classes of the schedules."""
+        return [type(schedule).__name__ for schedule in self._all]
+
+    def differences(self, state: list[dict[str, Any]]) -> list[str]:
+        """Return where functions of the step give other rates than the ones that `state` was saved with."""
+        found = []
+        for schedule, saved in zip(self._all, state, strict=True):
+            if type(schedule) is not LambdaLR or any(saved.get("lr_lambdas", [None])):
+                continue  # others can't be asked for the rate at a step, or bring their own state
+            rates = [
+                float(rate * function(saved["last_epoch"]))
+                for rate, function in zip(saved["base_lrs"], schedule.lr_lambdas, strict=False)
+            ]
+            if rates != [float(rate) for rate in saved["_last_lr"]]:
+                found.append(
+                    f"learning rate after {saved['last_epoch']} updates={rates}, before {saved['_last_lr']}"
+                )
+        return found
 
     @property
     def _all(self) -> list[Any]:

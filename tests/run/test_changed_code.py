@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run that goes on with other code than it was started with is refused, or says that its end is another one."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import truestep as ts
+from truestep.run.saver import all_finite
+
+POINTS = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
+LABELS = torch.arange(20) % 3
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=0.1)
+
+
+def linear(optimizer, steps=20):
+    return ts.warmup_linear(optimizer, warmup_steps=1, total_steps=steps)
+
+
+def train(directory, *, epochs=1, optimizer=adamw, module=nn.Linear, **options):
+    """Train for some epochs of two batches."""
+    torch.manual_seed(0)
+    with ts.Run(directory, saving=ts.Saving(background=False)) as run:
+        net = run.learner(module(4, 3), optimizer, name="net", **options)
+        data = run.data((POINTS, LABELS), batch_size=10)
+        for _ in run.epochs(epochs):
+            for batch in run.batches(data):
+                net.update(lambda b: F.cross_entropy(net(b[0]), b[1], reduction="none"), batch)
+    return net
+
+
+def in_two_groups(parameters):
+    return torch.optim.AdamW([{"params": [parameter]} for parameter in parameters], lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optimizer": lambda p: torch.optim.SGD(p, lr=0.1)}, "it has AdamW without .*momentum.*, here SGD"),
+        (
+            {"optimizer": in_two_groups},
+            r"AdamW with groups of \[2\] parameters, here AdamW with groups of \[1, 1\]",
+        ),
+        ({"optimizer": lambda p: [adamw([q]) for q in p]}, "another number of optimizers, 1, here 2"),
+        ({"schedule": linear}, "another number of schedules, 0, here 1"),
+        ({"module": lambda a, b: nn.Linear(a, b, bias=False)}, "an unexpected 'bias'"),
+    ],
+)
+def test_an_optimizer_or_model_that_the_state_does_not_fit_is_refused_with_the_reason(
+    tmp_path, options, message
+):
+    train(tmp_path)
+    with pytest.raises(ts.CheckpointError, match=message):
+        train(tmp_path, epochs=2, **options)
+    train(tmp_path, epochs=2)  # and nothing was touched
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (
+            {},
+            {"optimizer": lambda p: torch.optim.Adam(p, lr=0.1)},
+            "net: optimizers=['Adam'], before ['AdamW']",
+        ),
+        ({}, {"clip": ts.ClipNorm(1.0)}, "before None"),
+        ({}, {"micro_batch": 3}, "net: micro_batch=3, before None"),
+        ({"ema": ts.EMA(decay=0.9)}, {"ema": ts.EMA(decay=0.5)}, "net: ema=EMA(decay=0.5"),
+        (
+            {"schedule": linear},
+            {"schedule": lambda o: torch.optim.lr_scheduler.StepLR(o, 1)},
+            "net: schedules=['StepLR'], before ['LambdaLR']",
+        ),
+        (
+            {"schedule": linear},
+            {"schedule": lambda o: linear(o, 40)},
+            "net: learning rate after 4 updates=[0.09",
+        ),
+    ],
+)
+def test_other_settings_in_the_code_are_named_and_no_bits_are_promised(tmp_path, capsys, before, now, said):
+    train(tmp_path, **before)
+    train(tmp_path, epochs=2, **before)
+    assert "the rest is bit-identical" in capsys.readouterr().err
+    train(tmp_path, epochs=3, **(before | now))
+    message = capsys.readouterr().err
+    assert said in message
+    assert "the rest is what the code now makes of it" in message
+    assert "bit-identical" not in message
+
+
+def test_data_of_another_size_is_refused_with_both_values(tmp_path):
+    train(tmp_path)
+    with ts.Run(tmp_path, progress=False) as run:
+        run.learner(nn.Linear(4, 3), adamw, name="net")
+        data = run.data((POINTS[:15], LABELS[:15]), batch_size=5)
+        with pytest.raises(ts.DataError, match=r"num_samples was 20, is 15; batch_size was 10, is 5"):
+            next(iter(run.batches(data)))
+
+
+class Odd(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(inputs, outputs, dtype=torch.complex64))
+        self.empty = nn.Parameter(torch.empty(0))
+
+    def forward(self, x):
+        return (x.to(self.weight.dtype) @ self.weight).abs()
+
+
+def test_empty_and_complex_weights_are_saved_and_a_complex_nan_is_unhealthy(tmp_path):
+    net = train(tmp_path, module=Odd)
+    with ts.CheckpointStore(tmp_path / "checkpoints") as store:
+        assert store.newest(healthy=True).step == 2
+    with torch.no_grad():
+        net.weight[0, 0] = complex(0, float("nan"))
+    assert not all_finite(net.weights)
