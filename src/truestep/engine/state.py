@@ -56,14 +56,14 @@ def check_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
     """Raise a CheckpointError unless `state` fits the learner: same parts, same tensors, same number of optimizers."""
     problems = _differences(learner_state(learner), state)
     problems += [
-        f"an unexpected buffer {name!r}" for name in learner.transient.unknown(state.get("buffers", {}))
+        f"an unexpected buffer {name}" for name in learner.transient.unknown(state.get("buffers", {}))
     ]
     if problems:
-        more = f"; and {len(problems) - 12} more" if len(problems) > 12 else ""
+        listed = "\n".join(f"  {problem}" for problem in problems)
         raise CheckpointError(
-            f"The checkpoint does not fit the learner {learner.name!r}: it has {'; '.join(problems[:12])}{more}. A run goes on "
-            "with the model and the optimizer it was started with; to take over weights alone, start a run in another directory "
-            "and give it a module after ts.load_weights(module, this_directory)."
+            f"The checkpoint does not fit the learner {learner.name!r}. In the checkpoint:\n{listed}\nA run goes on with the model "
+            "and the optimizer it was started with; to take over weights alone, start a run in another directory and give it "
+            "a module after ts.load_weights(module, this_directory)."
         )
 
 
@@ -104,14 +104,18 @@ def _optimizer_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[
 
 
 def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
-    problems = [f"no {key!r}" for key in mine if key not in saved]
-    problems += [f"an unexpected {key!r}" for key in saved if key not in mine]
-    problems += [
-        f"{key!r} of shape {tuple(saved[key].shape)}, here {tuple(mine[key].shape)}"
-        for key in mine
-        if key in saved and isinstance(mine[key], Tensor) and mine[key].shape != saved[key].shape
+    from truestep.engine.checkpoints.differences import compare
+
+    found = compare(_shapes(mine), _shapes(saved))
+    differences = found.differences
+    renamed = [f"{other}, expected {name}" for name, other in found.pairs.items() if name != other]
+    return renamed + [
+        str(each) for each in (*differences.missing, *differences.unexpected, *differences.reshaped)
     ]
-    return problems
+
+
+def _shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) if isinstance(value, Tensor) else () for name, value in tensors.items()}
 
 
 def settings(learner: "Learner") -> dict[str, Any]:
