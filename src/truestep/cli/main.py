@@ -5,6 +5,8 @@ Each command is one file beside this one and one line in COMMANDS; its file is i
 the command is used, so that `truestep --help` imports neither torch nor any of them.
 """
 
+import errno
+import os
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -54,6 +56,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
 }
 
+EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_MISSING = 3
 
@@ -114,3 +117,13 @@ def main() -> None:
             "truestep: this command needs PyTorch. Install it with: pip install 'truestep[torch]'\n"
         )
         sys.exit(EXIT_MISSING)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        sys.stderr.write(
+            "truestep: the disk is full, and what was to be written is incomplete. Make room and try again.\n"
+        )
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # what still waits there has no place either
+        sys.exit(EXIT_FAILED)
