@@ -92,10 +92,18 @@ def three_lines(folder):
 
 
 def extremes(folder):
-    """Names that look like HTML, numbers at the ends of what there is, more steps than fit on an axis."""
+    """Names that look like HTML, numbers at the ends of what there is, more steps than fit on an axis, labels of 13 characters."""
     values = [1e300, -1e300, 1e-300, math.nan, -math.inf, 123456789.125, 0.0]
     rows = [
-        (1_000_000_000 + index * 1_234_567, index, {"<b>&\"'</script>": value, "constant": 1_000_000.25})
+        (
+            1_000_000_000 + index * 1_234_567,
+            index,
+            {
+                "<b>&\"'</script>": value,
+                "constant": 1_000_000.25,
+                "close": -3.79325e-112 * (1 + index * 1e-6),
+            },
+        )
         for index, value in enumerate(values)
     ]
     folder = write_lines(folder, rows)

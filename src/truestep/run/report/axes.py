@@ -9,6 +9,7 @@ from dataclasses import dataclass
 UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 HUGE = sys.float_info.max
 TINY = 1e-290  # less than this is drawn as zero
+CLOSE = 1.5e-4  # a range of less than twice this share of its values is widened, so that ticks differ in four decimals
 LOG_FROM_RATIO = 30.0  # positive values that differ by more than this get a logarithmic axis
 
 
@@ -92,15 +93,16 @@ def _linear_axis(low: float, high: float, num_ticks: int) -> Axis:
 
 
 def _widened(low: float, high: float) -> tuple[float, float]:
-    """Give values that hardly differ an axis that labels of four or five digits can tell apart."""
+    """Give values that hardly differ an axis that labels of five digits can tell apart."""
     size = max(abs(low), abs(high))
     if size < TINY:
         return (0.0, 1.0) if low >= 0 else (-1.0, 0.0)
     if low == high:
         ends = sorted([low / 2, max(-HUGE, min(HUGE, low * 1.5))])
         return ends[0], ends[1]
-    if high / 2 - low / 2 < 1e-4 * size:
-        return max(-HUGE, low - 1e-4 * size), min(HUGE, high + 1e-4 * size)
+    margin = CLOSE * size
+    if high / 2 - low / 2 < margin:  # near the greatest float there is room on one side only
+        return max(-HUGE, min(low, HUGE - margin) - margin), min(HUGE, max(high, margin - HUGE) + margin)
     return low, high
 
 

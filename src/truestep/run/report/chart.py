@@ -77,6 +77,7 @@ def draw(chart: Chart, steps: Steps) -> Html:
         _plot(chart, axis, steps, points),
         data(_hover_data(chart, axis, steps, points), class_="values"),
         class_="plot",
+        style=f"--label: {max(map(len, axis.labels()), default=0)}",
     )
     scale = "logarithmic axis" if axis.is_log else None
     caption = tag(
