@@ -43,19 +43,24 @@ def sensitive_layers(module: nn.Module, training: bool) -> list[str]:
 
     Frozen norms in eval mode don't count: so they are meant to be.
     """
+    return sorted(
+        {
+            type(each).__name__
+            for each in module.modules()
+            if each.training is training and _acts_differently(each, training)
+        }
+    )
+
+
+def _acts_differently(module: nn.Module, training: bool) -> bool:
     from torch import nn
 
-    kinds = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
-    found = {
-        type(each).__name__
-        for each in module.modules()
-        if isinstance(each, kinds) and each.training is training and getattr(each, "p", 1) != 0
-        if (weight := getattr(each, "weight", None)) is None or weight.requires_grad or training
-    }
-    found |= {
-        type(each).__name__ for each in module.modules() if each.training is training and _drops_within(each)
-    }
-    return sorted(found)
+    if isinstance(module, nn.modules.batchnorm._NormBase):
+        weight = module.weight
+        return weight is None or weight.requires_grad or training
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return module.p != 0
+    return _drops_within(module)
 
 
 def _drops_within(module: nn.Module) -> bool:

@@ -59,6 +59,8 @@ class UnitsDead(Watcher):
         import torch
         from torch import nn
 
+        if not scene.in_window:
+            return
         if isinstance(module, nn.ReLU) and isinstance(output, torch.Tensor) and module.training:
             if not is_on_host(output) or output.numel() < 2:
                 return
