@@ -396,7 +396,7 @@ def test_a_module_with_an_equality_of_its_own_is_watched():
 
 def test_training_on_the_meta_device_breaks_no_check():
     with torch.device("meta"):
-        net = torch.nn.Linear(4, 3)
+        net = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.1))
         opt = torch.optim.SGD(net.parameters(), lr=0.1)
         with ts.watch() as watched:
             for _ in range(4):

@@ -110,6 +110,7 @@ def _gradients(watch: "Watch", wrappers: Wrappers) -> None:
             if any(
                 each.is_meta for each in roots if isinstance(each, torch.Tensor)
             ):  # shapes without numbers
+                watch.differentiated()
                 return original(tensors, *args, **kwargs)
             watch.before_backward(roots)
             with watch.quiet():

@@ -75,6 +75,8 @@ def _check_harmless(module: nn.Module) -> None:
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         raise RuntimeError("several processes train together, and a copy might wait for the others")
+    if any(each.is_meta for each in (*module.parameters(), *module.buffers())):
+        raise RuntimeError("the model is on the meta device, where tensors hold no numbers")
     if any(_is_replaced(part) for part in module.modules()):
         raise RuntimeError("a forward was replaced by a function, which a copy would share with the model")
 
