@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from truestep import nn as nn
-    from truestep.doctor.watch import watch as watch
+    from truestep.doctor.block import watch as watch
     from truestep.engine.averages import EMA as EMA
     from truestep.engine.batches import Split as Split
     from truestep.engine.batches import split_along as split_along
@@ -144,7 +144,7 @@ _WHERE = {
     "warmup_cosine": "truestep.engine.schedules",
     "warmup_inverse_sqrt": "truestep.engine.schedules",
     "warmup_linear": "truestep.engine.schedules",
-    "watch": "truestep.doctor.watch",
+    "watch": "truestep.doctor.block",
     "Weighted": "truestep.engine.losses",
     "weighted": "truestep.engine.losses",
     "write_report": "truestep.run.report",

@@ -34,13 +34,16 @@ class Result(ABC):
         return "\n".join(line.rstrip() for line in screen.getvalue().splitlines())
 
     def _repr_html_(self) -> str:
-        from rich.console import Console
+        return html_of(self)
 
-        console = Console(record=True, file=StringIO(), width=NOTEBOOK_COLUMNS, emoji=False)
-        console.print(self)
-        return console.export_html(
-            inline_styles=True, code_format='<pre style="line-height:1.2">{code}</pre>'
-        )
+
+def html_of(shown: "RenderableType") -> str:
+    """Return what rich would draw as a cell of a notebook."""
+    from rich.console import Console
+
+    console = Console(record=True, file=StringIO(), width=NOTEBOOK_COLUMNS, emoji=False)
+    console.print(shown)
+    return console.export_html(inline_styles=True, code_format='<pre style="line-height:1.2">{code}</pre>')
 
 
 def plain(value: Any) -> Any:

@@ -211,6 +211,52 @@ def test_sarif_names_rule_line_and_level(tmp_path):
     assert result["locations"][0]["physicalLocation"]["region"]["startLine"] == 13
 
 
+def test_a_page_shows_its_code_to_the_letter(tmp_path):
+    assert (
+        "history += [loss.detach() for loss in losses]" in truestep("checks", "MEM004", cwd=tmp_path).stdout
+    )
+
+
+def test_a_report_that_can_t_be_written_is_refused_before_the_run(tmp_path):
+    ran = truestep("doctor", "--report", "none/report.txt", script(tmp_path, TRAINING), cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "none" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_an_error_that_passes_our_wrappers_shows_none_of_them(tmp_path):
+    text = TRAINING.replace("loss.backward()", "net(x).backward()")
+    name = script(tmp_path, text)
+    plain = subprocess.run(
+        [sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    watched = truestep("doctor", "--report", "report.txt", name, cwd=tmp_path)
+    assert "grad can be implicitly created only for scalar outputs" in plain.stderr
+    assert watched.stderr == plain.stderr
+
+
+def test_a_script_finds_the_main_module_that_python_makes(tmp_path):
+    text = "import sys, torch\nprint(sorted(vars()), type(__loader__).__name__, sys.excepthook is sys.__excepthook__)\n"
+    name = script(tmp_path, text)
+    plain = subprocess.run(
+        [sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert truestep("doctor", name, cwd=tmp_path).stdout == plain.stdout
+
+
+def test_a_script_with_a_watch_of_its_own_runs_on(tmp_path):
+    lines = FAULTY.replace(
+        "for step", "import truestep as ts\nwith ts.watch() as own:\n  for step"
+    ).splitlines()
+    start = next(i for i, line in enumerate(lines) if "for step" in line)
+    text = "\n".join(
+        [*lines[: start + 1], *("  " + line for line in lines[start + 1 : -1]), "print(own.findings)"]
+    )
+    ran, document = run_json(tmp_path, text)
+    assert [each["code"] for each in document["findings"]] == ["GRAD001"]
+    assert "[]" in ran.stderr
+
+
 def test_checks_lists_and_shows_pages(tmp_path):
     listed = truestep("checks", cwd=tmp_path).stdout
     assert "GRAD001" in listed

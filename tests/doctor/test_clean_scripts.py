@@ -12,9 +12,9 @@ import pytest
 import torch
 import torch._dynamo  # sets an environment variable when it is first imported
 
+from truestep.doctor.block import watch
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_text
-from truestep.doctor.watch import watch
 
 SCRIPTS = sorted((Path(__file__).parent / "clean").glob("*.py"))
 # what only their authors know, and is asked

@@ -2,6 +2,7 @@
 """The watch itself: what it wraps is put back, what breaks in it is reported, and it keeps to its window."""
 
 import contextlib
+import logging
 import sys
 import threading
 import types
@@ -20,6 +21,7 @@ import truestep as ts
 from truestep.doctor.watch import StopWatching, Watch
 from truestep.doctor.watcher import Watcher
 from truestep.doctor.watching.scene import PERIOD, WINDOW, OptimizerRecord
+from truestep.errors import OptionError
 
 
 def training(steps, clear=True):
@@ -321,3 +323,95 @@ def test_a_checkpoint_s_recomputation_in_training_mode_is_no_dropout_in_evaluati
             with torch.no_grad():
                 net(torch.randn(8, 4))
     assert watch.findings == []
+
+
+@pytest.mark.parametrize("kind", ["outside", "replaced"])
+def test_the_probe_touches_no_module_of_the_run_that_a_copy_would_share(kind):
+    def train(watched):
+        torch.manual_seed(0)
+        norm = torch.nn.BatchNorm1d(4)
+        net = torch.nn.Sequential(norm, torch.nn.Linear(4, 3)) if kind == "replaced" else Applying(norm)
+        if kind == "replaced":
+            forward = net.forward
+            net.forward = lambda x: forward(x) * 1.0
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        with watched:
+            for _ in range(3):
+                opt.zero_grad()
+                F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+                opt.step()
+        return norm.running_mean.clone(), norm.num_batches_tracked.clone()
+
+    plain, watched = train(contextlib.nullcontext()), train(ts.watch())
+    assert all(torch.equal(one, other) for one, other in zip(plain, watched, strict=True))
+
+
+class Applying(torch.nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.head = torch.nn.Linear(4, 3)
+        Applying.norm = staticmethod(norm)
+
+    def forward(self, x):
+        return self.head(Applying.norm(x))
+
+
+def test_what_a_model_prints_logs_and_warns_of_is_said_once_per_forward(capsys, caplog):
+    class Talking(torch.nn.Linear):
+        def forward(self, x):
+            print("out")
+            print("err", file=sys.stderr)
+            logging.getLogger("user").warning("logged")
+            warnings.warn("careful", stacklevel=1)
+            return super().forward(x)
+
+    net = Talking(4, 3)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    with warnings.catch_warnings(record=True) as caught, ts.watch():
+        warnings.simplefilter("always")
+        for _ in range(3):
+            opt.zero_grad()
+            F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+            opt.step()
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("err")) == ("out\n" * 3, 3)
+    assert (len(caplog.records), len(caught)) == (3, 3)
+
+
+def test_a_module_with_an_equality_of_its_own_is_watched():
+    class Compared(torch.nn.Linear):
+        __hash__ = torch.nn.Module.__hash__
+
+        def __eq__(self, other):
+            raise RuntimeError("not to be compared")
+
+    net = Compared(4, 3)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    with ts.watch() as watched:
+        for _ in range(4):
+            F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+            opt.step()
+    assert ([each.code for each in watched.findings], watched.failures) == (["GRAD001"], [])
+
+
+def test_training_on_the_meta_device_breaks_no_check():
+    with torch.device("meta"):
+        net = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        with ts.watch() as watched:
+            for _ in range(4):
+                opt.zero_grad()
+                F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+                opt.step()
+    assert (watched.findings, watched.failures) == ([], [])
+
+
+def test_a_watch_refuses_codes_and_things_that_it_does_not_know():
+    with pytest.raises(OptionError, match="NOPE"):
+        ts.watch(select=["NOPE"])
+    with pytest.raises(OptionError, match="int"):
+        ts.watch(3)
+
+
+def test_a_watch_is_its_report_in_a_notebook():
+    assert "0 optimizer steps" in ts.watch()._repr_html_()

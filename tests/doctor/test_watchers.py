@@ -7,10 +7,10 @@ import pytest
 import torch
 import torch._dynamo
 
+from truestep.doctor.block import watch
 from truestep.doctor.catalogue import checks
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.probe import Probe
-from truestep.doctor.watch import watch
 from truestep.doctor.watcher import Watcher
 
 RUNNERS = [check for check in checks().values() if issubclass(check, Watcher | Probe)]

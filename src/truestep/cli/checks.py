@@ -72,7 +72,7 @@ def _show_page(check: type[Check], console: Console) -> None:
         console.print(Text(f"{title}:", "bold"))
         shown = code.replace(f"  {MARK}", "  # <- here").rstrip("\n")
         console.print(
-            Syntax(shown, "python", background_color="default") if console.is_terminal else shown,
+            Syntax(shown, "python", background_color="default") if console.is_terminal else Text(shown),
             soft_wrap=True,
         )
         console.print()

@@ -18,6 +18,7 @@ from truestep.cli.read import FAIL_ON, IGNORE, SELECT, Output
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_paths
 from truestep.doctor.selection import configured
+from truestep.errors import OptionError
 
 if TYPE_CHECKING:
     from truestep.doctor.report import RunReport
@@ -70,6 +71,9 @@ def doctor(
     selection = configured(Path.cwd(), select or [], ignore or [], baseline)
     output = Output.JSON if as_json else output
     watch = Watch(selection, max_steps=steps, probe=probe, thorough=thorough)
+    watch.is_of_command = True
+    if report_to is not None and not report_to.resolve().parent.is_dir():
+        raise OptionError(f"There is no folder {str(report_to.parent)!r} to write the report to.")
     with _streams(output is not Output.TEXT and report_to is None) as (stdout, stderr):
         delivery = Delivery(output, report_to, stdout, stderr, fail_on)
         status = _doctored(target, watch, delivery)

@@ -14,6 +14,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
@@ -23,6 +24,8 @@ from truestep.doctor.watch import StopWatching, Watch
 from truestep.doctor.watching.endings import LastWord
 from truestep.doctor.watching.frames import is_library, user_place
 from truestep.errors import OptionError
+
+_WATCHING = str(Path(__file__).parent / "watching") + os.sep  # where the wrappers are
 
 
 @dataclass
@@ -157,6 +160,7 @@ def _as_found(showwarning: Callable[..., None]) -> Iterator[None]:
     streams = sys.stdin, sys.stdout, sys.stderr
     before = sys.argv[:], sys.path[:], sys.modules["__main__"], warnings.showwarning
     warnings.showwarning = showwarning
+    sys.excepthook = sys.__excepthook__  # the command line's own has no part in what the script raises
     try:
         yield
     finally:
@@ -182,6 +186,7 @@ def _run_file(target: Target) -> None:
     sys.path.insert(0, str(target.folder()))
     module = ModuleType("__main__")
     vars(module).update(__file__=target.file(), __builtins__=builtins, __spec__=None, __cached__=None)
+    vars(module).update(__annotations__={}, __loader__=SourceFileLoader("__main__", target.file()))
     sys.modules["__main__"] = module
     with io.open_code(target.file()) as file:
         code = compile(file.read(), target.file(), "exec")
@@ -236,8 +241,28 @@ def _own(trail: TracebackType | None) -> TracebackType | None:
 
 def _show(error: BaseException) -> None:
     """Print the traceback as Python would have done without us."""
+    _leave_ours_out(error, set())
     own = _own(error.__traceback__)
     sys.excepthook(type(error), error.with_traceback(own), own)
+
+
+def _leave_ours_out(error: BaseException | None, seen: set[int]) -> None:
+    """Leave our wrappers out of the trail of an error and of those it came from."""
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    frames = []
+    trail = error.__traceback__
+    while trail is not None:
+        frames.append(trail)
+        trail = trail.tb_next
+    kept: TracebackType | None = None
+    for each in reversed(frames):
+        if not each.tb_frame.f_code.co_filename.startswith(_WATCHING):
+            kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    error.__traceback__ = kept
+    for other in (error.__cause__, error.__context__):
+        _leave_ours_out(other, seen)
 
 
 def _noting(outcome: Outcome, show: Callable[..., None]) -> Callable[..., None]:

@@ -8,6 +8,7 @@ import re
 import tokenize
 import tomllib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,6 +53,20 @@ def configured(start: Path, select: list[str], ignore: list[str], baseline: Path
         ignore=_codes(ignore) + found.ignore,
         baseline=baseline or found.baseline,
     )
+    return _known(selection)
+
+
+def chosen(select: Sequence[str], ignore: Sequence[str]) -> Selection:
+    """Return a selection that takes nothing from `pyproject.toml`.
+
+    Raises:
+        OptionError: a code that no check begins with.
+    """
+    given = [[each] if isinstance(each, str) else list(each) for each in (select, ignore)]
+    return _known(Selection(select=_codes(given[0]), ignore=_codes(given[1])))
+
+
+def _known(selection: Selection) -> Selection:
     for code in (*selection.select, *selection.ignore):
         if not any(each.startswith(code) for each in checks()):
             beginnings = {each.rstrip("0123456789") for each in checks()}

@@ -58,6 +58,7 @@ class Watch:
         self.failures: list[Failure] = []
         self.scene = Scene()
         self.scene.thorough = thorough
+        self.is_of_command = False  # the script's own watches leave it the field
         self.live = False  # what the wrappers look at
         self.drops = False  # whether functional dropout was at work since the last forward
         self.seconds = 0.0  # spent on watching
@@ -81,6 +82,9 @@ class Watch:
     def __enter__(self) -> Self:
         for other in [each for each in _active if each.gives_way]:
             other.end()
+        if any(each.is_of_command for each in _active):
+            self.scene.gave_up = "truestep doctor watches the whole script"
+            return self
         if _active:
             raise RuntimeError(
                 "A watch is already on. End it before beginning another; they can't be nested."
@@ -365,7 +369,7 @@ class Watch:
     @sheltered
     def loss(self, name: str, given: Any, target: Any, options: dict[str, Any], value: Any) -> None:
         """A loss was computed."""
-        if isinstance(given, Tensor) and isinstance(target, Tensor):
+        if isinstance(given, Tensor) and isinstance(target, Tensor) and not given.is_meta:
             with self.timed():
                 self.tell("on_loss", Loss(name, given, target, options, value, user_place()))
 
@@ -379,7 +383,7 @@ class Watch:
     def forward(self, forward: Forward) -> None:
         """A module was applied by the user's code."""
         with self.timed():
-            self.scene.models.add(forward.module)
+            self.scene.add_model(forward.module)
             self.scene.model_names.add(type(forward.module).__name__)
             active = sensitive_layers(forward.module, training=True) or ["F.dropout"] * self.drops
             self.drops = False
@@ -407,33 +411,10 @@ class Watch:
 
         yield from render_watch(self)
 
+    def _repr_html_(self) -> str:
+        from truestep.results import html_of
 
-def watch(
-    *watched: nn.Module | Optimizer,
-    select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    probe: bool = True,
-    thorough: bool = False,
-) -> Watch:
-    """Watch the training code in a `with` block and return what was found.
-
-    Nothing need be given. Models and optimizers made before the block are known from the first time that they
-    are used; naming them (in any order) makes them known at once.
-
-    Args:
-        watched: models and optimizers.
-        select: codes, or beginnings of codes, to report; all when empty.
-        ignore: codes, or beginnings of codes, to leave out.
-        probe: whether to try out a copy of the model at the first step.
-        thorough: whether to run checks that cost up to two hundred steps (GRAD030 learns one batch).
-    """
-    made = Watch(Selection(select=tuple(select), ignore=tuple(ignore)), probe=probe, thorough=thorough)
-    for each in watched:
-        if isinstance(each, Optimizer):
-            made.scene.record(each, user_place())
-        else:
-            made.scene.models.add(each)
-    return made
+        return html_of(self)
 
 
 def active() -> Watch | None:

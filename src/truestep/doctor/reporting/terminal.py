@@ -74,6 +74,8 @@ def _diff(lines: Sequence[str]) -> Text:
 
 
 def _value(value: object) -> str:
+    if isinstance(value, list) and any(isinstance(each, float) for each in value):
+        return f"[{', '.join(map(_value, value))}]"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

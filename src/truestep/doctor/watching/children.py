@@ -41,6 +41,7 @@ class Watched:
         """Run it, and leave notes however it ends."""
         plan = self.plan
         watch = Watch(plan.selection, max_steps=plan.max_steps, probe=plan.probe)
+        watch.is_of_command = True
         plan.folder.begin(process_name())
 
         def leave(status: int = 0) -> int:

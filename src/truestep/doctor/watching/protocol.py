@@ -106,7 +106,13 @@ def _gradients(watch: "Watch", wrappers: Wrappers) -> None:
         def wrapped(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if not watch.live or not is_ordinary() or not watch.sees():
                 return original(tensors, *args, **kwargs)
-            watch.before_backward(tensors if isinstance(tensors, list | tuple) else (tensors,))
+            roots = tensors if isinstance(tensors, list | tuple) else (tensors,)
+            if any(
+                each.is_meta for each in roots if isinstance(each, torch.Tensor)
+            ):  # shapes without numbers
+                watch.differentiated()
+                return original(tensors, *args, **kwargs)
+            watch.before_backward(roots)
             with watch.quiet():
                 result = original(tensors, *args, **kwargs)
             watch.after_backward()

@@ -95,7 +95,8 @@ class Scene:
 
     def __init__(self) -> None:
         self.records: dict[int, OptimizerRecord] = {}
-        self.models: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # applied by the user's code
+        # applied by the user's code; by identity, since a module may have an __eq__ of its own
+        self._models: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
         self.model_names: set[str] = set()  # they outlive the models
         self.num_steps = 0
         self.num_backwards = 0
@@ -105,6 +106,15 @@ class Scene:
         self.gave_up: str | None = None  # why the watch ended before the run
         self.forwards_since_backward: list[Applied] = []
         self.trained_modes: dict[int, bool] = {}
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """Return the models that the user's code has applied, and that are still there."""
+        return list(self._models.values())
+
+    def add_model(self, model: nn.Module) -> None:
+        """Note a model, also one that is known already."""
+        self._models[id(model)] = model
 
     @property
     def in_window(self) -> bool:

@@ -4,13 +4,18 @@
 import contextlib
 import copy
 import io
+import logging
 import random
+import warnings
 from collections.abc import Callable, Iterator
+from types import MethodType
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from truestep.doctor.watcher import Forward
 
@@ -20,11 +25,11 @@ MOST_BYTES = 1 << 30  # a larger model is not copied: there may be no room for i
 class Trial:
     """Applies a copy of a module, in eval mode, to the inputs of a forward of the user's.
 
-    Random streams (also generators that the module or the file of its class holds), printed text and the module itself
-    are afterwards as they were before.
+    Random streams (also generators that the module or the file of its class holds) and the module itself are
+    afterwards as they were before; what it prints, logs or warns of meanwhile is not shown.
 
     Raises:
-        RuntimeError: on entering, where a copy could disturb the run; the message says why.
+        RuntimeError: on entering or applying, where a copy could disturb the run; the message says why.
     """
 
     def __init__(self, forward: Forward) -> None:
@@ -40,12 +45,13 @@ class Trial:
             self._stack.callback(restore)
         devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         self._stack.enter_context(torch.random.fork_rng(devices))
-        self._stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        self._stack.enter_context(_silence())
         self._stack.enter_context(torch.no_grad())
         try:
             self.copy = copy.deepcopy(self.forward.module)
             self.copy.eval()
             _drop_users_hooks(self.copy)
+            self._stack.callback(_within(self.copy).remove)
         except BaseException:
             self._stack.close()
             raise
@@ -69,6 +75,40 @@ def _check_harmless(module: nn.Module) -> None:
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         raise RuntimeError("several processes train together, and a copy might wait for the others")
+    if any(each.is_meta for each in (*module.parameters(), *module.buffers())):
+        raise RuntimeError("the model is on the meta device, where tensors hold no numbers")
+    if any(_is_replaced(part) for part in module.modules()):
+        raise RuntimeError("a forward was replaced by a function, which a copy would share with the model")
+
+
+def _is_replaced(part: nn.Module) -> bool:
+    forward = vars(part).get("forward")
+    return forward is not None and not (isinstance(forward, MethodType) and forward.__self__ is part)
+
+
+def _within(copied: nn.Module) -> RemovableHandle:
+    """Refuse every module that the copy applies and does not hold: it is the run's own, and may keep statistics."""
+    held = {id(part) for part in copied.modules()}
+
+    def before(module: nn.Module, _args: Any) -> None:
+        if id(module) not in held and [*module.parameters(), *module.buffers()]:
+            raise RuntimeError(f"the model applies a {type(module).__name__} that is no part of it")
+
+    return register_module_forward_pre_hook(before)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Let nothing be printed, logged or warned of; the registers of warnings already given stay as they are."""
+    disabled, show = logging.root.manager.disable, warnings.showwarning
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        logging.disable()
+        warnings.showwarning = lambda *_args, **_options: None
+        try:
+            yield
+        finally:
+            warnings.showwarning = show
+            logging.disable(disabled)
 
 
 def _generators_kept(module: nn.Module) -> Iterator[Callable[[], object]]:

@@ -52,7 +52,8 @@ class StepLargerThanWeights(Watcher):
 
     def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights | None:
         """Keep copies of a few weight matrices."""
-        matrices = [each for each in record.sample() if each.dim() > 1] if record.num_steps < _STEPS else []
+        sample = record.sample() if record.num_steps < _STEPS else []
+        matrices = [each for each in sample if each.dim() > 1 and not each.is_meta]
         self.before = [(each, each.detach().clone()) for each in matrices]
         return None
 

@@ -59,8 +59,10 @@ class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):
 
     def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
         """Report a clear after the last backward before this step, if it left nothing to step on."""
-        left = [each.grad for each in record.sample() if each.grad is not None and bool(each.grad.any())]
-        if record.cleared_at is not None and not left and not record.has_closure:
+        if record.cleared_at is None or record.has_closure:
+            return
+        left = [each.grad for each in record.sample() if each.grad is not None]
+        if not any(each.is_meta or bool(each.any()) for each in left):
             text = f"Cleared after backward(): step {record.num_steps + 1} has no gradients."
             yield Saw(record.cleared_at, text, evidence={"step": record.num_steps + 1})
 

@@ -57,6 +57,8 @@ class LossUnbound(SourceCheck):
         )
 
     def _reads(self, module: SourceModule, test: ast.If, target: ast.Name) -> Iterator[At]:
+        if isinstance(test.test, ast.Constant):  # `if True:` is no condition
+            return
         bindings = module.bindings(target)
         if any(test not in module.ancestors(each.node) for each in bindings):
             return

@@ -44,8 +44,8 @@ class LossSummedWithGraph(SourceCheck):
         """Report `total += loss` and `losses.append(loss)` in the loop of that name's backward()."""
         for name, loop in self._trained(module):
             for node in ast.walk(loop):
-                stored = self._stored(node)
-                if stored is not None and dotted(stored) == name and self._stays(module, node, loop):
+                stored = _carrier(self._stored(node), {name})
+                if stored is not None and self._stays(module, node, loop):
                     yield At(
                         node,
                         f"{name!r} is kept with its graph.",
@@ -54,8 +54,8 @@ class LossSummedWithGraph(SourceCheck):
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Detach it."""
-        kept = node.value if isinstance(node, ast.AugAssign) else node.args[0]
-        return [inserted_behind(module, kept, ".detach()")]
+        kept = _carrier(self._stored(node), {name for name, _ in self._trained(module)})
+        return [inserted_behind(module, kept, ".detach()")] if kept is not None else []
 
     def _trained(self, module: SourceModule) -> Iterator[tuple[str, ast.For | ast.While]]:
         for call in module.method_calls("backward"):
@@ -98,3 +98,12 @@ class LossSummedWithGraph(SourceCheck):
             if isinstance(each, ast.Assign) and any(dotted(t) == name for t in each.targets)
         ]
         return not backward and not inside
+
+
+def _carrier(value: ast.expr | None, names: set[str]) -> ast.expr | None:
+    """Return the loss within a value: itself, or multiplied (by a batch's size) or divided."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div):
+        return _carrier(value.left, names) or (
+            _carrier(value.right, names) if isinstance(value.op, ast.Mult) else None
+        )
+    return value if value is not None and dotted(value) in names else None

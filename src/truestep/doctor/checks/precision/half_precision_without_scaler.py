@@ -63,7 +63,10 @@ class HalfPrecisionWithoutScaler(SourceCheck, Watcher):
         import torch
 
         device = next((each.device.type for each in forward.module.parameters()), "cpu")
-        half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) is torch.float16
+        known = torch.amp.is_autocast_available(device)
+        half = (
+            known and torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) is torch.float16
+        )
         self.applied_at = forward.place if half and forward.gradients_on else None
 
     def on_backward(self, scene: Scene, tensors: tuple[Tensor, ...], place: Place) -> Sights:

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`with ts.watch(...):` in a script or notebook."""
+
+from collections.abc import Sequence
+
+from torch import nn
+from torch.optim import Optimizer
+
+from truestep.doctor.selection import chosen
+from truestep.doctor.watch import Watch
+from truestep.doctor.watching.frames import user_place
+from truestep.errors import OptionError
+
+
+def watch(
+    *watched: nn.Module | Optimizer,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    probe: bool = True,
+    thorough: bool = False,
+) -> Watch:
+    """Watch the training code in a `with` block and return what was found.
+
+    Nothing need be given. Models and optimizers made before the block are known from the first time that they
+    are used; naming them (in any order) makes them known at once. Within `truestep doctor`, which watches the
+    whole script, the block finds nothing of its own.
+
+    Args:
+        watched: models and optimizers.
+        select: codes, beginnings of codes, or names, to report; all when empty.
+        ignore: codes, beginnings of codes, or names, to leave out.
+        probe: whether to try out a copy of the model at the first step.
+        thorough: whether to run checks that cost up to two hundred steps (GRAD030 learns one batch).
+
+    Raises:
+        OptionError: something else is to be watched, or a code that no check begins with.
+    """
+    made = Watch(chosen(select, ignore), probe=probe, thorough=thorough)
+    for each in watched:
+        if isinstance(each, Optimizer):
+            made.scene.record(each, user_place())
+        elif isinstance(each, nn.Module):
+            made.scene.add_model(each)
+        else:
+            raise OptionError(
+                f"watch() was given a {type(each).__name__}. It follows models (nn.Module) and optimizers; "
+                "name those, or nothing: what the block uses is known from its first use."
+            )
+    return made
