@@ -47,7 +47,7 @@ class RunReport:
             f"{_number(scene.num_steps, 'optimizer step')} ({min(scene.num_steps, WINDOW)} of them in full)"
         )
         lines = [
-            f"watched: {models}; {_number(len(scene.records), 'optimizer')}; {steps}; {len(watch.watchers)} watchers"
+            f"watched: {models}; {_number(len(scene.records), 'optimizer')}; {steps}; {_number(len(watch.watchers), 'watcher')}"
         ]
         lines += [
             f"also watched: {notes.process}; {notes.num_steps} optimizer steps" for notes in self.others
