@@ -18,7 +18,7 @@ from torch import nn
 
 from truestep import watch
 
-SIZES = {"0.6 ms": (128, 192, 64), "10 ms": (512, 512, 256)}  # name: inputs, hidden, batch
+SIZES = {"0.6 ms": (128, 128, 32), "10 ms": (512, 640, 256)}  # name: inputs, hidden, batch
 
 
 def make(inputs, hidden, batch):

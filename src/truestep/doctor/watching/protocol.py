@@ -127,7 +127,7 @@ def _gradients(watch: "Watch", wrappers: Wrappers) -> None:
 def _derivatives(watch: "Watch", wrappers: Wrappers) -> None:
     def grad(original: Call) -> Call:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if is_ordinary() and watch.live and watch.sees():
+            if not torch.compiler.is_compiling() and watch.live and is_ordinary() and watch.sees():
                 watch.differentiated()
             return original(*args, **kwargs)
 
@@ -273,7 +273,7 @@ def _loss(watch: "Watch", name: str) -> Callable[[Call], Call]:
     def make(original: Call) -> Call:
         def wrapped(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
             value = original(input, target, *args, **kwargs)
-            if is_ordinary() and watch.live and watch.sees():
+            if not torch.compiler.is_compiling() and watch.live and is_ordinary() and watch.sees():
                 watch.loss(name, input, target, kwargs, value)
             return value
 

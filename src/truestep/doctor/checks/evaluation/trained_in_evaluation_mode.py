@@ -50,6 +50,8 @@ class TrainedInEvaluationMode(Watcher):
 
     def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
         """Ask where no step so far saw any of these layers in training mode."""
+        if record.num_steps > AFTER:
+            return
         trained = [model for model in scene.models if scene.is_trained(model)]
         self.modes |= {bool(sensitive_layers(model, training=True)) for model in trained}
         if record.num_steps == AFTER and True not in self.modes:
