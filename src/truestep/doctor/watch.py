@@ -307,7 +307,7 @@ class Watch:
             self.tell("on_backward", (), user_place())
 
     def _pace(self) -> None:
-        """Watch in full at first, then two steps in 128."""
+        """Watch in full at first, then two steps in 256."""
         steps = self.scene.num_steps
         if self.max_steps is not None and steps >= self.max_steps:
             raise StopWatching

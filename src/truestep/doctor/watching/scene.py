@@ -14,7 +14,7 @@ from truestep.doctor.watcher import Forward
 from truestep.doctor.watching.looking import first_tensor
 
 WINDOW = 20  # the first steps are watched in full
-PERIOD = 128  # of the later ones, two in so many: one compares with the one before
+PERIOD = 256  # of the later ones, two in so many: one compares with the one before
 SAMPLE = 4  # of an optimizer's parameters, so many are followed one by one
 
 
