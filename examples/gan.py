@@ -40,7 +40,7 @@ def main(directory: str = "runs/gan", epochs: int = 8) -> float:
     critic = run.learner(network(2, 1), adam, name="critic")
 
     def fake(num_points: int) -> Tensor:
-        return generator(torch.randn(num_points, 8, device=run.device))
+        return generator(ts.randn(num_points, 8, device=run.device))
 
     def critic_loss(real: Tensor) -> ts.Weighted:
         made = fake(len(real))

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 
 import psutil
 import pytest
@@ -24,25 +25,36 @@ def _left_behind() -> dict[str, object]:
     }
 
 
+def _children() -> set[int]:
+    """Return this process's children; the kernel's own list, since psutil looks at every process of the machine."""
+    lists = Path("/proc/self/task").glob("*/children")
+    try:
+        return {int(pid) for each in lists for pid in each.read_text().split()}
+    except OSError:  # a thread has ended meanwhile, or the kernel keeps no such list
+        return {child.pid for child in psutil.Process().children()}
+
+
+def _is_stray(pid: int) -> bool:
+    """Whether a process still runs; multiprocessing's own servers live as long as their parent, by design."""
+    try:
+        process = psutil.Process(pid)
+        command = " ".join(process.cmdline())
+        return process.status() != psutil.STATUS_ZOMBIE and not any(
+            word in command for word in ("resource_tracker", "forkserver")
+        )
+    except psutil.NoSuchProcess:
+        return False
+
+
 @pytest.fixture(autouse=True)
 def nothing_leaks(request):
     before = _left_behind()
-    children = {child.pid for child in psutil.Process().children()}
+    children = _children()
     yield
     after = _left_behind()
     changed = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
     assert not changed, f"{request.node.nodeid} leaked: {changed}"
-    stray = [
-        child
-        for child in psutil.Process().children()
-        if child.pid not in children and child.is_running() and child.status() != psutil.STATUS_ZOMBIE
-    ]
-    # multiprocessing's resource tracker lives as long as its parent, by design
-    stray = [
-        child
-        for child in stray
-        if not any("resource_tracker" in part or "forkserver" in part for part in child.cmdline())
-    ]
+    stray = [pid for pid in _children() - children if _is_stray(pid)]
     assert not stray, f"{request.node.nodeid} left processes: {stray}"
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available():

@@ -29,6 +29,7 @@ ENGINE = (
     ),
     *("LossScale", "Clip", "ClipNorm", "ClipValue", "ClipAdaptive", "ClipFunction", "muon_with_adamw"),
     *("warmup_cosine", "warmup_linear", "warmup_constant", "warmup_inverse_sqrt", "one_cycle", "plateau"),
+    *("per_epoch", "per_update"),
     *("TruestepError", "BatchError", "DataError", "LossError", "NonFiniteError", "OptionError"),
     *("CheckpointError", "RunDirectoryError"),
 )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The doctor, TrainCheck and torch-audit on one training: what a step costs under each, and what each says.
 
-    python benchmarks/doctor/beside.py [--steps 230]
+    python benchmarks/doctor/beside.py [--steps 2030]
 
 One script of 0.6 ms a step prints the CPU time of its steps after the 30th. It is run as it is, and under each tool as that
 tool's own guide says: clean, and with `zero_grad` left out. TrainCheck first learns from the clean script, so its alarms

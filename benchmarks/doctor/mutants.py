@@ -28,7 +28,7 @@ from scripts import HERE, copy_all
 
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_text
-from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.project import project_of
 
 NEAR = 3
 CLEAN = HERE.parents[1] / "tests" / "doctor" / "clean"
@@ -49,6 +49,10 @@ class Planted:
         return f"{self.parent.removesuffix('.py')}@@{self.mutant.mutation}.py"
 
 
+def _traces_of(text):
+    return project_of({"script.py": text}).every_trace()
+
+
 def parents(work, truths):
     for path in sorted(work.rglob("*.py")):
         name = str(path.relative_to(work))
@@ -63,7 +67,7 @@ def parents(work, truths):
         ):
             continue
         reading = read_text(text)
-        if reading.unreadable or not any(trace.of("backward") for trace in SourceModule(text).traces):
+        if reading.unreadable or not any(trace.of("backward") for trace in _traces_of(text)):
             continue  # code in strings is not trained by this file
         if not any(each.severity in (Severity.BUG, Severity.RISK) for each in reading.findings):
             yield name, text

@@ -25,7 +25,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import truestep as ts
-from truestep.engine.checkpoints import Checkpoint
+from truestep.checkpoints import Checkpoint
 
 SIDE = 2048  # 16 MB of float32
 SECONDS, PAUSE = 0.5, 0.05

@@ -13,11 +13,11 @@ import time
 import timeit
 from pathlib import Path
 
-from truestep.run.metrics import MetricsFile, read_metrics
+from truestep.report import write_report
+from truestep.report.metrics import MetricsFile, read_metrics
 from truestep.run.progress import Progress
 from truestep.run.progress.reading import Reading
 from truestep.run.progress.screens import Terminal
-from truestep.run.report import write_report
 
 VALUES = {
     "loss": 0.3123, "learning_rate": 0.0012, "gradient_norm": 1.2345678, "updates_skipped": 0.0,

@@ -10,10 +10,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from truestep.checkpoints import CheckpointStore, Retention
+from truestep.checkpoints.weights import load_weights
 from truestep.cli.checkpoints import app
-from truestep.engine.checkpoints import CheckpointStore, Retention
-from truestep.engine.checkpoints.weights import load_weights
-from truestep.errors import CheckpointError, RunDirectoryError
+from truestep.core.errors import CheckpointError, RunDirectoryError
 
 
 def state(value: float) -> dict:

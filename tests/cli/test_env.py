@@ -93,7 +93,7 @@ def test_two_formats_at_once_are_a_usage_error():
 
 def test_torch_is_not_imported_to_start():
     code = (
-        "import sys; from truestep.inspection.environment import environment; environment(); "
+        "import sys; from truestep.machine.environment import environment; environment(); "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -30,21 +30,21 @@ def test_help_goes_to_stdout_and_names_the_options_of_every_recipe(arguments):
     result = truestep("train", *arguments)
     assert result.returncode == 0
     assert result.stderr == ""
-    for word in ("--out", "--resume", "auto|never|must", "--precision", "--seed"):
+    for word in ("--out", "--resume", "--precision", "--seed"):
         assert word in result.stdout
 
 
 def test_help_of_a_recipe_shows_its_options_with_defaults():
     text = " ".join(truestep("train", "digits", "--help").stdout.split())
-    assert "--lr NUMBER" in text
-    assert "[default=0.003]" in text
+    assert "--lr FLOAT highest learning rate" in text
+    assert "0.003" in text
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["recipes"], ["train", "--help"], ["train", "digits", "--help"], ["train", "digits", "--lrr", "1"]],
+    [["recipes"], ["train", "--help"], ["train", "digit"], ["train", "setup.py"]],
 )
-def test_lists_help_and_typing_mistakes_need_no_torch(arguments):
+def test_lists_and_names_need_no_torch(arguments):
     code = f"""
 import sys
 from truestep.cli.main import main
@@ -63,7 +63,7 @@ sys.exit("torch" in sys.modules)
     ("arguments", "message"),
     [
         (["digit"], "no recipe 'digit'. Did you mean 'digits'?"),
-        (["digits", "--epoch", "3"], "no option --epoch. Did you mean '--epochs'"),
+        (["digits", "--epoch", "3"], "Perhaps you meant"),
         (["--lr", "3", "digits"], "The recipe comes first"),
         (["nothing.py"], "no file nothing.py"),
         (["mine.py"], "has no Config and no train. A recipe needs these two:"),

@@ -26,7 +26,9 @@ def text_of(name: str) -> str:
 
 
 def test_the_api_page_has_every_public_name_once():
-    names = re.findall(r"^\.\. auto\w+:: truestep\.([\w.]+)", text_of("api.md"), re.MULTILINE)
+    documented = re.findall(r"^\.\. auto\w+:: truestep\.([\w.]+)", text_of("api.md"), re.MULTILINE)
+    # what public functions return stands beside them, by the module that defines it
+    names = [name for name in documented if name.removeprefix("nn.").count(".") == 0]
     pieces = [f"nn.{name}" for name in truestep.nn.__all__]
     assert sorted(names) == sorted([*(name for name in truestep.__all__ if name != "nn"), *pieces])
 
@@ -55,7 +57,7 @@ def test_every_exception_is_in_the_tree():
         for name in truestep.__all__
         if isinstance(getattr(truestep, name), type) and issubclass(getattr(truestep, name), Exception)
     ]
-    tree = (truestep.errors.__doc__ or "").split()
+    tree = (truestep.core.errors.__doc__ or "").split()
     assert [name for name in kinds if name not in tree] == []
 
 

@@ -116,7 +116,7 @@ def test_a_forked_child_is_not_watched_and_reports_nothing(doctor):
 train(2)
 pid = os.fork()
 if pid == 0:
-    train(70, clear=False)  # far beyond the window: it must not wake up
+    train(70, clear=len(sys.argv) > 9)  # far beyond the window: it must not wake up
     sys.exit(3)
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 train(2)
@@ -270,7 +270,7 @@ train(clear=False)
     assert ended.stdout == "True train.py\nelsewhere\n"
     document = json.loads((tmp_path / "report.json").read_text())
     assert [(each["code"], each["path"], each["seen"]) for each in document["findings"]] == [
-        ("GRAD001", "train.py", "ran")
+        ("GRAD001", "train.py", "read and ran")
     ]
 
 

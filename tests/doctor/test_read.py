@@ -10,12 +10,12 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from rich.console import Console
 
+from truestep.core.errors import OptionError
 from truestep.doctor.read import read_paths, read_text
 from truestep.doctor.replacement import apply_edits, lines_of
 from truestep.doctor.reporting.documents import sarif_document
 from truestep.doctor.reporting.terminal import show_reading
 from truestep.doctor.selection import Selection, configured, write_baseline
-from truestep.errors import OptionError
 
 FAULTY = """\
 import torch

@@ -18,10 +18,10 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 import truestep as ts
+from truestep.core.errors import OptionError
 from truestep.doctor.watch import StopWatching, Watch
 from truestep.doctor.watcher import Watcher
 from truestep.doctor.watching.scene import PERIOD, WINDOW, OptimizerRecord
-from truestep.errors import OptionError
 
 
 def training(steps, clear=True):

@@ -20,7 +20,7 @@ def raise_after(_):
 
 
 def gradient(learner):
-    return torch.cat([t.grad.double().reshape(-1) for t in learner.targets])
+    return torch.cat([t.grad.double().reshape(-1) for t in learner._parts.weights.stepped])
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64", "bf16", "fp16-mixed", "O2"])
@@ -36,7 +36,7 @@ def test_losses_per_example_are_averaged_over_all_of_them(make_learner, precisio
     tolerance = {"float64": 1e-12, "float32": 1e-6}.get(precision, 2e-2)
     assert torch.allclose(gradient(whole), gradient(parts), rtol=tolerance, atol=tolerance * 0.1)
     assert float(expected.loss) == pytest.approx(float(update.result.loss), rel=tolerance)
-    assert (float(update.result.weight), parts.updates) == (10, 1)
+    assert (float(update.result.weight), parts._parts.counters.updates) == (10, 1)
 
 
 def test_token_weights_and_a_promised_weight(make_learner):
@@ -135,6 +135,39 @@ def test_what_can_not_be_added_is_refused_and_nothing_is_lost(make_learner, snap
     assert not bool(learner.update(lambda x: learner(x).squeeze(1), DATA).skipped)
 
 
+@pytest.mark.parametrize("fails", ["in the block", "empty block", "not finite", "update"])
+def test_after_an_exception_the_next_update_draws_as_if_it_had_not_been(make_learner, make_context, fails):
+    context = make_context()
+    context.advance(3)
+    learner = new(make_learner, context=context)
+    noisy = lambda x: (learner(x) * torch.rand(len(x), 1)).squeeze(1).square()
+    drawn = []
+
+    def loss(x):
+        drawn.append(torch.rand(1))
+        return noisy(x)
+
+    def fail():
+        if fails == "update":
+            learner.update(lambda _: 1 / 0, DATA)
+        with learner.accumulating() as update:
+            if fails == "not finite":
+                update.backward(noisy(DATA) * float("nan"))
+            elif fails == "in the block":
+                update.backward(noisy(DATA))
+                raise ZeroDivisionError
+
+    with pytest.raises((ts.LossError, ZeroDivisionError)):
+        fail()
+    assert (context.step, context.ordinal, context.is_busy) == (3, 0, False)
+    learner.update(loss, DATA)
+    fresh = make_context()
+    fresh.advance(3)
+    other = new(make_learner, context=fresh)
+    other.update(lambda x: drawn.append(torch.rand(1)) or other(x).squeeze(1), DATA)
+    assert torch.equal(*drawn)
+
+
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_weight_that_can_not_divide_is_refused(make_learner, weight):
     with pytest.raises(ts.OptionError, match="must be positive"):
@@ -159,4 +192,4 @@ def test_a_learner_that_starts_later_runs_the_block_and_learns_nothing(
     context.advance(2)
     with learner.accumulating() as update:
         update.backward(learner(DATA).squeeze(1))
-    assert (bool(update.result.skipped), learner.updates) == (False, 1)
+    assert (bool(update.result.skipped), learner._parts.counters.updates) == (False, 1)

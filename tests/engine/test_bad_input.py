@@ -83,7 +83,7 @@ def test_a_scalar_where_the_batch_is_split_is_refused_and_fine_where_it_is_not(
     with pytest.raises(ts.LossError, match=r'A mean over a part is not a part of the mean.*reduction="none"'):
         learner.update(lambda x: learner(x).mean(), DATA, micro_batch=4)
     assert same(before, snapshot(learner))
-    assert float(learner.update(lambda x: learner(x).mean(), DATA).weight) == 1
+    assert float(learner.update(lambda x: learner(x).mean(), DATA).weight) == 6
 
 
 @pytest.mark.parametrize("loss", [torch.ones(3), None, "cross_entropy", 3.0])
@@ -102,7 +102,11 @@ def test_all_weights_zero_is_skipped_and_counted(make_learner, make_context, sna
     update = learner.update(
         lambda x: ts.weighted(learner(x).squeeze(1), torch.zeros(len(x))), DATA, micro_batch=micro_batch
     )
-    assert (bool(update.skipped), learner.skipped, learner.updates) == (True, 1, 0)
+    assert (bool(update.skipped), learner._parts.counters.skipped, learner._parts.counters.updates) == (
+        True,
+        1,
+        0,
+    )
     assert math.isnan(update.loss)
     after = snapshot(learner)
     assert same(before["tensors"], after["tensors"])
@@ -131,19 +135,27 @@ def test_what_is_not_finite_is_skipped_with_all_its_traces(
         loss = lambda x: (learner(x).squeeze(1) * 0).sqrt()
     for count in (1, 2):
         update = learner.update(loss, bad, micro_batch=micro_batch)
-        assert (True, count) == (bool(update.skipped), learner.skipped_in_a_row)
+        assert (True, count) == (bool(update.skipped), learner._parts.counters.skipped_in_a_row)
         assert math.isnan(update.loss) == (where == "loss")
     after = snapshot(learner)
     assert same(before["tensors"], after["tensors"])
     assert same(before["state"]["optimizers"], after["state"]["optimizers"])
     learner.update(good(learner), DATA)
-    assert (learner.updates, learner.skipped, learner.skipped_in_a_row) == (2, 2, 0)
+    assert (
+        learner._parts.counters.updates,
+        learner._parts.counters.skipped,
+        learner._parts.counters.skipped_in_a_row,
+    ) == (2, 2, 0)
 
 
 def test_keep_keeps(make_learner, make_context):
     learner = new(make_learner, make_context, "keep")
     update = learner.update(lambda x: learner(x).squeeze(1) * math.nan, DATA)
-    assert (bool(update.skipped), learner.updates, math.isnan(update.loss)) == (False, 1, True)
+    assert (bool(update.skipped), learner._parts.counters.updates, math.isnan(update.loss)) == (
+        False,
+        1,
+        True,
+    )
     assert bool(torch.isnan(learner.module[0].weight).all())
 
 
@@ -162,7 +174,7 @@ def test_a_gradient_that_is_not_finite_though_its_loss_is_changes_nothing(
 def test_parameters_that_were_not_finite_before_are_named_in_the_error(make_learner, make_context):
     learner = new(make_learner, make_context)
     with torch.no_grad():
-        learner.weights[0].fill_(float("nan"))
+        learner._parts.weights.parameters[0].fill_(float("nan"))
     with pytest.raises(ts.NonFiniteError, match="were not finite before it already"):
         learner.update(good(learner), DATA)
 
@@ -232,8 +244,8 @@ def test_a_state_of_something_else_is_refused_with_every_difference(make_learner
         ts.CheckpointError,
         match=r"averages, which this learner lacks\n *missing     weight \[1, 2\].*\n *missing     bias",
     ):
-        small.check_training_state(large.training_state())
+        small.load_training_state(large.training_state())
     other = make_learner(nn.Linear(3, 1), name="net")
     with pytest.raises(ts.CheckpointError, match=r"reshaped    weight \[1, 3\], expected \[1, 2\]"):
-        small.check_training_state(other.training_state())
+        small.load_training_state(other.training_state())
     assert same(before, snapshot(small))

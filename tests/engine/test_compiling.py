@@ -17,7 +17,7 @@ from torch import nn
 from truestep.engine.context import Context
 from truestep.engine.learner import Learner, LearnerOptions
 from truestep.engine.losses import weighted
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)

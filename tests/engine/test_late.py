@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.engine.late import LateFlags
+from truestep.engine.late import Report
 from truestep.engine.losses import Part
+from truestep.engine.step import learn, step_optimizers
 from truestep.engine.sums import Sums
 
 
@@ -44,47 +45,47 @@ def sums_of(loss, weight=None):
 )
 def test_the_flag(make_learner, make_context, policy, loss, weight, norm, overflow, expected):
     learner = new(make_learner, make_context, policy, precision="fp16-mixed")
-    learner.scaler.found_inf = torch.tensor(overflow)
+    learner._parts.policy.scaler.found_inf = torch.tensor(overflow)
     norm = None if norm is None else torch.tensor(norm)
-    assert expected == float(LateFlags(learner)._flag(sums_of(loss, weight), norm))
+    assert expected == float(learner._parts.policy.device_flag(sums_of(loss, weight), norm))
 
 
 def test_schedule_and_counters_follow_what_was_learnt(make_learner, make_context):
     learner = new(make_learner, make_context, "skip")
-    learner.step_optimizers()  # torch's schedules ask for a step first
-    learner.settle(skipped=False, empty=False, loss=1.0, norm=0.0)
+    step_optimizers(learner._parts)  # torch's schedules ask for a step first
+    learn(learner._parts, Report(skipped=False, empty=False, loss=1.0, norm=0.0))
     rate = learner.learning_rate
-    learner.settle(skipped=True, empty=False, loss=math.nan, norm=0.0)
+    learn(learner._parts, Report(skipped=True, empty=False, loss=math.nan, norm=0.0))
     assert (1, 1, 1, rate) == (
-        learner.updates,
-        learner.skipped,
-        learner.skipped_in_a_row,
+        learner._parts.counters.updates,
+        learner._parts.counters.skipped,
+        learner._parts.counters.skipped_in_a_row,
         learner.learning_rate,
     )
 
 
 def test_a_batch_without_weight_is_no_error(make_learner, make_context):
     learner = new(make_learner, make_context, "raise")
-    learner.settle(skipped=True, empty=True, loss=math.nan, norm=0.0)
-    assert learner.skipped == 1
+    learn(learner._parts, Report(skipped=True, empty=True, loss=math.nan, norm=0.0))
+    assert learner._parts.counters.skipped == 1
     with pytest.raises(ts.NonFiniteError):
-        learner.settle(skipped=True, empty=False, loss=math.nan, norm=0.0)
+        learn(learner._parts, Report(skipped=True, empty=False, loss=math.nan, norm=0.0))
 
 
 def test_overflows_without_end_become_an_error(make_learner, make_context):
     learner = new(make_learner, make_context, "raise", precision="fp16-mixed")
     for _ in range(99):
-        learner.settle(skipped=True, empty=False, loss=1.0, norm=math.inf)
+        learn(learner._parts, Report(skipped=True, empty=False, loss=1.0, norm=math.inf))
     with pytest.raises(ts.NonFiniteError):
-        learner.settle(skipped=True, empty=False, loss=1.0, norm=math.inf)
+        learn(learner._parts, Report(skipped=True, empty=False, loss=1.0, norm=math.inf))
 
 
 @pytest.mark.parametrize("flag", [0.0, 1.0])
 def test_statistics_go_back_where_the_flag_is_set(make_learner, flag):
     learner = make_learner(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
-    learner.statistics.keep()
+    learner._parts.buffers.keep()
     learner.module[1].running_mean.fill_(math.nan)
     learner.module[1].num_batches_tracked.add_(1)
-    learner.statistics.restore_where(torch.tensor(flag))
+    learner._parts.buffers.restore_where(torch.tensor(flag))
     assert bool(flag) == bool((learner.module[1].running_mean == 0).all())
     assert int(learner.module[1].num_batches_tracked) == 1 - int(flag)

@@ -10,6 +10,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.engine.context import Context
+from truestep.engine.step import settle
 
 pytestmark = [
     pytest.mark.gpu,
@@ -65,8 +66,8 @@ def test_a_step_never_waits_for_the_device(make_learner, precision, optimizer, c
             update = learner.update(loss_of(learner), batch)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    learner.late.settle()
-    assert learner.updates + learner.skipped == 15
+    settle(learner._parts)
+    assert learner._parts.counters.updates + learner._parts.counters.skipped == 15
     assert math.isfinite(float(update.loss))
 
 
@@ -78,26 +79,26 @@ def test_a_skip_on_the_device_leaves_everything_as_it_was(make_learner, snapshot
     if not first:
         learner.update(loss_of(learner), data[0])
     before = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
-    averages = {name: tensor.clone() for name, tensor in learner.average.state_dict().items()}
+    averages = {name: tensor.clone() for name, tensor in learner._parts.average.state_dict().items()}
     bad = (data[1][0] * math.nan, data[1][1])
     assert bool(learner.update(loss_of(learner), bad).skipped)
     for name, tensor in learner.state_dict().items():
         assert torch.equal(before[name], tensor), name
-    for name, tensor in learner.average.state_dict().items():
+    for name, tensor in learner._parts.average.state_dict().items():
         assert torch.equal(averages[name], tensor), name
-    learner.late.settle()
-    assert (learner.skipped, learner.updates) == (1, 0 if first else 1)
+    settle(learner._parts)
+    assert (learner._parts.counters.skipped, learner._parts.counters.updates) == (1, 0 if first else 1)
     for _ in range(5):
         learner.update(loss_of(learner), data[2])
-    assert all(bool((p.abs() < 100).all()) for p in learner.weights)
+    assert all(bool((p.abs() < 100).all()) for p in learner._parts.weights.parameters)
 
 
 def test_a_batch_without_weight_is_skipped_and_no_error(make_learner):
     learner = new(make_learner)
     images, labels = batches(1)[0]
     assert bool(learner.update(loss_of(learner), (images, labels * 0)).skipped)
-    learner.late.settle()
-    assert (learner.skipped, learner.updates) == (1, 0)
+    settle(learner._parts)
+    assert (learner._parts.counters.skipped, learner._parts.counters.updates) == (1, 0)
 
 
 def test_an_error_comes_with_the_next_update(make_learner):
@@ -115,7 +116,7 @@ def test_a_split_update_is_the_whole_one(make_learner, micro_batch):
         learner = new(make_learner, "float64")
         learner.module[1].eval()
         learner.update(loss_of(learner), batches(1)[0], micro_batch=size)
-        gradients.append([p.grad for p in learner.weights])
+        gradients.append([p.grad for p in learner._parts.weights.parameters])
     for a, b in zip(*gradients, strict=True):
         assert torch.allclose(a, b, rtol=1e-11, atol=1e-14)
 
@@ -124,3 +125,60 @@ def test_a_batch_on_the_host_is_brought_to_the_device(make_learner):
     learner = new(make_learner)
     images, labels = batches(1)[0]
     assert not bool(learner.update(loss_of(learner), (images.cpu(), labels.cpu())).skipped)
+
+
+class Queue(nn.Module):
+    """A count, and a queue that is assigned."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 1)
+        self.count = nn.Buffer(torch.zeros(()))
+        self.queue = nn.Buffer(torch.zeros(16, 8))
+
+    def forward(self, x):
+        self.count += 1
+        self.queue = torch.cat([self.queue[len(x) :], x.detach()])
+        return self.linear(x).squeeze(1)
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip"])
+def test_buffers_of_a_batch_that_was_left_out_are_as_they_were(make_learner, policy):
+    net = make_learner(
+        Queue(), OPTIMIZERS["adamw"], Context(torch.device("cuda", 0), nonfinite=policy), precision="float32"
+    )
+    good = torch.ones(4, 8, device="cuda")
+    for _ in range(3):
+        net.update(net, good)
+    before = net.module.queue.clone()
+    net.update(net, good * math.nan)
+    assert torch.equal(net.module.queue, before)
+    assert float(net.module.count) == 3
+    if policy == "raise":
+        with pytest.raises(ts.NonFiniteError):
+            settle(net._parts)
+
+
+def test_negative_weights_are_told_late_and_nothing_has_moved(make_learner):
+    net = new(make_learner)
+    batch = torch.ones(4, 8, device="cuda")
+    before = net.module[0].weight.detach().clone()
+    net.update(lambda x: ts.weighted(net(x).square().mean(1), -torch.ones(4, device="cuda")), batch)
+    assert torch.equal(net.module[0].weight, before)
+    with pytest.raises(ts.LossError, match="negative weights"):
+        settle(net._parts)
+
+
+def test_rows_drawn_on_a_device_do_not_depend_on_the_split(make_learner):
+    def rows(micro_batch):
+        net, seen = new(make_learner), []
+        net.module.eval()
+
+        def loss(x):
+            seen.append(torch.cat([ts.randn(x.shape, device="cuda"), ts.rand(len(x), 3, device="cuda")], 1))
+            return net(x).square().mean(1)
+
+        net.update(loss, torch.ones(700, 8, device="cuda"), micro_batch=micro_batch)
+        return torch.cat(seen)
+
+    assert all(torch.equal(rows(None), rows(size)) for size in (1, 33, 512))

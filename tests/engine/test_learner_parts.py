@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from truestep.core.buffers import BufferSnapshot, buffer_places
 from truestep.engine.context import Context
-from truestep.engine.isolation import BufferSnapshot, buffer_places
 from truestep.engine.learner import Learner, LearnerOptions
 
 

@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 from truestep.engine.context import Context
 from truestep.engine.learner import Learner, LearnerOptions
-from truestep.errors import TruestepError
+from truestep.core.errors import TruestepError
 
 torch.set_num_threads(1)
 warnings.simplefilter("ignore")
@@ -67,7 +67,7 @@ digest += [t.double().sum().item().hex() for t in other.module.state_dict().valu
 digest += [p.detach().numpy().tobytes().hex()[:64] for p in learner.module.parameters()]
 streams = [random.random(), float(np.random.rand()), float(torch.rand(()))]
 print(json.dumps({"sizes": sizes, "digest": digest, "streams": streams, "error": error,
-                  "in_use": learner.micro_batch_in_use, "choices": [list(c) for c in context.choices]}))
+                  "in_use": learner._parts.counters.micro_batch_in_use, "choices": [list(c) for c in context.choices]}))
 """
 
 

@@ -46,7 +46,7 @@ def train(make_learner, micro_batch):
 @pytest.mark.filterwarnings("ignore:Batch normalisation")
 def test_the_same_batch_is_tried_again_smaller_and_ends_at_the_same_bits(make_learner, limited):
     learner, sizes = train(make_learner, "auto")
-    size = learner.micro_batch_in_use
+    size = learner._parts.counters.micro_batch_in_use
     assert (sizes[0], size in (32, 16, 8, 4)) == (64, True)
     assert [size] * (64 // size) == sizes[-64 // size :]
     explicit, _ = train(make_learner, size)

@@ -92,8 +92,8 @@ def test_each_learner_in_float16_follows_its_own_float32_reference(make_learner,
     half = train(make_learner, make_context, "fp16-mixed", scheme)
     start = [vector(make_learner(module)) for module in (generator(), critic())]
     for true, learner, origin in zip(reference, half, start, strict=True):
-        assert learner.skipped == 0
-        assert float(learner.scaler.scale) > 2.0**6  # it grew on the way
+        assert learner._parts.counters.skipped == 0
+        assert float(learner._parts.policy.scaler.scale) > 2.0**6  # it grew on the way
         moved = (vector(true) - origin).norm()
         assert moved > 0.1
         assert (vector(learner) - vector(true)).norm() <= ROUNDING * moved * 4
@@ -136,15 +136,15 @@ def test_one_learners_overflow_is_its_own(make_learner, make_context, same, vict
     struck = dict(zip("gd", run("fp16-mixed", overflow=True), strict=True))
     other = "d" if victim == "g" else "g"
     assert same(dict(plain[other].module.named_parameters()), dict(struck[other].module.named_parameters()))
-    assert (struck[victim].skipped, struck[other].skipped) == (1, 0)
-    assert struck[victim].updates == 4
+    assert (struck[victim]._parts.counters.skipped, struck[other]._parts.counters.skipped) == (1, 0)
+    assert struck[victim]._parts.counters.updates == 4
     before = train(make_learner, make_context, "fp16-mixed", joint, number=4)
     kept = dict(zip("gd", before, strict=True))[victim]
     assert same(
         {k: v for k, v in kept.training_state().items() if k not in ("scaler", "counters")},
         {k: v for k, v in struck[victim].training_state().items() if k not in ("scaler", "counters")},
     )
-    assert float(struck[victim].scaler.scale) == 0.5 * float(kept.scaler.scale)
+    assert float(struck[victim]._parts.policy.scaler.scale) == 0.5 * float(kept._parts.policy.scaler.scale)
 
 
 @pytest.mark.parametrize("precision", ["float32", "fp16-mixed"])
@@ -203,7 +203,7 @@ def test_a_learner_that_starts_later_is_left_alone_until_then(make_learner, make
         assert (step < 2) == bool(update.skipped) == same(before, snapshot(g))
         both = ts.update([g, d], joint_loss(g, d), batches(1)[0])
         assert [step < 2, False] == [bool(u.skipped) for u in both]
-    assert (g.updates, g.skipped, d.updates) == (4, 0, 3)
+    assert (g._parts.counters.updates, g._parts.counters.skipped, d._parts.counters.updates) == (4, 0, 3)
 
 
 def test_a_joint_error_moves_nobody(make_learner, make_context, snapshot, same):

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 import truestep as ts
+from truestep.engine.update import balanced
 
 UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 TOKENS, WIDTH, VOCABULARY, CLASSES = 5, 6, 11, 3
@@ -311,3 +312,23 @@ def test_metrics_and_loss_are_means_over_the_whole_batch(make_learner):
         float(update.metrics["first"])
     )
     assert float(update.weight) == 6.5
+
+
+@given(total=st.integers(1, 300), limit=st.integers(1, 60))
+def test_parts_are_as_few_and_as_even_as_can_be(total, limit):
+    sizes = balanced(total, limit)
+    assert (sum(sizes), len(sizes)) == (total, math.ceil(total / limit))
+    assert max(sizes) <= limit
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_sixteen_by_five_is_four_fours(make_learner):
+    learner = make_learner(nn.Linear(2, 1))
+    seen = []
+
+    def loss(x):
+        seen.append(len(x))
+        return learner(x).squeeze(1)
+
+    learner.update(loss, torch.ones(16, 2), micro_batch=5)
+    assert seen == [4, 4, 4, 4]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import truestep as ts
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 from truestep.nn.defaults import DTYPES
 
 

@@ -8,9 +8,11 @@ import time
 
 import pytest
 
-from truestep.errors import OptionError, RunDirectoryError
-from truestep.recipes.loading import find, parsed, read_recipe, start
-from truestep.run.metrics import read_metrics
+from truestep.core.errors import OptionError, RunDirectoryError
+from truestep.recipes.loading.find import find
+from truestep.recipes.loading.parse import parsed
+from truestep.recipes.loading.start import start
+from truestep.report.metrics import read_metrics
 
 pytest.importorskip("sklearn")
 
@@ -34,7 +36,7 @@ def here(tmp_path, monkeypatch):
     threads = torch.get_num_threads()
 
     def train_here(*arguments):
-        return start(parsed(read_recipe(find("digits")), arguments))
+        return start(parsed(find("digits"), arguments, name="digits"))
 
     with torch.random.fork_rng():
         yield train_here

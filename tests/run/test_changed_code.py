@@ -21,12 +21,12 @@ def linear(optimizer, steps=20):
     return ts.warmup_linear(optimizer, warmup_steps=1, total_steps=steps)
 
 
-def train(directory, *, epochs=1, optimizer=adamw, module=nn.Linear, **options):
+def train(directory, *, epochs=1, optimizer=adamw, module=nn.Linear, of_run=None, batch_size=10, **options):
     """Train for some epochs of two batches."""
     torch.manual_seed(0)
-    with ts.Run(directory, saving=ts.Saving(background=False)) as run:
+    with ts.Run(directory, saving=ts.Saving(background=False), **(of_run or {})) as run:
         net = run.learner(module(4, 3), optimizer, name="net", **options)
-        data = run.data((POINTS, LABELS), batch_size=10)
+        data = run.data((POINTS, LABELS), batch_size=batch_size)
         for _ in run.epochs(epochs):
             for batch in run.batches(data):
                 net.update(lambda b: F.cross_entropy(net(b[0]), b[1], reduction="none"), batch)
@@ -64,7 +64,11 @@ def test_an_optimizer_or_model_that_the_state_does_not_fit_is_refused_with_the_r
     [
         (
             {},
-            {"optimizer": lambda p: torch.optim.Adam(p, lr=0.1)},
+            {
+                "optimizer": lambda p: torch.optim.Adam(
+                    p, lr=0.1, weight_decay=0.01, decoupled_weight_decay=True
+                )
+            },
             "net: optimizers=['Adam'], before ['AdamW']",
         ),
         ({}, {"clip": ts.ClipNorm(1.0)}, "before None"),
@@ -72,7 +76,7 @@ def test_an_optimizer_or_model_that_the_state_does_not_fit_is_refused_with_the_r
         ({"ema": ts.EMA(decay=0.9)}, {"ema": ts.EMA(decay=0.5)}, "net: ema=EMA(decay=0.5"),
         (
             {"schedule": linear},
-            {"schedule": lambda o: torch.optim.lr_scheduler.StepLR(o, 1)},
+            {"schedule": ts.per_update(lambda o: torch.optim.lr_scheduler.StepLR(o, 1))},
             "net: schedules=['StepLR'], before ['LambdaLR']",
         ),
         (
@@ -102,6 +106,112 @@ def test_data_of_another_size_is_refused_with_both_values(tmp_path):
             next(iter(run.batches(data)))
 
 
+EDITS = [
+    (
+        {},
+        {"optimizer": lambda p: torch.optim.AdamW(p, lr=0.2)},
+        "net: lr=0.2 in the code, 0.1 in the checkpoint",
+    ),
+    (
+        {},
+        {"optimizer": lambda p: torch.optim.AdamW(p, lr=0.1, betas=(0.8, 0.99), weight_decay=0.5)},
+        r"net: betas=\(0.8, 0.99\) in the code, \(0.9, 0.999\) in the checkpoint; weight_decay=0.5",
+    ),
+    (
+        {"schedule": linear},
+        {"schedule": linear, "optimizer": lambda p: torch.optim.AdamW(p, lr=0.2)},
+        "net: lr=0.2 in the code, 0.1 in the checkpoint",
+    ),
+    ({}, {"batch_size": 5}, "batch_size was 10, is 5"),
+    ({"of_run": {"seed": 1}}, {"of_run": {"seed": 2}}, "seed: 1 there, 2 now"),
+    ({"of_run": {"config": {"lr": 1}}}, {"of_run": {"config": {"lr": 2}}}, r"config\.lr: 1 there, 2 now"),
+    ({}, {"of_run": {"precision": "bf16-mixed"}}, "precision: 'float32' there, 'bf16-mixed' now"),
+]
+
+
+@pytest.mark.parametrize(("before", "now", "message"), EDITS)
+def test_what_was_edited_is_refused_with_both_ways_out_and_used_when_asked(
+    tmp_path, capsys, before, now, message
+):
+    directory = tmp_path / "run"
+    train(directory, **before)
+    with pytest.raises(ts.TruestepError, match=message) as refused:
+        train(directory, epochs=2, **now)
+    assert 'resume="anew") starts a new run beside it, in run-2; resume="edited" would go on' in str(
+        refused.value
+    )
+    capsys.readouterr()
+    edited = {**now, "of_run": {**now.get("of_run", {}), "resume": "edited"}}
+    train(directory, epochs=2, **edited)
+    assert "the rest is what the code now makes of it" in capsys.readouterr().err
+    train(directory, epochs=3, **now)  # that is the run now
+    assert "the rest is bit-identical" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        None,
+        lambda o: linear(o, 8),
+        ts.per_update(lambda o: torch.optim.lr_scheduler.StepLR(o, 3)),
+        ts.per_epoch(lambda o: torch.optim.lr_scheduler.StepLR(o, 1)),
+    ],
+)
+def test_an_edited_rate_moves_the_weights_as_it_would_in_the_place_of_the_old_one(tmp_path, schedule):
+    def rate(lr):
+        return lambda p: torch.optim.SGD(p, lr=lr, momentum=0.9)
+
+    train(tmp_path, optimizer=rate(0.1), schedule=schedule)
+    net = train(tmp_path, optimizer=rate(0.3), schedule=schedule, epochs=2, of_run={"resume": "edited"})
+    whole = train(tmp_path / "whole", optimizer=rate(0.3), schedule=schedule, epochs=2)
+    assert net.learning_rate == pytest.approx(whole.learning_rate)
+    group, expected = (learner.optimizers[0].param_groups[0] for learner in (net, whole))
+    assert {name: group[name] for name in group if name not in ("params", "lr")} == {
+        name: expected[name] for name in expected if name not in ("params", "lr")
+    }
+
+
+def test_a_rate_that_a_plateau_or_the_loop_has_moved_is_no_edit(tmp_path, capsys):
+    def go(epochs):
+        with ts.Run(tmp_path) as run:
+            net = run.learner(
+                nn.Linear(4, 3), adamw, schedule=lambda o: ts.plateau(o, metric="error", patience=0)
+            )
+            other = run.learner(nn.Linear(4, 3), adamw, name="other")
+            data = run.data((POINTS, LABELS), batch_size=10)
+            for _ in run.epochs(epochs):
+                for batch in run.batches(data):
+                    for each in (net, other):
+                        each.update(lambda b, e=each: F.cross_entropy(e(b[0]), b[1], reduction="none"), batch)
+                run.log(error=1.0)
+                other.optimizers[0].param_groups[0]["lr"] *= 0.5
+        return net.learning_rate, other.learning_rate
+
+    assert go(2) == pytest.approx((0.01, 0.025))
+    capsys.readouterr()
+    assert go(3) == pytest.approx((0.001, 0.0125))
+    assert "the rest is bit-identical" in capsys.readouterr().err
+
+
+def test_batches_of_another_size_go_on_at_the_sample_that_the_run_was_at(tmp_path):
+    def go(batch_size, stop, resume="auto"):
+        seen = []
+        with ts.Run(tmp_path, resume=resume, saving=ts.Saving(every_steps=1)) as run:
+            net = run.learner(nn.Linear(4, 3), adamw)
+            data = run.data((POINTS, torch.arange(20)), batch_size=batch_size)
+            for _ in run.epochs(1):
+                for batch in run.batches(data):
+                    net.update(lambda b: net(b[0]).sum(1), batch)
+                    seen += batch[1].tolist()
+                    if run.step == stop:
+                        raise KeyboardInterrupt
+        return seen
+
+    with pytest.raises(KeyboardInterrupt):
+        go(4, 4)  # three batches are done
+    assert go(3, None, resume="edited") == list(range(12, 20))
+
+
 class Odd(nn.Module):
     def __init__(self, inputs, outputs):
         super().__init__()
@@ -118,4 +228,4 @@ def test_empty_and_complex_weights_are_saved_and_a_complex_nan_is_unhealthy(tmp_
         assert store.newest(healthy=True).step == 2
     with torch.no_grad():
         net.weight[0, 0] = complex(0, float("nan"))
-    assert not all_finite(net.weights)
+    assert not all_finite(net._parts.weights.parameters)

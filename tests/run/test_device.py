@@ -4,8 +4,8 @@
 import pytest
 import torch
 
+from truestep.core.errors import OptionError
 from truestep.engine.context import Context
-from truestep.errors import OptionError
 from truestep.nn.seeds.flags import read_flags
 from truestep.run.device import CudnnTuner, choose_device, set_determinism
 

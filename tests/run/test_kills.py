@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.trainings import Training, train
-from torture import kills
+from torture import kills, run_kills
 
 import truestep as ts
 
@@ -43,3 +43,23 @@ def test_ten_thousand_kills_of_whole_runs(tmp_path, seed):
 @pytest.mark.timeout(4 * 3600)
 def test_two_hundred_kills_of_whole_runs_in_fresh_interpreters(tmp_path):
     check(tmp_path, 200, launch=kills.fresh)
+
+
+def check_with_workers(folder: Path, count: int, runs: int, seed: int) -> None:
+    kills.load_all(whole_run, folder / "loaded")
+    report = run_kills.torture(folder, count, runs=runs, seed=seed)
+    print(f"{report.kills} disturbances of {report.runs} runs: {report.by_way} {report.by_phase}")
+    assert report.wrong_ends == []
+    assert report.foreign_checkpoints == []
+    assert report.kills >= count
+
+
+def test_six_disturbances_of_a_run_with_workers(tmp_path):
+    check_with_workers(tmp_path, 6, 1, seed=4)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize("seed", range(10))
+def test_three_thousand_disturbances_of_three_hundred_runs_with_workers(tmp_path, seed):
+    check_with_workers(tmp_path, 300, 30, seed=seed)

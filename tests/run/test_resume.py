@@ -11,8 +11,8 @@ import torch
 from support.trainings import BATCHES, EPOCHS, Training, train
 
 import truestep as ts
-from truestep.engine.checkpoints.attempts import MAX_ATTEMPTS, note_attempt
-from truestep.engine.checkpoints.files import Files
+from truestep.checkpoints.attempts import MAX_ATTEMPTS, note_attempt
+from truestep.checkpoints.files import Files
 
 PLAIN = Training()
 HARD = [

@@ -4,6 +4,7 @@
 import hashlib
 import json
 import random
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,14 +64,18 @@ def network(training: Training, outputs: int) -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), nn.LayerNorm(16), nn.GELU(), drop, nn.Linear(16, outputs))
 
 
-def train(directory: Path, training: Training, *, interrupt=None) -> str:
-    """Train to the end (or until `interrupt(run)` raises, called after each update) and return the digest."""
+def train(directory: Path, training: Training, *, interrupt=None, as_block: bool = True) -> str:
+    """Train to the end (or until `interrupt(run)` raises, called after each update) and return the digest.
+
+    Without `as_block` nothing closes the run but its own end, or whatever notices that of the process.
+    """
     torch.manual_seed(3)
     random.seed(3)
     np.random.seed(3)
-    with ts.Run(
+    run = ts.Run(
         directory, seed=11, precision=training.precision, saving=training.saving, log_every=2, progress=False
-    ) as run:
+    )
+    with run if as_block else nullcontext():
         first = run.learner(
             network(training, 3),
             lambda p: torch.optim.AdamW(p.decayed(0.1), lr=1e-2),

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from truestep.engine.checkpoints.files import Files
+from truestep.checkpoints.files import Files
 
 
 @dataclass

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from truestep.engine.checkpoints import Checkpoint, CheckpointStore
-from truestep.engine.checkpoints.manifest import MANIFEST_NAME, seal
-from truestep.errors import CheckpointError
+from truestep.checkpoints import Checkpoint, CheckpointStore
+from truestep.checkpoints.manifest import MANIFEST_NAME, seal
+from truestep.core.errors import CheckpointError
 
 Content = (
     bytes | str | None

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from truestep.engine.checkpoints.files import Files
+from truestep.checkpoints.files import Files
 
 OPERATIONS = [name for name in vars(Files) if not name.startswith("_")]
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EINTR": errno.EINTR}

@@ -25,9 +25,9 @@ from typing import Any, BinaryIO
 import torch
 from torch import nn
 
-from truestep.engine.checkpoints import Checkpoint, CheckpointStore, Retention
-from truestep.engine.checkpoints.files import Files
-from truestep.engine.checkpoints.selection import read_all
+from truestep.checkpoints import Checkpoint, CheckpointStore, Retention
+from truestep.checkpoints.files import Files
+from truestep.checkpoints.selection import read_all
 
 Trainer = Callable[[Path], str]
 Launch = Callable[[Trainer, Path], "Child"]

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
+from truestep.checkpoints.listing import contents, overview, plain, problem_of, select
 from truestep.cli import screen
-from truestep.engine.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.engine.checkpoints.listing import contents, overview, plain, problem_of, select
+from truestep.cli.statuses import EXIT_FAILED
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,7 +31,6 @@ Which = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
-EXIT_FAILED = 1
 LONG_LIST = 16
 OWN = (  # measured by the run itself: `show` and the JSON have them, but nobody chooses a checkpoint by them
     "samples_per_second",
@@ -95,7 +95,7 @@ def show(run: Run, which: Which = None, as_json: Json = False) -> None:
 @app.command()
 def diff(run: Run, first: str, second: str, as_json: Json = False) -> None:
     """Compare two checkpoints: what is new, gone, of another shape or value. Exit 1 if they differ."""
-    from truestep.engine.checkpoints.compare import changes
+    from truestep.checkpoints.compare import changes
 
     found = changes(_chosen(run, first).load(), _chosen(run, second).load())
     if as_json:
@@ -126,7 +126,7 @@ def export(
     ] = False,
 ) -> None:
     """Write the weights alone into one plain file that other programs read."""
-    from truestep.engine.checkpoints.weights import export_weights
+    from truestep.checkpoints.weights import export_weights
 
     _print(str(export_weights(_chosen(run, which).path, target, learner=learner, averages=averages)))
 
@@ -143,8 +143,8 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
 ) -> None:
     """Remove what is not to be kept, once what is kept was found sound. Refused while the run goes on."""
-    from truestep.engine.checkpoints.listing import prune_run
-    from truestep.engine.checkpoints.retention import Retention
+    from truestep.checkpoints.listing import prune_run
+    from truestep.checkpoints.retention import Retention
 
     retention = Retention(
         last=last,

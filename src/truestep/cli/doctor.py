@@ -15,10 +15,11 @@ import typer
 from rich.console import Console
 
 from truestep.cli.read import FAIL_ON, IGNORE, SELECT, Output
+from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_paths
 from truestep.doctor.selection import configured
-from truestep.errors import OptionError
+from truestep.explainer.explain import annotate
 
 if TYPE_CHECKING:
     from truestep.doctor.report import RunReport
@@ -134,7 +135,7 @@ def _doctored(target: "Target", watch: "Watch", delivery: Delivery) -> int:
                 make_report(reading, watch, outcome, seconds, others=others, target=target)
             )
 
-        return run_watched(target, watch, speak)
+        return run_watched(target, watch, speak, annotate)
 
 
 @contextlib.contextmanager

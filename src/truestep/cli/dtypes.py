@@ -25,7 +25,7 @@ def dtypes(
     Everything is tried out here: a sum and a product on each device, a safetensors file in memory.
     """
     from truestep.cli.screen import print_document, show
-    from truestep.inspection.dtypes import dtypes as read
+    from truestep.machine.dtypes import dtypes as read
 
     report = read(time_matmul=time_matmul, size=size)
     print_document(report.to_dict()) if as_json else show(report)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 
 EXIT_CHECK_FAILED = 1
 
@@ -36,7 +36,7 @@ def env(
     The exit status is 1 when a verdict fails.
     """
     from truestep.cli.screen import print_document, show
-    from truestep.inspection.environment import environment
+    from truestep.machine.environment import environment
 
     if as_json and collect_env:
         raise OptionError("--json and --collect-env are two formats. Write one of them.")
@@ -44,7 +44,7 @@ def env(
     if as_json:
         print_document(report.to_dict())
     elif collect_env:
-        from truestep.inspection.environment.collect_env import collect_env_text
+        from truestep.machine.environment.collect_env import collect_env_text
 
         sys.stdout.write(collect_env_text(report.machine) + "\n")
     else:

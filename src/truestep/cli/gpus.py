@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from truestep.errors import OptionError
+from truestep.cli.statuses import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_NO_COMMAND, EXIT_UNMET
+from truestep.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from truestep.inspection.gpus.records import Gpu, GpuReport
-    from truestep.inspection.gpus.select import Choice, Conditions
+    from truestep.machine.gpus.records import Gpu, GpuReport
+    from truestep.machine.gpus.select import Choice, Conditions
 
-EXIT_FAILED = 1
-EXIT_MISSING = 3
-EXIT_UNMET = 4
-EXIT_NO_COMMAND = 127  # as shells do
-EXIT_INTERRUPTED = 130
 
 app = typer.Typer(add_completion=False, invoke_without_command=True)
 
@@ -88,7 +84,7 @@ def gpus(
 
 def _once(as_json: bool, form: str) -> None:
     from truestep.cli.screen import print_document, show, warn
-    from truestep.inspection.gpus import gpus as read
+    from truestep.machine.gpus import gpus as read
 
     report = read()
     if as_json:
@@ -114,14 +110,14 @@ def _lines(card: "Gpu", form: str) -> Iterable[str]:
 
 def _legend(as_json: bool) -> None:
     from truestep.cli.screen import print_document, show
-    from truestep.inspection.gpus.legend import Legend, legend_document
+    from truestep.machine.gpus.legend import Legend, legend_document
 
     print_document(legend_document()) if as_json else show(Legend())
 
 
 def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
-    from truestep.inspection.gpus.sample import append, watch
-    from truestep.inspection.quantities import parse_seconds
+    from truestep.machine.gpus.sample import append, watch
+    from truestep.machine.quantities import parse_seconds
 
     period = parse_seconds(every)
     if period <= 0:
@@ -173,8 +169,8 @@ class _screen:  # noqa: N801  used like a function
 
 
 def _conditions(**given: Any) -> "Conditions":
-    from truestep.inspection.gpus.select import Conditions
-    from truestep.inspection.quantities import parse_bytes
+    from truestep.machine.gpus.select import Conditions
+    from truestep.machine.quantities import parse_bytes
 
     given["free_memory_bytes"] = parse_bytes(given.pop("free_memory"))
     given["only"] = tuple(given["only"] or ())
@@ -184,9 +180,9 @@ def _conditions(**given: Any) -> "Conditions":
 def _pick(wanted: "Conditions", wait: str, steady: str, hold: float | None) -> "Choice":
     """Pick and claim: for `hold` seconds, or, without it, by descriptors that stay open through exec."""
     from truestep.cli.screen import warn
-    from truestep.inspection.gpus.claims import Claims
-    from truestep.inspection.gpus.pick import Patience, Picker
-    from truestep.inspection.quantities import parse_seconds
+    from truestep.machine.gpus.claims import Claims
+    from truestep.machine.gpus.pick import Patience, Picker
+    from truestep.machine.quantities import parse_seconds
 
     claims = Claims()
 
@@ -234,7 +230,7 @@ def pick(
     where the conditions are not met, with the nearest miss, and 3 where there is no card at all.
     """
     from truestep.cli.screen import print_document
-    from truestep.inspection.quantities import parse_seconds
+    from truestep.machine.quantities import parse_seconds
 
     wanted = _conditions(
         count=count,
@@ -278,7 +274,7 @@ def run(
     truestep gpus run --count 2 --free-memory 20GiB -- python train.py
     """
     from truestep.cli.screen import warn
-    from truestep.inspection.gpus.use import variables
+    from truestep.machine.gpus.use import variables
 
     wanted = _conditions(
         count=count,
@@ -318,10 +314,10 @@ def free(
     Memory inside a running Python process is freed there: truestep.free_memory().
     """
     from truestep.cli.screen import print_document, show, warn
-    from truestep.inspection.gpus import gpus as read
-    from truestep.inspection.memory.processes import end_process, holding_processes
-    from truestep.inspection.quantities import parse_seconds
-    from truestep.results import plain
+    from truestep.core.results import plain
+    from truestep.machine.gpus import gpus as read
+    from truestep.machine.memory.processes import end_process, holding_processes
+    from truestep.machine.quantities import parse_seconds
 
     report = read()
     holding = holding_processes(report)
@@ -337,7 +333,7 @@ def free(
             }
         )
     else:
-        from truestep.inspection.memory.screen import processes_table
+        from truestep.machine.memory.screen import processes_table
 
         show(processes_table(holding) if holding else report.error or "No process holds a card.")
         for ending in endings:
@@ -354,7 +350,7 @@ def persistence(
     state: Annotated[str, typer.Argument(metavar="on|off")], cards: Cards = None, *, yes: Yes = False
 ) -> None:
     """Show, or run with --yes, the command that keeps the driver loaded while no process uses a card."""
-    from truestep.inspection.gpus.admin import persistence_command
+    from truestep.machine.gpus.admin import persistence_command
 
     if state not in ("on", "off"):
         raise OptionError(f"Persistence is on or off, not {state!r}.")
@@ -364,7 +360,7 @@ def persistence(
 @app.command()
 def reset(cards: Cards = None, *, yes: Yes = False) -> None:
     """Show, or run with --yes, the command that resets cards after an error that stays."""
-    from truestep.inspection.gpus.admin import reset_command
+    from truestep.machine.gpus.admin import reset_command
 
     _administer(cards or [], reset_command, yes)
 
@@ -372,8 +368,8 @@ def reset(cards: Cards = None, *, yes: Yes = False) -> None:
 def _administer(names: list[str], command_for: Callable[["Gpu"], list[str]], yes: bool) -> None:
     """Show each card's command; run it only with --yes, as root, and on a card that nobody uses."""
     from truestep.cli.screen import warn
-    from truestep.inspection.gpus import gpus as read
-    from truestep.inspection.gpus.admin import chosen, refusal
+    from truestep.machine.gpus import gpus as read
+    from truestep.machine.gpus.admin import chosen, refusal
 
     report = read()
     if not report.gpus:

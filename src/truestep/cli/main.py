@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from truestep.errors import TruestepError, nearest
+from truestep.cli.statuses import EXIT_FAILED, EXIT_MISSING, EXIT_USAGE
+from truestep.core.errors import MissingPackageError, ModelError, TruestepError, nearest
 
 # name: (module that holds its typer `app`, one line for `truestep --help`), in the order shown
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -42,6 +43,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "truestep.cli.checks",
         "List the checks of the doctor, or print the page of one.",
     ),
+    "explain": (
+        "truestep.cli.explain",
+        "Say what an error means and what to do, from a log or a message.",
+    ),
+    "errors": (
+        "truestep.cli.errors",
+        "List the errors that are explained, or print the page of one.",
+    ),
     "env": (
         "truestep.cli.env",
         "Report on torch, CUDA, Python and the machine, with verdicts.",
@@ -50,15 +59,23 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "truestep.cli.gpus",
         "Show the GPUs; pick, claim, free and set them.",
     ),
+    "schedule": (
+        "truestep.cli.schedule",
+        "Plot the learning rate that a schedule gives over a training.",
+    ),
+    "summary": (
+        "truestep.cli.summary",
+        "Show a model's layers: shapes, parameters, multiply-adds, memory of training.",
+    ),
+    "export": (
+        "truestep.cli.export",
+        "Export a model to ONNX and compare onnxruntime's results with torch's.",
+    ),
     "dtypes": (
         "truestep.cli.dtypes",
         "Show every dtype of the installed torch: range, precision, devices, carriers.",
     ),
 }
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_MISSING = 3
 
 
 class LazyCommands(TyperGroup):
@@ -103,13 +120,19 @@ def truestep(
     """Train PyTorch models with steps that are exact, and find silent bugs in training code."""
 
 
+def _status_of(error: TruestepError) -> int:
+    if isinstance(error, MissingPackageError):
+        return EXIT_MISSING
+    return EXIT_FAILED if isinstance(error, ModelError) else EXIT_USAGE
+
+
 def main() -> None:
     """Run the command line; a user's mistake ends with one message and a status, not a traceback."""
     try:
         app(prog_name="truestep")
     except TruestepError as error:
         sys.stderr.write(f"truestep: {error}\n")
-        sys.exit(EXIT_USAGE)
+        sys.exit(_status_of(error))
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -123,7 +146,6 @@ def main() -> None:
         sys.stderr.write(
             "truestep: the disk is full, and what was to be written is incomplete. Make room and try again.\n"
         )
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # what still waits there has no place either
+        # what still waits in stdout has no place either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)

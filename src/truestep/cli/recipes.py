@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from truestep.recipes.loading import read_recipe, recipes
+from truestep.recipes.loading.find import description_of, recipes
 
 app = typer.Typer(add_completion=False)
 
@@ -16,11 +16,11 @@ def list_recipes(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """List the trainings that `truestep train NAME` runs."""
-    found = [read_recipe(path) for path in recipes().values()]
+    found = {name: description_of(path).partition("\n")[0] for name, path in recipes().items()}
     if as_json:
-        rows = [{"name": recipe.name, "summary": recipe.summary} for recipe in found]
+        rows = [{"name": name, "summary": summary} for name, summary in found.items()]
         typer.echo(json.dumps({"schema_version": 1, "recipes": rows}))
         return
-    width = max(len(recipe.name) for recipe in found)
-    for recipe in found:
-        typer.echo(f"{recipe.name:<{width}}  {recipe.summary}")
+    width = max(map(len, found))
+    for name, summary in found.items():
+        typer.echo(f"{name:<{width}}  {summary}")

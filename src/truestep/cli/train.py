@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import typer
 
-from truestep.cli.recipe_help import print_general_help, print_recipe_help
-from truestep.errors import OptionError
-from truestep.recipes.loading import find, parsed, read_recipe, recipes, start
+from truestep.cli.statuses import EXIT_INTERRUPTED, EXIT_MISSING
+from truestep.core.errors import OptionError
+from truestep.explainer.block import explain_errors
+from truestep.recipes.loading.find import description_of, find, recipes
 
-EXIT_MISSING = 3
-EXIT_INTERRUPTED = 130
 HELP = ("--help", "-h")
 
 app = typer.Typer(add_completion=False)
@@ -24,21 +23,36 @@ def train(context: typer.Context) -> None:
     """Train a recipe: one of `truestep recipes`, or a file of your own."""
     arguments = context.args
     if not arguments or arguments[0] in HELP:
-        print_general_help()
+        _print_general_help()
         raise typer.Exit(0 if arguments else 2)
     name, rest = arguments[0], arguments[1:]
     if name.startswith("-"):
         raise OptionError(f"The recipe comes first: truestep train NAME {name} ...; {name} is an option.")
-    if any(word in HELP for word in rest):
-        print_recipe_help(read_recipe(find(name)), name)
-        return
     _train(name, rest)
 
 
+def _print_general_help() -> None:
+    """Print how recipes are trained, and which there are."""
+    lines = [f"  {name:<10}{description_of(path).partition(chr(10))[0]}" for name, path in recipes().items()]
+    typer.echo(
+        "\nUsage: truestep train NAME|FILE.py [OPTIONS]\n\n"
+        "Train a recipe: one of those below, or a file of yours that has a Config data class\n"
+        "and a function train(run, config). The fields of Config are options.\n\n"
+        "Recipes:\n" + "\n".join(lines) + "\n\n"
+        "Every recipe takes --out, --resume, --precision and --seed.\n"
+        "truestep train NAME --help shows all options of a recipe."
+    )
+
+
 def _train(name: str, arguments: Sequence[str]) -> None:
-    recipe = read_recipe(find(name))
+    path = find(name)
+    description_of(path)  # refuses what is no recipe before torch is imported
     try:
-        directory = start(parsed(recipe, arguments))
+        from truestep.recipes.loading.parse import parsed
+        from truestep.recipes.loading.start import start
+
+        with explain_errors():
+            directory = start(parsed(path, arguments, name=name))
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except ModuleNotFoundError as error:

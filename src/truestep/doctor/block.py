@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from torch import nn
 from torch.optim import Optimizer
 
+from truestep.core.errors import OptionError
 from truestep.doctor.selection import chosen
 from truestep.doctor.watch import Watch
 from truestep.doctor.watching.frames import user_place
-from truestep.errors import OptionError
 
 
 def watch(

@@ -6,9 +6,9 @@ import pkgutil
 from functools import cache
 from importlib import import_module
 
+from truestep.core.errors import OptionError, nearest
 from truestep.doctor import checks as folder
 from truestep.doctor.check import Check, SourceCheck
-from truestep.errors import OptionError, nearest
 
 # Codes that were once given and mean nothing today, with where the fault went. Never used again.
 RETIRED: dict[str, str] = {}

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from truestep.doctor.finding import Finding, Place, Severity
 from truestep.doctor.page import Page, name_of, parse_page
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from truestep.doctor.source.module import SourceModule
     from truestep.doctor.source.rewriting import Edits
 
+# safe: the script computes the same bits after it; fix: it is right in every variant; choice: one of several ways
+Rewrites = Literal["safe", "fix", "choice"]
 BUG, RISK, ADVICE, QUESTION = Severity.BUG, Severity.RISK, Severity.ADVICE, Severity.QUESTION
 
 
@@ -80,7 +82,8 @@ class Check(ABC):
 class SourceCheck(Check):
     """A check that decides from the text of one file."""
 
-    words: ClassVar[tuple[str, ...]] = ()  # a file with none of these can't have the fault: not read
+    rewrites: ClassVar[Rewrites] = "fix"  # what its rewrite is
+    words: ClassVar[tuple[str, ...]] = ()  # a program with none of these can't have the fault
 
     @abstractmethod
     def read(self, module: "SourceModule") -> Iterator[At | Unsure]:

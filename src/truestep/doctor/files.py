@@ -5,8 +5,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from truestep.core.errors import OptionError
 from truestep.doctor.selection import Selection
-from truestep.errors import OptionError
 
 _PASSED_OVER = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
 _ENDINGS = (".py", ".ipynb")

@@ -3,11 +3,12 @@
 
 import ast
 import contextlib
+import gc
 import re
 import sys
 import time
 import tokenize
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from truestep.doctor.replacement import Replacement, apply_edits, parsed, replac
 from truestep.doctor.selection import Baseline, Ignores, Selection
 from truestep.doctor.source.guards import is_for_other_versions, is_meant_to_fail
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.project import Project, Texts
 from truestep.doctor.source.rewriting import RewriteError
 
 # A file without any of these trains nothing: it is not even parsed.
@@ -51,14 +53,34 @@ def read_paths(paths: Sequence[Path], selection: Selection | None = None) -> Rea
     Raises:
         OptionError: a path that does not exist.
     """
-    selection = selection or Selection()
+    with _without_collector():
+        return _read_paths(paths, selection or Selection())
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Let the garbage collector rest: a tree of a million nodes that all stay would be gone through again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _read_paths(paths: Sequence[Path], selection: Selection) -> Reading:
     started = time.perf_counter()
     reading = Reading()
     wanted = [check for check in source_checks() if selection.wants(check.code)]
     baseline = Baseline(selection.baseline)
-    for path in files_of(paths, selection):
-        _read_file(path, wanted, reading)
+    project = Project()
+    files = [_added(path, project, reading) for path in files_of(paths, selection)]
+    project.link()
+    for file in files:
         reading.num_files += 1
+        if file is not None:
+            _read(file, wanted, reading)
     kept = [each for each in reading.findings if not baseline.hides(each, reading.lines.get(each.place, ""))]
     reading.num_hidden += len(reading.findings) - len(kept)
     reading.findings = sorted(kept, key=lambda finding: (finding.place, finding.code))
@@ -68,51 +90,112 @@ def read_paths(paths: Sequence[Path], selection: Selection | None = None) -> Rea
 
 def read_text(text: str, path: str = "<text>", checks: Iterable[SourceCheck] | None = None) -> Reading:
     """Read one text with the given checks, or all."""
-    reading = Reading(num_files=1)
-    _read_source(text, path, source_checks() if checks is None else checks, reading)
+    return read_texts({path: text}, checks)
+
+
+def read_texts(texts: Mapping[str, str], checks: Iterable[SourceCheck] | None = None) -> Reading:
+    """Read several texts, by path, as the files of one project."""
+    reading = Reading(num_files=len(texts))
+    project = Project(Texts(texts))
+    files = [_parsed(text, path, project, reading) for path, text in texts.items()]
+    project.link()
+    wanted = source_checks() if checks is None else list(checks)
+    for file in files:
+        if file is not None:
+            _read(file, wanted, reading)
     reading.findings.sort(key=lambda finding: (finding.place, finding.code))
     return reading
 
 
-def _read_file(path: Path, checks: Iterable[SourceCheck], reading: Reading) -> None:
+@dataclass
+class _File:
+    """One file of a project that is read."""
+
+    module: SourceModule
+    project: Project
+    notebook: Notebook | None = None
+
+
+def _added(path: Path, project: Project, reading: Reading) -> _File | None:
+    """Parse a file into the project; what can't be read is named."""
     try:
         raw = path.read_bytes()
         if not _RELEVANT.search(raw.replace(b"\0", b"")):  # also in UTF-16, which Python does not read
-            return
+            return None
         if path.suffix == ".ipynb":
-            _read_notebook(parse_notebook(raw.decode("utf-8-sig")), str(path), checks, reading)
-            return
-        with tokenize.open(path) as file:
-            text = file.read()
+            notebook = parse_notebook(raw.decode("utf-8-sig"))
+            reading.unreadable += [(f"{path}:{number}", reason) for number, reason in notebook.unreadable]
+            file = _parsed(notebook.text, str(path), project, reading)
+            return _of_notebook(file, notebook) if file is not None else None
+        with tokenize.open(path) as opened:
+            text = opened.read()
     except (OSError, SyntaxError, ValueError) as error:
         reading.unreadable.append((str(path), f"{type(error).__name__}: {error}"))
-        return
-    _read_source(text, str(path), checks, reading)
+        return None
+    return _parsed(text, str(path), project, reading)
 
 
-def _read_notebook(notebook: Notebook, path: str, checks: Iterable[SourceCheck], reading: Reading) -> None:
-    """Read the joined cells, and give each finding its place in its cell."""
-    joined = Reading()
-    _read_source(notebook.text, path, checks, joined)
-    reading.findings += [notebook.finding(each) for each in joined.findings]
-    reading.lines |= {notebook.place(place): line for place, line in joined.lines.items()}
-    reading.abstentions += [replace(each, place=notebook.place(each.place)) for each in joined.abstentions]
-    reading.failures += joined.failures
-    reading.unreadable += [(f"{path}:{number}", reason) for number, reason in notebook.unreadable]
-    reading.num_hidden += joined.num_hidden
+def _of_notebook(file: _File, notebook: Notebook) -> _File:
+    """Note which expressions are the last of their cells: what they give is shown."""
+    last: dict[int, ast.stmt] = {}
+    for statement in file.module.tree.body:
+        last[notebook.place(Place("", statement.lineno)).cell] = statement
+    file.module.shown.update(each for each in last.values() if isinstance(each, ast.Expr))
+    return replace(file, notebook=notebook)
 
 
-def _read_source(text: str, path: str, checks: Iterable[SourceCheck], reading: Reading) -> None:
+def _parsed(text: str, path: str, project: Project, reading: Reading) -> _File | None:
     try:
-        module = SourceModule(text, path)
+        return _File(project.add(text, path), project)
     except (SyntaxError, ValueError, RecursionError) as error:
         reading.unreadable.append((path, f"{type(error).__name__}: {error}"))
-        return
-    ignores = Ignores(text)
+        return None
+
+
+def _read(file: _File, checks: Iterable[SourceCheck], reading: Reading) -> None:
+    """Apply the checks to one file; a finding in a notebook has its place in its cell."""
+    found = Reading()
     with _room_to_nest():
         for check in checks:
-            if not check.words or any(word in text for word in check.words):
-                _apply(check, module, ignores, reading)
+            if _may_have(check, file.module):
+                _apply(check, file.module, found)
+    notebook = file.notebook
+    if notebook is not None:
+        _put_into_cells(found, file.module.path, notebook)
+    _take(found, reading)
+
+
+def _may_have(check: SourceCheck, module: SourceModule) -> bool:
+    """Tell whether one of the words without which a fault can't be stands in a file, or where it leads to."""
+    return not check.words or any(word in module.text for word in check.words) or _program_has(check, module)
+
+
+def _program_has(check: SourceCheck, module: SourceModule) -> bool:
+    """Tell whether the files that a file is linked with hold one of the words; each word is looked for once."""
+    known = module.words_of_program
+    for word in check.words:
+        if word not in known:
+            known[word] = any(word in each.text for each in module.linked)
+    return any(known[word] for word in check.words)
+
+
+def _put_into_cells(found: Reading, path: str, notebook: Notebook) -> None:
+    def place_of(place: Place) -> Place:
+        return notebook.place(place) if place.path == path else place
+
+    found.findings = [notebook.finding(each) if each.place.path == path else each for each in found.findings]
+    found.lines = {place_of(place): line for place, line in found.lines.items()}
+    found.abstentions = [replace(each, place=place_of(each.place)) for each in found.abstentions]
+
+
+def _take(found: Reading, reading: Reading) -> None:
+    """Add what a file gave; what was met from another file already is told once."""
+    known = {(each.code, each.place) for each in reading.findings}
+    reading.findings += [each for each in found.findings if (each.code, each.place) not in known]
+    reading.lines |= found.lines
+    reading.abstentions += found.abstentions
+    reading.failures += found.failures
+    reading.num_hidden += found.num_hidden
 
 
 @contextlib.contextmanager
@@ -134,33 +217,55 @@ def _cut_short(check: SourceCheck, module: SourceModule) -> Iterator[Abstention]
             yield Abstention(check.code, _place(module, trace.root), reason)
 
 
-def _apply(check: SourceCheck, module: SourceModule, ignores: Ignores, reading: Reading) -> None:
-    seen: set[tuple[int, str]] = set()
+def _apply(check: SourceCheck, module: SourceModule, reading: Reading) -> None:
+    seen: set[tuple[str, int]] = set()
     module.was_followed = False
     try:
         for found in check.read(module):
-            place = _place(module, found.node)
+            home = module.home(found.node)
+            place = _place(home, found.node)
             if not isinstance(found, At):
                 reading.abstentions.append(Abstention(check.code, place, found.reason))
-                continue
-            if (place.line, check.code) in seen or _is_excused(check, module, found.node):
-                continue
-            seen.add((place.line, check.code))
-            finding = check.finding(
-                place,
-                found.message,
-                found.severity,
-                evidence=found.evidence,
-                replacement=_rewritten(check, module, found.node),
-            )
-            if ignores.hide(finding):
-                reading.num_hidden += 1
-                continue
-            reading.findings.append(finding)
-            reading.lines[place] = module.lines[place.line - 1] if place.line <= len(module.lines) else ""
+            elif (place.path, place.line) not in seen and not _is_excused(check, home, found.node):
+                seen.add((place.path, place.line))
+                _report(check, home, found, reading)
         reading.abstentions += _cut_short(check, module)
     except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others find
         reading.failures.append(Failure(check.code, module.path, f"{type(error).__name__}: {error}"))
+
+
+def _report(check: SourceCheck, module: SourceModule, found: At, reading: Reading) -> None:
+    """Add a finding, unless a comment hides it."""
+    place = _place(module, found.node)
+    severity = found.severity
+    if severity is Severity.BUG and _rests_on_a_guess(module, found.node):
+        severity = Severity.RISK
+    finding = check.finding(
+        place,
+        found.message,
+        severity,
+        evidence=found.evidence,
+        replacement=_rewritten(check, module, found.node, reading),
+    )
+    if Ignores(module.text).hide(finding):
+        reading.num_hidden += 1
+        return
+    reading.findings.append(finding)
+    reading.lines[place] = module.lines[place.line - 1] if place.line <= len(module.lines) else ""
+
+
+def _rests_on_a_guess(module: SourceModule, node: ast.AST) -> bool:
+    """Tell whether only a name says that this is an optimizer, a model or a loader: then it is no certain fault."""
+    if not isinstance(node, ast.Call):
+        return False
+    subjects = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+    subjects += [each for each in node.args[:1] if isinstance(each, ast.Name | ast.Attribute)]
+    kinds = [
+        each
+        for each in subjects
+        if module.kind(each) in ("optimizer", "scheduler", "scaler", "module", "ddp")
+    ]
+    return any(module.is_guess(each) for each in kinds)
 
 
 def _is_excused(check: SourceCheck, module: SourceModule, node: ast.AST) -> bool:
@@ -169,13 +274,18 @@ def _is_excused(check: SourceCheck, module: SourceModule, node: ast.AST) -> bool
     return is_meant_to_fail(module, node) or (dated and is_for_other_versions(module, node))
 
 
-def _rewritten(check: SourceCheck, module: SourceModule, node: ast.AST) -> Replacement | None:
-    """Return the change that mends a finding, if what it leaves is Python."""
+def _rewritten(
+    check: SourceCheck, module: SourceModule, node: ast.AST, reading: Reading
+) -> Replacement | None:
+    """Return the change that mends a finding, if what it leaves is Python; one that fails loses the change only."""
     try:
         change = replacement(module.text, check.rewrite(module, node))
         if change is not None:
             parsed(apply_edits(module.text, change.edits))
     except (RewriteError, SyntaxError):
+        return None
+    except Exception as error:  # noqa: BLE001 - the finding is true whether or not it can be mended here
+        reading.failures.append(Failure(check.code, module.path, f"{type(error).__name__}: {error}"))
         return None
     return change
 

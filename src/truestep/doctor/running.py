@@ -19,11 +19,11 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
+from truestep.core.errors import OptionError
 from truestep.doctor.finding import Finding, Place
 from truestep.doctor.watch import StopWatching, Watch
 from truestep.doctor.watching.endings import LastWord
 from truestep.doctor.watching.frames import is_library, user_place
-from truestep.errors import OptionError
 
 _WATCHING = str(Path(__file__).parent / "watching") + os.sep  # where the wrappers are
 
@@ -93,13 +93,19 @@ class Target:
         return [Path(found.origin)] if found is not None and found.origin else []
 
 
-def run_watched(target: Target, watch: Watch, speak: Callable[[Outcome], int]) -> int:
+def run_watched(
+    target: Target,
+    watch: Watch,
+    speak: Callable[[Outcome], int],
+    explain: Callable[[BaseException], None] = lambda _error: None,
+) -> int:
     """Run the target as `python TARGET ARGUMENTS` would, within the watch; return the status to end with.
 
     Args:
         target: what to run.
         watch: what watches it.
         speak: called once with how it ended, whichever way that was; gives the report, and returns the status.
+        explain: called with what the script raised, before that is shown; it may add a note to it.
 
     Raises:
         OptionError: there is no such file.
@@ -119,7 +125,7 @@ def run_watched(target: Target, watch: Watch, speak: Callable[[Outcome], int]) -
         watch.scene.gave_up = f"{shadow} hides PyTorch from this script, which ran unwatched"
         return conclude(target.run_apart())
     with _as_found(_noting(outcome, warnings.showwarning)), LastWord(conclude), watch:
-        _guarded(lambda: _start(target), outcome)
+        _guarded(lambda: _start(target), outcome, explain)
         if outcome.error is not None:
             watch.break_off()
         if os.getpid() == process and not outcome.stopped_early:
@@ -193,7 +199,7 @@ def _run_file(target: Target) -> None:
     exec(code, vars(module))  # noqa: S102 - running the user's script is what was asked for
 
 
-def _guarded(start: Callable[[], None], outcome: Outcome) -> None:
+def _guarded(start: Callable[[], None], outcome: Outcome, explain: Callable[[BaseException], None]) -> None:
     """Turn the ways in which a script can end into a status, as the interpreter would."""
     try:
         start()
@@ -204,6 +210,7 @@ def _guarded(start: Callable[[], None], outcome: Outcome) -> None:
     except BaseException as error:  # noqa: BLE001 - whatever the script raised is shown as Python shows it
         outcome.status = 130 if isinstance(error, KeyboardInterrupt) else 1
         _note(error, outcome)
+        explain(error)
         _show(error)
 
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from truestep.core.errors import OptionError, nearest
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding
-from truestep.errors import OptionError, nearest
 
 _COMMENT = re.compile(r"#\s*truestep:\s*ignore(?![\w-])\s*(?:\[(?P<codes>[\w\s,-]*)\])?", re.IGNORECASE)
 _WHOLE_FILE = re.compile(r"#\s*truestep:\s*ignore-file(?![\w-])", re.IGNORECASE)

@@ -412,7 +412,7 @@ class Watch:
         yield from render_watch(self)
 
     def _repr_html_(self) -> str:
-        from truestep.results import html_of
+        from truestep.core.results import html_of
 
         return html_of(self)
 

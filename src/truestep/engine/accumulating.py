@@ -2,29 +2,28 @@
 """Losses one after another: an update whose parts are computed by the caller's own code."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from truestep.core.errors import LossError, OptionError, check_number
 from truestep.engine.backward import backward
-from truestep.engine.group import Group, check_free
 from truestep.engine.losses import Part, Weighted, read_loss
-from truestep.engine.step import Update, apply, decide
+from truestep.engine.parts import Parts
+from truestep.engine.plan import Plan, check_free
+from truestep.engine.result import Update
+from truestep.engine.side_effects import explain_used_graph
+from truestep.engine.step import Step, apply, decide
 from truestep.engine.sums import Sums
-from truestep.errors import LossError, OptionError, check_number
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
-    from truestep.engine.learner import Learner
+from truestep.engine.transaction import Transaction, not_started
 
 
 class Accumulating:
     """An update in the making, see `Learner.accumulating`; `result` holds the `Update` once the block has ended."""
 
-    def __init__(self, learner: "Learner", weight: float | None) -> None:
+    def __init__(self, learner: Parts, weight: float | None) -> None:
         if weight is not None:
             check_number("net.accumulating", "weight", weight, example=32.0)
         if weight is not None and not 0 < weight < math.inf:
@@ -33,30 +32,40 @@ class Accumulating:
             )
         self._learner = learner
         self._weight = weight
-        self._group = Group.of([learner])
         self._sums = Sums(fixed_total=weight)
         self._scalars: bool | None = None
         self.result: Update | None = None
 
     def backward(self, loss: Any) -> Tensor:
         """Add one loss: a scalar as it is, one value per example, or `ts.weighted(...)`; return its mean, detached."""
-        if not self._learner.started:
-            values = loss.values if isinstance(loss, Weighted) else loss
-            return torch.as_tensor(values).detach().mean()
+        if not self._plan.learners:
+            return _mean(loss)
         part = read_loss(loss, num_examples=None, whole=True)
+        self._plan.side_effects.check()
         self._check_kind(part)
+        self._plan.strangers.look(None, part.values)
         seed = torch.ones_like(part.values) if part.weights is None else part.weights
         seed = seed / self._sums.expected
-        scale = self._group.shared_scale()
+        scale = self._plan.shared_scale()
         self._sums.add(part)
         # The block's autocast ends before the backward, as it must: gradients keep the types of the forward.
         with torch.autocast(self._learner.context.device.type, enabled=False):
-            backward(part.values, seed if scale is None else seed * scale.to(seed.dtype))
-        self._group.accumulate_half()
+            self._go_back(part.values, seed if scale is None else seed * scale.to(seed.dtype))
+        self._plan.accumulate_half()
         context = self._learner.context
         self._micro_batch += 1
         context.random.set(context.key(self._micro_batch))
-        return part.values.detach().mean()
+        context.draws.begin(None)
+        self._plan.side_effects.begin(cleared=False)
+        return part.mean
+
+    def _go_back(self, values: Tensor, seed: Tensor) -> None:
+        try:
+            backward(values, seed)
+        except RuntimeError as error:
+            if clear := explain_used_graph(error, None):
+                raise clear from error
+            raise
 
     def _check_kind(self, part: Part) -> None:
         if self._scalars is None:
@@ -68,49 +77,57 @@ class Accumulating:
                 "examples. Give all of one kind."
             )
 
-    def __enter__(self) -> "Self":
-        context, group = self._learner.context, self._group
+    def __enter__(self) -> Self:
+        learner = self._learner
+        context = learner.context
+        plan = self._plan = Plan.of([learner])
         context.observer.starting()
-        if self._learner.needs_closure:
+        if learner.needs_closure:
             raise OptionError(
-                f"The optimizer of {self._learner.name!r} has to evaluate the loss again while it steps, which a block can't. "
+                f"The optimizer of {learner.name!r} has to evaluate the loss again while it steps, which a block can't. "
                 "Use update(loss, batch) with the loss as a function."
             )
-        check_free([self._learner])
-        group.left_out.refuse_unfrozen()
-        if self._learner.started:
-            context.ordinal += 1
-        context.is_busy = True
+        check_free([learner])
+        plan.check()
         self._micro_batch = 0
-        self._caller = context.random.save()
+        self._transaction = Transaction(plan).__enter__()
+        plan.clear_gradients()
+        context.draws.begin(None)
         context.random.set(context.key(0))
-        group.clear_gradients()
-        group.keep_statistics()
-        group.isolation.__enter__()
-        self._surround = self._learner.precision.surround(context.device)
+        plan.side_effects.begin(cleared=True)
+        self._surround = learner.precision.surround(context.device)
         self._surround.__enter__()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: "TracebackType | None"
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._surround.__exit__(kind, error, trace)
-        self._group.isolation.__exit__(kind, error, trace)
-        self._learner.context.is_busy = False
-        self._learner.context.random.restore(self._caller)
-        if error is not None:
-            self._group.undo()
-        else:
-            self.result = self._finish()
-
-    def _finish(self) -> Update:
-        if not self._learner.started:
-            return Update.not_started(self._learner)
+        self._plan.side_effects.end()
+        step = None
         try:
-            if self._scalars is None:
-                raise LossError("No loss was added in this block: call update.backward(loss) at least once.")
-            step = decide([self._learner], self._sums)[0]
-        except BaseException:
-            self._group.undo()
+            if error is None:
+                self._transaction.release_others()
+                step = self._decide()
+        except BaseException as failure:
+            self._transaction.__exit__(type(failure), failure, failure.__traceback__)
             raise
-        return apply(step, self._sums)
+        self._transaction.__exit__(kind, error, trace)
+        if error is None:
+            self.result = not_started(self._learner) if step is None else apply(step, self._sums)
+
+    def _decide(self) -> Step | None:
+        """Return what is done with the sums of all parts; None where the learner has not started."""
+        if not self._plan.learners:
+            return None
+        if self._scalars is None:
+            raise LossError("No loss was added in this block: call update.backward(loss) at least once.")
+        self._plan.side_effects.check()
+        return decide(self._plan.learners, self._sums)[0]
+
+
+def _mean(loss: Any) -> Tensor:
+    if isinstance(loss, Weighted):
+        return Part(loss.values, loss.weights, {}, False, {}, None).mean
+    mean: Tensor = torch.as_tensor(loss).detach().mean()
+    return mean

@@ -9,23 +9,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.errors import OptionError, check_number
+from truestep.core.errors import OptionError, check_number
 
 
 @dataclass(frozen=True, kw_only=True)
 class EMA:
     """Keep an exponential moving average of the weights, for evaluation and export.
 
+    `EMA(decay=d, warmup=False, starts_at=1)` is, bit for bit, torch's `AveragedModel(model,
+    multi_avg_fn=get_ema_multi_avg_fn(d))` updated after each step; `buffers` is its `use_buffers`.
+
     Attributes:
         decay: how much of the average stays at an update; 0.999 averages over about a thousand updates.
-        warmup: let the decay grow as (1 + updates) / (10 + updates) up to `decay`, so that the first random weights are
-            soon forgotten (Martín Abadi et al., TensorFlow's `ExponentialMovingAverage`).
-        starts_at: before so many updates the average is the weights themselves.
+        warmup: let the decay grow as (1 + n) / (10 + n) up to `decay`, n updates after the start, so that the first random
+            weights are soon forgotten (Martín Abadi et al., TensorFlow's `ExponentialMovingAverage`).
+        starts_at: the update whose weights the average starts as; 0 starts with the weights before the first.
+        buffers: average floating-point buffers too (running statistics); else the module's own are used.
     """
 
     decay: float = 0.999
     warmup: bool = True
     starts_at: int = 0
+    buffers: bool = False
 
     def __post_init__(self) -> None:
         check_number("ts.EMA", "decay", self.decay, example=0.999)
@@ -34,34 +39,46 @@ class EMA:
             raise OptionError(
                 f"EMA(decay={self.decay}): the decay lies between 0 (no memory) and 1 (never changes); 0.999 is usual."
             )
+        for flag in ("warmup", "buffers"):
+            if not isinstance(getattr(self, flag), bool):
+                raise OptionError(f"EMA({flag}={getattr(self, flag)!r}): write True or False.")
 
     def decay_at(self, updates: int) -> float:
         """Return the decay of update number `updates` (counted from one)."""
-        if updates <= self.starts_at:
+        averaged = updates - self.starts_at
+        if averaged <= 0:
             return 0.0
-        return min(self.decay, (1 + updates) / (10 + updates)) if self.warmup else self.decay
+        return min(self.decay, (1 + averaged) / (10 + averaged)) if self.warmup else self.decay
 
 
 class Average:
-    """The moving average of a learner's weights; buffers are those of the module (batch statistics are averages already)."""
+    """The moving average of a learner's weights and, where that was asked for, of its buffers."""
 
     def __init__(
-        self,
-        names: Sequence[str],
-        weights: Sequence[nn.Parameter],
-        masters: Sequence[nn.Parameter],
-        options: EMA,
+        self, names: Sequence[str], masters: Sequence[nn.Parameter], module: nn.Module, options: EMA
     ) -> None:
         self.options = options
-        kept = [index for index, p in enumerate(weights) if p.is_floating_point() or p.is_complex()]
-        self._names = [names[index] for index in kept]
-        self._parameters: list[Tensor] = [weights[index] for index in kept]
-        # Where the optimizer moves float32 masters, these are averaged, not what they are rounded to.
-        self._sources: list[Tensor] = [masters[index] for index in kept]
-        # Averages of half-precision weights are kept in float32: 1 - decay is lost in 8 or 11 bits.
-        self.tensors = [
-            p.detach().to(torch.promote_types(p.dtype, torch.float32), copy=True) for p in self._sources
+        kept = [
+            (name, weight, master)
+            for name, weight, master in zip(names, module.parameters(), masters, strict=True)
+            if weight.is_floating_point() or weight.is_complex()
         ]
+        self._names = [name for name, _, _ in kept]
+        self._parameters: list[Tensor] = [weight for _, weight, _ in kept]
+        # Where the optimizer moves float32 masters, these are averaged, not what they are rounded to.
+        self._sources: list[Tensor] = [master for _, _, master in kept]
+        self._places = _floating_buffers(module) if options.buffers else {}
+        self.tensors = [_wide_copy(tensor.detach()) for tensor in self._now(self._sources)]
+        # Buffers may be replaced by others of another type; the optimizer's parameters stay what they are.
+        self._has_one_type = not self._places and all(
+            source.dtype == mean.dtype for source, mean in zip(self._sources, self.tensors, strict=True)
+        )
+
+    def _now(self, parameters: list[Tensor]) -> list[Tensor]:
+        """Return `parameters` and the buffers as they are at this moment: a forward may have assigned new ones."""
+        if not self._places:
+            return parameters
+        return parameters + [_buffer_at(place) for place in self._places.values()]
 
     @torch.no_grad()
     def update(self, updates: int, applied: Tensor | None = None) -> None:
@@ -69,27 +86,56 @@ class Average:
         weight: Any = 1 - self.options.decay_at(updates)
         if applied is not None:
             weight = applied * weight
-        current = [p.detach().to(a.dtype) for p, a in zip(self._sources, self.tensors, strict=True)]
+        current = self._now(self._sources)
+        if not self._has_one_type:
+            current = [source.to(mean.dtype) for source, mean in zip(current, self.tensors, strict=True)]
         torch._foreach_lerp_(self.tensors, current, weight)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Put the averages in the place of the weights, and the weights back at the end."""
-        kept = [parameter.detach().clone() for parameter in self._parameters]
+        places = self._now(self._parameters)
+        kept = [tensor.detach().clone() for tensor in places]
         with torch.no_grad():
-            torch._foreach_copy_(self._parameters, self.tensors)
+            torch._foreach_copy_(places, self.tensors)
         try:
             yield
         finally:
             with torch.no_grad():
-                torch._foreach_copy_(self._parameters, kept)
+                torch._foreach_copy_(places, kept)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the averages by parameter name."""
-        return dict(zip(self._names, self.tensors, strict=True))
+        """Return the averages by the names of parameters and buffers."""
+        return dict(zip([*self._names, *self._places], self.tensors, strict=True))
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over the averages."""
         with torch.no_grad():
-            for name, tensor in zip(self._names, self.tensors, strict=True):
+            for name, tensor in self.state_dict().items():
                 tensor.copy_(state[name])
+
+
+def _floating_buffers(module: nn.Module) -> dict[str, tuple[nn.Module, str]]:
+    """Return where the buffers are that have an average; counts have none."""
+    return {
+        f"{prefix}.{name}" if prefix else name: (part, name)
+        for prefix, part in module.named_modules()
+        for name, buffer in part._buffers.items()
+        if buffer is not None and (buffer.is_floating_point() or buffer.is_complex())
+    }
+
+
+def _buffer_at(place: tuple[nn.Module, str]) -> Tensor:
+    part, name = place
+    buffer = part._buffers[name]
+    if buffer is None:
+        raise OptionError(
+            f"The buffer {name!r} of a {type(part).__name__} became None, so ts.EMA(buffers=True) has nothing to average. Use "
+            "buffers=False, or keep a tensor there."
+        )
+    return buffer
+
+
+def _wide_copy(tensor: Tensor) -> Tensor:
+    # Averages of half-precision tensors are kept in float32: 1 - decay is lost in 8 or 11 bits.
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)

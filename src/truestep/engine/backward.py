@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starting a backward from values and their seed."""
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
 from torch import Tensor
+from torch.autograd import Variable
 from torch.autograd.graph import _engine_run_backward
 
 
@@ -10,4 +16,13 @@ def backward(values: Tensor, seed: Tensor) -> None:
 
     Those cost 8 µs, a tenth of the smallest step (docs/log.md), and here the seed is made to fit.
     """
-    _engine_run_backward((values,), (seed,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+    _engine()((values,), (seed,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
+@cache
+def _engine() -> Callable[..., Any]:
+    """Return what runs a graph: without an accelerator it runs in this thread, so no context is copied for another one."""
+    if torch.accelerator.is_available():
+        return _engine_run_backward
+    run: Callable[..., Any] = Variable._execution_engine.run_backward
+    return run

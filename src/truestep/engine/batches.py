@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from truestep.core.errors import BatchError
 from truestep.engine import structure
-from truestep.errors import BatchError
 
 Batch = Any
 
@@ -33,10 +33,12 @@ class Split:
     Attributes:
         count: the number of examples of a batch.
         take: the part of a batch that holds its examples `start` to `stop` (exclusive).
+        dim: the dimension of a loss's outputs that the examples lie along.
     """
 
     count: Callable[[Batch], int]
     take: Callable[[Batch, int, int], Batch]
+    dim: int = 0
 
 
 def split_along(dim: int) -> Split:
@@ -55,7 +57,7 @@ def split_along(dim: int) -> Split:
         sizes = {path: tensor.shape[axis(tensor)] for path, tensor in _tensors(batch) if tensor.ndim}
         return _agreed(sizes, f"dimension {dim}")
 
-    return Split(count, take)
+    return Split(count, take, dim)
 
 
 def count_with(split: Split, batch: Batch) -> int:
@@ -82,10 +84,8 @@ def try_count(batch: Batch) -> int | None:
 def _count(batch: Batch) -> tuple[int, bool]:
     """Return the number of examples and whether that is sure: where every tensor is in a list, members that agree in size can
     be the columns of a batch, or examples of like size."""
-    if isinstance(batch, tuple) and len(batch) == 2 and type(batch[0]) is type(batch[1]) is Tensor:
-        first, second = batch
-        if first.ndim and second.ndim and first.shape[0] == second.shape[0] > 0:
-            return int(first.shape[0]), True
+    if _is_pair(batch):
+        return int(batch[0].shape[0]), True
     sizes = dict(_sizes(batch, "batch", enter_lists=False))
     if sizes:
         return _agreed(sizes, "leading dimension"), True
@@ -93,6 +93,14 @@ def _count(batch: Batch) -> tuple[int, bool]:
     if len(set(sizes.values())) != 1:
         return _agreed(lengths, "leading dimension"), True
     return _agreed(sizes, "leading dimension"), set(sizes.values()) == set(lengths.values())
+
+
+def _is_pair(batch: Batch) -> bool:
+    """Whether it is what most batches are: two tensors of as many examples, which need no walk."""
+    if type(batch) is not tuple or len(batch) != 2 or not type(batch[0]) is type(batch[1]) is Tensor:
+        return False
+    first, second = batch
+    return bool(first.ndim and second.ndim and first.shape[0] == second.shape[0] > 0)
 
 
 def cut(batch: Batch, sizes: Sequence[int], split: Split | None = None) -> Iterator[Batch]:
@@ -104,6 +112,11 @@ def cut(batch: Batch, sizes: Sequence[int], split: Split | None = None) -> Itera
             "Give one number for the largest micro-batch, or sizes that add up."
         )
     start = 0
+    if split is None and _is_pair(batch):
+        for size in sizes:
+            yield batch[0].narrow(0, start, size), batch[1].narrow(0, start, size)
+            start += size
+        return
     for size in sizes:
         stop = start + size
         yield split.take(batch, start, stop) if split else _take(batch, total, slice(start, stop), "batch")

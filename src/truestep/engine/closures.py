@@ -3,47 +3,50 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from truestep.engine.step import Step, Update, decide, nonfinite_error, prepare
+from truestep.engine.parts import Parts
+from truestep.engine.policy import Evidence, Verdict
+from truestep.engine.result import Update
+from truestep.engine.step import Step, decide, error_of, note_applied, note_skipped, prepare
 from truestep.engine.sums import Sums
-
-if TYPE_CHECKING:
-    from truestep.engine.group import Group
-    from truestep.engine.learner import Learner
 
 
 class _SkippedError(Exception):
     """Leaves an optimizer's step before it has moved anything."""
 
 
-def step_with_closure(group: "Group", compute: Callable[[], Sums]) -> Update:
-    """Let the group's optimizer evaluate the loss as often as it likes; every evaluation draws the same random numbers."""
-    learner = group.learners[0]
+def step_with_closure(learner: Parts, compute: Callable[[], Sums]) -> Update:
+    """Let the learner's optimizer evaluate the loss as often as it likes; every evaluation draws the same random numbers."""
     kept = _Kept(learner.optimizers[0])
-    sums, norm, skipped = _search(learner, compute)
-    if not skipped and learner.context.nonfinite != "keep" and not kept.is_finite():
+    policy = learner.policy
+    try:
+        sums, step = _search(learner, compute)
+    except BaseException:
+        kept.restore()  # it may have been on its way along a line
+        raise
+    assert step.evidence is not None
+    evidence = step.evidence
+    if policy.judge(evidence) is Verdict.APPLY and policy.looks and not kept.is_finite():
         kept.restore()
-        if learner.context.nonfinite == "raise":
-            raise nonfinite_error(learner, float("nan"), None)
-        skipped = True
-    learner.attempts += 1
-    update = Update(learner, sums, norm)
-    if skipped:
-        update.skipped = learner.was_skipped
-        learner.statistics.restore()
-        learner.note_skipped()
+        evidence = Evidence.NOT_FINITE
+        if policy.judge(evidence) is Verdict.RAISE:
+            raise error_of(learner, float("nan"), None)
+    learner.counters.attempts += 1
+    update = Update(learner.weights, sums, step.norm, learner.not_skipped)
+    if policy.judge(evidence) is Verdict.APPLY:
+        note_applied(learner)
     else:
-        learner.note_applied()
+        update.skipped = note_skipped(learner, evidence)
     learner.context.observer.updated(learner, update)
     return update
 
 
-def _search(learner: "Learner", compute: Callable[[], Sums]) -> tuple[Sums, Tensor | None, bool]:
-    """Step the optimizer; return what its first evaluation gave, and whether the update was left out because of it."""
+def _search(learner: Parts, compute: Callable[[], Sums]) -> tuple[Sums, Step]:
+    """Step the optimizer; return what its first evaluation gave, and what that says of the update."""
     first: list[Step] = []
     sums = Sums()
 
@@ -52,16 +55,17 @@ def _search(learner: "Learner", compute: Callable[[], Sums]) -> tuple[Sums, Tens
         now = compute()
         if first:  # a trial point of a line search may be anything
             prepare(learner, now)
+            sums.take_outputs(now)
         else:
             sums = now
             first.extend(decide([learner], now))
-            if first[0].skipped:
+            if first[0].verdict is not Verdict.APPLY:
                 raise _SkippedError
         return now.loss
 
     with suppress(_SkippedError):
         learner.optimizers[0].step(closure)  # type: ignore[arg-type]
-    return sums, first[0].norm, first[0].skipped
+    return sums, first[0]
 
 
 class _Kept:

@@ -2,14 +2,36 @@
 """Pairs of options that don't work together, each with its reason: one table, no ladders elsewhere."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from truestep.engine.clipping import ClipAdaptive, ClipValue
-from truestep.engine.optimizers import has_wrong_kernel
-from truestep.errors import OptionError
+from torch.optim import Optimizer
 
-if TYPE_CHECKING:
-    from truestep.engine.learner import Learner
+from truestep.core.errors import OptionError
+from truestep.engine.clipping import Clip, ClipAdaptive, ClipValue
+from truestep.engine.optimizers import has_wrong_kernel, needs_closure
+from truestep.engine.options import LearnerOptions
+from truestep.engine.precision import Precision
+from truestep.engine.weights import Weights
+
+
+class Combination(NamedTuple):
+    """What is looked at of a learner that is being made."""
+
+    options: LearnerOptions
+    precision: Precision
+    clip: Clip | None
+    weights: Weights
+    optimizers: list[Optimizer]
+
+    @property
+    def needs_closure(self) -> bool:
+        """Whether an optimizer evaluates the loss itself."""
+        return needs_closure(self.optimizers)
+
+    @property
+    def has_complex(self) -> bool:
+        """Whether a parameter is complex."""
+        return any(parameter.is_complex() for parameter in self.weights.parameters)
 
 
 class Conflict(NamedTuple):
@@ -17,7 +39,7 @@ class Conflict(NamedTuple):
 
     first: str
     second: str
-    applies: "Callable[[Learner], bool]"
+    applies: Callable[[Combination], bool]
     reason: str
 
 
@@ -25,72 +47,68 @@ CONFLICTS = (
     Conflict(
         "LBFGS",
         "a precision with a loss scale",
-        lambda learner: learner.needs_closure and learner.precision.loss_scaling,
+        lambda made: made.needs_closure and made.precision.loss_scaling,
         "its line search compares losses and gradients of several evaluations, which an overflow in one of them makes "
         'meaningless. Use precision="float32", "float64" or "bf16-mixed".',
     ),
     Conflict(
         "LBFGS",
         "a second optimizer in the same learner",
-        lambda learner: learner.needs_closure and len(learner.optimizers) > 1,
+        lambda made: made.needs_closure and len(made.optimizers) > 1,
         "it evaluates the loss while it steps, with the other optimizer's parameters half-way. Make two learners.",
     ),
     Conflict(
         "LBFGS",
         "float32 master weights (O2)",
-        lambda learner: learner.needs_closure and learner.precision.master_weights,
+        lambda made: made.needs_closure and made.precision.master_weights,
         "it moves the masters and evaluates the half-precision weights, which it does not see. Use float32.",
     ),
     Conflict(
         "a precision with a loss scale",
         "complex parameters",
-        lambda learner: learner.precision.loss_scaling and _has_complex(learner),
+        lambda made: made.precision.loss_scaling and made.has_complex,
         'torch has no float16 arithmetic for them, nor a check of their gradients for overflow. Use float32 or "bf16-mixed".',
     ),
     Conflict(
         "ts.ClipValue",
         "complex parameters",
-        lambda learner: isinstance(learner.clip, ClipValue) and _has_complex(learner),
+        lambda made: isinstance(made.clip, ClipValue) and made.has_complex,
         "complex numbers have no order, so there is nothing to clamp to. Use ts.ClipNorm.",
     ),
     Conflict(
         "ts.ClipAdaptive",
         "sparse gradients (nn.Embedding(..., sparse=True))",
-        lambda learner: isinstance(learner.clip, ClipAdaptive) and learner.has_sparse,
+        lambda made: isinstance(made.clip, ClipAdaptive) and made.weights.has_sparse,
         "it compares whole parameters with whole gradients, and a sparse one holds few rows. Use ts.ClipNorm, or sparse=False.",
     ),
     Conflict(
         "half-precision weights",
         "sparse gradients (nn.Embedding(..., sparse=True))",
-        lambda learner: learner.has_half_weights and learner.has_sparse,
+        lambda made: made.weights.has_half and made.weights.has_sparse,
         "they could not be added up in float32 row by row. Use a mixed precision, or sparse=False.",
     ),
     Conflict(
         "torch.optim.SGD(fused=True)",
         "half-precision weights on a CPU",
-        lambda learner: any(
-            has_wrong_kernel(o) and any(g["fused"] for g in o.param_groups) for o in learner.optimizers
+        lambda made: any(
+            has_wrong_kernel(o) and any(g["fused"] for g in o.param_groups) for o in made.optimizers
         ),
         "torch's kernel computes wrong numbers from them. Leave fused out: the engine chooses what is right and fast.",
     ),
     Conflict(
         "loss_scale",
         "a precision without a loss scale",
-        lambda learner: learner.options.loss_scale is not None and not learner.precision.loss_scaling,
+        lambda made: made.options.loss_scale is not None and not made.precision.loss_scaling,
         'only float16 gradients underflow. Leave loss_scale out, or use precision="fp16-mixed", "fp16" or "O2".',
     ),
 )
 
 
-def _has_complex(learner: "Learner") -> bool:
-    return any(parameter.is_complex() for parameter in learner.weights)
-
-
-def check_combination(learner: "Learner") -> None:
-    """Raise an `OptionError` for the first pair in the table that applies to `learner`."""
+def check_combination(made: Combination) -> None:
+    """Raise an `OptionError` for the first pair in the table that applies."""
     for conflict in CONFLICTS:
-        if conflict.applies(learner):
+        if conflict.applies(made):
             raise OptionError(
-                f"{conflict.first} and {conflict.second} don't work together in {learner.name!r} "
-                f"(precision {learner.precision.name}): {conflict.reason}"
+                f"{conflict.first} and {conflict.second} don't work together in {made.options.name!r} "
+                f"(precision {made.precision.name}): {conflict.reason}"
             )

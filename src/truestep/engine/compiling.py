@@ -7,7 +7,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
+from truestep.core.example_draws import NOT_COMPILED
 
 _DOUBLE_BACKWARD = "does not currently support double backward"
 
@@ -34,6 +35,8 @@ def refusal(error: BaseException) -> OptionError | None:
             "compile=True can't be used with this loss: it differentiates a gradient (a gradient penalty, for example), and "
             "torch.compile does not support double backward. Use compile=False for this learner; the eager update is exact."
         )
+    if NOT_COMPILED in text:
+        return OptionError(NOT_COMPILED)
     if type(error).__module__.startswith("torch._dynamo"):
         lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
         first = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

@@ -2,20 +2,18 @@
 """What the learners of one training share, and how it is observed."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 
+from truestep.core.example_draws import ExampleDraws
+from truestep.core.random_streams import KeyedRandom, StepKeys, key_of
 from truestep.engine.choices import Choice
-from truestep.engine.randomness import KeyedRandom, key_of
+from truestep.engine.parts import Parts
+from truestep.engine.policy import NonFinite
+from truestep.engine.result import Update
 
-if TYPE_CHECKING:
-    from truestep.engine.group import Group
-    from truestep.engine.learner import Learner
-    from truestep.engine.step import Update
-
-NonFinite = Literal["raise", "skip", "keep", "rollback"]
-NON_FINITE: tuple[NonFinite, ...] = ("raise", "skip", "keep", "rollback")
+_DRAWS = 0xD4A5  # keeps the key of an update's draws apart from those of its micro-batches
 
 
 class Observer(Protocol):
@@ -24,7 +22,7 @@ class Observer(Protocol):
     def starting(self) -> None:
         """Something is about to be computed: what is to be restored must be in place now."""
 
-    def updated(self, learner: "Learner", update: "Update") -> None:
+    def updated(self, learner: Parts, update: Update) -> None:
         """A learner finished an update (or skipped it)."""
 
     def wants_to_stop(self) -> bool:
@@ -40,7 +38,7 @@ class Unobserved:
     def starting(self) -> None:
         """Do nothing."""
 
-    def updated(self, learner: "Learner", update: "Update") -> None:
+    def updated(self, learner: Parts, update: Update) -> None:
         """Do nothing."""
 
     def wants_to_stop(self) -> bool:
@@ -66,21 +64,40 @@ class Context:
     """Updates since the cursor last moved."""
     is_busy: bool = False
     """Whether an update is under way."""
-    learners: "dict[str, Learner]" = field(default_factory=dict)
-    groups: "dict[tuple[int, ...], Group]" = field(default_factory=dict)
+    learners: dict[str, Parts] = field(default_factory=dict)
+    plans: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    """What an update of each set of learners does; see `engine/plan.py`."""
     choices: list[Choice] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = KeyedRandom(self.device)
+        self._keys = StepKeys(self.seed)
+        self.draws = ExampleDraws(lambda: key_of(self.seed, self.step, self.ordinal, _DRAWS))
 
     def advance(self, step: int) -> None:
         """Move the cursor: a new batch begins."""
         self.step = step
         self.ordinal = 0
 
+    def begin_update(self) -> None:
+        """Note that an update is under way: draws are its own, and the caller's random streams are kept."""
+        self._caller = self.random.save()
+        self.is_busy = True
+        self.draws.open()
+
+    def end_update(self) -> None:
+        """Undo `begin_update`."""
+        self.is_busy = False
+        self.draws.close()
+        self.random.restore(self._caller)
+
     def key(self, micro_batch: int) -> int:
         """Return the key of the random stream of one micro-batch of the current update."""
-        return key_of(self.seed, self.step, self.ordinal, micro_batch, self.rank)
+        if not self.step:  # nobody counts batches, or they begin just now
+            return key_of(self.seed, 0, self.ordinal, micro_batch, self.rank)
+        if self._keys.seed != self.seed:
+            self._keys = StepKeys(self.seed)
+        return self._keys.at(self.step, (self.ordinal, micro_batch, self.rank))
 
     def choose(self, name: str, value: object, reason: str, *, weakens: bool = False) -> None:
         """Note an automatic choice; one made again replaces its predecessor."""

@@ -7,6 +7,8 @@ same kernel with them, so the bits are the same (tests/engine/test_fused.py). Wh
 """
 
 from collections.abc import Callable
+from itertools import repeat
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+_gradient: Callable[[Tensor], Any] = attrgetter("grad")
 Step = Callable[[Optimizer, dict[str, Any], "_Lists", list[Tensor]], None]
 
 
@@ -92,8 +95,8 @@ class FusedStep:
         if self._kernel is None or _has_hooks(optimizer):
             optimizer.step()
             return
-        gradients = [[p.grad for p in group["params"]] for group in optimizer.param_groups]
-        if any(gradient is None for group in gradients for gradient in group):
+        gradients = [[*map(_gradient, group["params"])] for group in optimizer.param_groups]
+        if any(any(map(is_, group, repeat(None))) for group in gradients):
             _fill_momentum(optimizer)
             optimizer.step()
             return
@@ -102,9 +105,13 @@ class FusedStep:
             optimizer.step()
             self._keep_lists()
             return
-        with torch.no_grad():
+        before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)  # torch.no_grad() costs a microsecond more
+        try:
             for group, lists, tensors in zip(optimizer.param_groups, self._lists, gradients, strict=True):
                 self._kernel(optimizer, group, lists, tensors)
+        finally:
+            torch._C._set_grad_enabled(before)
 
     def _is_current(self) -> bool:
         """Whether the lists were made from what is there now: loading a state or adding a group replaces some of it.

@@ -5,31 +5,42 @@ A loss function returns one value per example, or `weighted(values, weights, **m
 accepted where a batch is not split.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from truestep.errors import LossError
+from truestep.core.errors import LossError
+from truestep.engine.outputs import check_outputs
 
 RESERVED = ("loss", "learning_rate", "gradient_norm", "updates_skipped")
 
 
 class Weighted(NamedTuple):
-    """Loss values of any shape, their weights (None: all one), and named values of the same shape, or scalars."""
+    """Loss values of any shape, their weights (None: all one), named values of the same shape, or scalars, and outputs."""
 
     values: Tensor
     weights: Tensor | None
     metrics: dict[str, Tensor]
+    outputs: dict[str, Tensor] = {}  # noqa: RUF012  (of a named tuple: never changed)
 
 
-def weighted(values: Tensor, weights: Tensor | None = None, **metrics: Tensor) -> Weighted:
+def weighted(
+    values: Tensor,
+    weights: Tensor | None = None,
+    *,
+    outputs: Mapping[str, Tensor] | None = None,
+    **metrics: Tensor,
+) -> Weighted:
     """Return loss values with weights, and named values that are averaged with the same weights and logged.
 
     Args:
         values: losses of any shape, for example (batch, tokens); or the weighted mean of them, a scalar.
-        weights: of the same shape (the sum of weights for a scalar); zeros mask. The update is the gradient of
-            Σ weights·values / Σ weights over the whole batch, however it is split.
+        weights: of the same shape (the sum of weights for a scalar), none negative, without a gradient; zeros
+            mask. The update is the gradient of Σ weights·values / Σ weights over the whole batch, however it is split.
+        outputs: named tensors to hand out of the loss, with the batch's examples along the dimension that the batch has
+            them along: `update.outputs["hidden"]` holds the whole batch's, detached.
         metrics: named tensors of the same shape, or scalars; they need no gradient.
     """
     if not isinstance(values, Tensor):
@@ -38,6 +49,12 @@ def weighted(values: Tensor, weights: Tensor | None = None, **metrics: Tensor) -
         raise LossError(
             f"The losses have shape {tuple(values.shape)} and their weights {tuple(weights.shape)}. They would "
             "broadcast and count examples twice; give one weight for each value, of the same shape."
+        )
+    if weights is not None and weights.requires_grad:
+        raise LossError(
+            "The weights of ts.weighted need a gradient, and none would reach them: they say how much a value counts. Detach "
+            "them if they are meant so: ts.weighted(values, weights.detach()). Weights that are learned belong to the values: "
+            "ts.weighted(values * weights)."
         )
     for name, metric in metrics.items():
         if name in RESERVED:
@@ -50,7 +67,20 @@ def weighted(values: Tensor, weights: Tensor | None = None, **metrics: Tensor) -
                 f"The metric {name!r} must be a tensor of the losses' shape {tuple(values.shape)}, or a scalar tensor; "
                 f"got {shape}. It is averaged with the losses' weights, so each value needs its own."
             )
-    return Weighted(values, None if weights is None else weights.detach(), metrics)
+    return Weighted(values, weights, metrics, check_outputs(outputs or {}))
+
+
+def negative_weights() -> LossError:
+    """Return the error for weights below zero."""
+    return LossError(
+        "ts.weighted was given negative weights: a mean divided by their sum says nothing, and may divide by nearly zero. Weights "
+        "say how much a value counts; a sign belongs to the value: ts.weighted(sign * values, weights)."
+    )
+
+
+def nonzero(weight: Tensor) -> Tensor:
+    """Keep a sum of weights from dividing by zero: with no weight there is no gradient either."""
+    return torch.where(weight == 0, torch.ones_like(weight), weight)
 
 
 class Part(NamedTuple):
@@ -60,11 +90,21 @@ class Part(NamedTuple):
     weights: Tensor | None  # None: every value counts one
     metrics: dict[str, Tensor]
     is_scalar: bool
+    outputs: dict[str, Tensor] = {}  # noqa: RUF012  (of a named tuple: never changed)
+    num_examples: int | None = None
 
     @property
     def num_values(self) -> int:
         """How many loss values there are; a scalar is one."""
         return self.values.numel()
+
+    @property
+    def mean(self) -> Tensor:
+        """The weighted mean of the values, detached; 0 where all weights are zero."""
+        values = self.values.detach()
+        if self.weights is None:
+            return values.mean()
+        return (values * self.weights).sum() / nonzero(self.weights.sum())
 
 
 def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
@@ -75,7 +115,7 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
         num_examples: examples of the (micro-)batch, None where they can't be counted.
         whole: whether the batch is in one piece, so that a scalar will do.
     """
-    values, weights, metrics = result if isinstance(result, Weighted) else (result, None, {})
+    values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})
     if not isinstance(values, Tensor):
         raise LossError(
             f"The loss function returned {type(values).__name__}, not a tensor. Return one loss per example, for example "
@@ -100,7 +140,8 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
         _check_shape(values, num_examples)
     if values.dtype in (torch.float16, torch.bfloat16):
         values = values.float()
-    return Part(values, None if weights is None else weights.to(values.dtype), metrics, is_scalar)
+    weights = None if weights is None else weights.to(values.dtype)
+    return Part(values, weights, metrics, is_scalar, outputs, num_examples)
 
 
 def _check_gradient(values: Tensor) -> None:

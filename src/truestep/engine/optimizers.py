@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 from truestep.nn.layers import NORMS
 
 OptimizerFactory = Callable[["Parameters"], Optimizer | Sequence[Optimizer]]
@@ -120,12 +120,22 @@ def has_sparse_gradients(module: nn.Module) -> bool:
     return any(isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse for part in module.modules())
 
 
+def needs_closure(optimizers: Sequence[Optimizer]) -> bool:
+    """Whether one of them evaluates the loss itself while it steps."""
+    return any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers)
+
+
 def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[Optimizer]:
     """Call the user's factory and check that what it returns trains these parameters and no others."""
     if isinstance(factory, Optimizer):
         raise OptionError(
             "A learner makes its optimizer itself, after the module is on its device and in its precision. Pass a function: "
             f"lambda p: torch.optim.{type(factory).__name__}(p, lr={factory.param_groups[0].get('lr')})."
+        )
+    if not callable(factory):
+        raise OptionError(
+            f"optimizer={factory!r} is no function that makes an optimizer. Write one, with its options: "
+            "lambda p: torch.optim.AdamW(p, lr=1e-3)."
         )
     made = factory(parameters)
     optimizers = list(made) if isinstance(made, Sequence | Iterator) else [made]
@@ -215,3 +225,26 @@ def prepare_momentum(optimizer: Optimizer) -> None:
         elif group["momentum"]:
             for parameter in group["params"]:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+
+KERNEL_OPTIONS = ("fused", "foreach")
+_SCHEDULED = ("lr", "momentum", "betas")  # what a schedule of torch's may move
+
+
+def given_options(optimizers: Sequence[Optimizer]) -> list[list[dict[str, Any]]]:
+    """Return the options of each group of each optimizer as the code gives them, before anything moves them."""
+    return [
+        [{name: _own(group[name]) for name in _fixed_options(group)} for group in optimizer.param_groups]
+        for optimizer in optimizers
+    ]
+
+
+def _own(value: Any) -> Any:
+    """Return a number for a rate that is a tensor, which a schedule writes into."""
+    return value.item() if isinstance(value, Tensor) and value.ndim == 0 else value
+
+
+def _fixed_options(group: dict[str, Any]) -> list[str]:
+    """Return the options of a group that its schedule leaves alone."""
+    moved = _SCHEDULED if "initial_lr" in group else ()
+    return [name for name in group if name not in ("params", *KERNEL_OPTIONS, *moved)]

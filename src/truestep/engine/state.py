@@ -1,60 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A learner's state as a tree of tensors and JSON values, and back."""
+"""A learner's state as a tree of tensors and plain values, and back."""
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from truestep.errors import CheckpointError
+from truestep.core.errors import CheckpointError
+from truestep.engine.counters import Counters
+from truestep.engine.optimizers import KERNEL_OPTIONS
+from truestep.engine.parts import Parts
+from truestep.engine.step import settle
 
-if TYPE_CHECKING:
-    from truestep.engine.learner import Learner
-
-_KERNEL = ("fused", "foreach")
 _OPTIONAL = ("settings", "buffers")  # not in every checkpoint of a learner
-_SCHEDULED = ("lr", "momentum", "betas")  # what a schedule of torch's may move
 
 
-def learner_state(learner: "Learner") -> dict[str, Any]:
+def learner_state(learner: Parts) -> dict[str, Any]:
     """Return modules, optimizers, scaler, schedules, averages and counters."""
-    if learner.late is not None:
-        learner.late.settle()
+    settle(learner)
     state: dict[str, Any] = {
         "settings": settings(learner),
         "modules": dict(learner.module.state_dict()),
-        "optimizers": [to_tree(optimizer.state_dict()) for optimizer in learner.optimizers],
-        "schedules": to_tree(_without_functions(learner.schedules.state_dict())),
-        "counters": {
-            "attempts": learner.attempts,
-            "updates": learner.updates,
-            "skipped": learner.skipped,
-            "skipped_in_a_row": learner.skipped_in_a_row,
-            "overflows_in_a_row": learner.overflows_in_a_row,
-            "micro_batch_in_use": learner.micro_batch_in_use,
-        },
+        "optimizers": [optimizer.state_dict() for optimizer in learner.optimizers],
+        "schedules": _without_functions(learner.schedules.state_dict()),
+        "counters": learner.counters.state_dict(),
     }
-    if learner.scaler is not None:
-        state["scaler"] = learner.scaler.state_dict()
+    if learner.policy.scaler is not None:
+        state["scaler"] = learner.policy.scaler.state_dict()
     if learner.average is not None:
         state["averages"] = learner.average.state_dict()
-    masters = {
-        name: target.detach()
-        for name, weight, target in zip(learner.weight_names, learner.weights, learner.targets, strict=True)
-        if weight is not target
-    }
-    if masters:
-        state["masters"] = masters
+    if masters := learner.weights.masters:
+        state["masters"] = {name: master.detach() for name, master in masters.items()}
     if buffers := learner.transient.state_dict():
         state["buffers"] = buffers
     return state
 
 
-def check_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
+def check_learner_state(learner: Parts, state: dict[str, Any]) -> None:
     """Raise a CheckpointError unless `state` fits the learner: same parts, same tensors, same number of optimizers."""
-    problems = _differences(learner_state(learner), state)
+    mine = learner_state(learner)
+    mine["modules"] = _as_grown(learner.module, mine["modules"], state.get("modules", {}))
+    problems = _differences(mine, state)
     problems += [
         f"an unexpected buffer {name}" for name in learner.transient.unknown(state.get("buffers", {}))
     ]
@@ -62,9 +50,29 @@ def check_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise CheckpointError(
             f"The checkpoint does not fit the learner {learner.name!r}. In the checkpoint:\n{listed}\nA run goes on with the model "
-            "and the optimizer it was started with; to take over weights alone, start a run in another directory and give it "
+            'and the optimizer it was started with; to take over weights alone, start anew (ts.Run(..., resume="anew")) with '
             "a module after ts.load_weights(module, this_directory)."
         )
+
+
+def _own_buffers(module: torch.nn.Module) -> dict[str, Tensor]:
+    """Return the buffers of the user's own layers, which may grow in training; those of torch's layers tell the architecture."""
+    return {
+        f"{path}.{name}" if path else name: buffer
+        for path, layer in module.named_modules(remove_duplicate=False)
+        if not type(layer).__module__.startswith("torch.")
+        for name, buffer in layer.named_buffers(recurse=False, remove_duplicate=False)
+    }
+
+
+def _as_grown(module: torch.nn.Module, mine: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
+    """Return `mine` with the saved ones for buffers that may have another size, with as many dimensions."""
+    may_grow = _own_buffers(module).keys() & mine.keys() & saved.keys()
+    return mine | {
+        name: saved[name]
+        for name in may_grow
+        if isinstance(saved[name], Tensor) and saved[name].dim() == mine[name].dim()
+    }
 
 
 def _differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
@@ -79,6 +87,8 @@ def _differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
     here, there = (len(state.get("schedules", ())) for state in (mine, saved))
     if here != there:
         problems.append(f"another number of schedules, {there}, here {here}")
+    if "counters" in saved:
+        problems += Counters.differences(saved["counters"])
     return problems + _optimizer_differences(mine, saved)
 
 
@@ -90,7 +100,7 @@ def _optimizer_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[
     names = saved.get("settings", {}).get("optimizers", ["an optimizer"] * len(there))
     problems = []
     for tree, other, name, own in zip(here, there, names, mine["settings"]["optimizers"], strict=True):
-        groups, saved_groups = (from_tree(state)["param_groups"] for state in (tree, other))
+        groups, saved_groups = (state["param_groups"] for state in (tree, other))
         sizes, saved_sizes = ([len(group["params"]) for group in found] for found in (groups, saved_groups))
         if sizes != saved_sizes:
             problems.append(
@@ -104,7 +114,7 @@ def _optimizer_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[
 
 
 def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
-    from truestep.engine.checkpoints.differences import compare
+    from truestep.checkpoints.differences import compare
 
     found = compare(_shapes(mine), _shapes(saved))
     differences = found.differences
@@ -118,16 +128,17 @@ def _shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) if isinstance(value, Tensor) else () for name, value in tensors.items()}
 
 
-def settings(learner: "Learner") -> dict[str, Any]:
+def settings(learner: Parts) -> dict[str, Any]:
     """Return what else decides how the learner is trained, as text: its code's to choose, compared at a resume."""
     return {
         "optimizers": [type(optimizer).__name__ for optimizer in learner.optimizers],
         "schedules": learner.schedules.names,
-        "clip": _shown(learner.clip),
+        "clip": _shown(learner.policy.clip),
         "ema": _shown(learner.options.ema),
         "micro_batch": _shown(learner.options.micro_batch),
         "precision": learner.precision.name,
-        "starts_at": learner.starts_at,
+        "starts_at": learner.options.starts_at,
+        "options": _options_as_text(learner),
     }
 
 
@@ -135,88 +146,93 @@ def _shown(value: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
-def changed_settings(learner: "Learner", state: dict[str, Any]) -> list[str]:
+def changed_settings(learner: Parts, state: dict[str, Any]) -> list[str]:
     """Return what the code now gives otherwise than when `state` was taken; the code's is what is used."""
     now, saved = settings(learner), state.get("settings", {})
     found = [
         f"{name}={now[name]}, before {saved[name]}"
         for name in now
-        if name in saved and now[name] != saved[name]
+        if name in saved and name != "options" and now[name] != saved[name]
     ]
-    found += learner.schedules.differences(from_tree(state["schedules"]))
+    found += learner.schedules.differences(state["schedules"])
     return found
 
 
-def changed_options(learner: "Learner", state: dict[str, Any]) -> list[str]:
-    """Return which options of the optimizers the code gives otherwise than `state`, whose values are the ones used."""
+def _options_as_text(learner: Parts) -> list[list[dict[str, str]]]:
+    return [
+        [{name: _shown(value) for name, value in group.items()} for group in groups]
+        for groups in learner.given_options
+    ]
+
+
+def changed_options(learner: Parts, state: dict[str, Any]) -> list[str]:
+    """Return which options of the optimizers the code gives otherwise than when the run was started."""
     found: list[str] = []
-    for optimizer, tree in zip(learner.optimizers, state["optimizers"], strict=True):
-        saved_groups = from_tree(tree)["param_groups"]
-        for number, (group, saved) in enumerate(zip(optimizer.param_groups, saved_groups, strict=False)):
-            where = f" (group {number})" if len(saved_groups) > 1 else ""
+    for groups, saved_groups in zip(_options_as_text(learner), _saved_options(state), strict=False):
+        for number, (group, saved) in enumerate(zip(groups, saved_groups, strict=False)):
+            where = f" (group {number})" if len(groups) > 1 else ""
             found += [
-                f"{name}={group[name]} in the code, {saved[name]} in the checkpoint{where}"
-                for name in _fixed_options(group)
-                if name in saved and bool(group[name] != saved[name])
+                f"{name.removeprefix('initial_')}={value} in the code, {saved[name]} in the checkpoint{where}"
+                for name, value in group.items()
+                if name in saved and value != saved[name]
             ]
     return found
 
 
-def _fixed_options(group: dict[str, Any]) -> list[str]:
-    """Return the options of a group that nothing moves while it trains."""
-    moved = _SCHEDULED if "initial_lr" in group else ()
-    return [name for name in group if name not in ("params", *_KERNEL, *moved)]
+def _saved_options(state: dict[str, Any]) -> list[list[dict[str, str]]]:
+    found: list[list[dict[str, str]]] = state.get("settings", {}).get("options", [])
+    return found
+
+
+def use_given_options(learner: Parts, state: dict[str, Any]) -> None:
+    """After a load: give the optimizers the options that the code has changed since `state` was taken.
+
+    A rate that a schedule moves keeps its place in the schedule: it is scaled as its first value is.
+    """
+    saved_options = _saved_options(state)
+    for optimizer, groups, saved_groups in zip(
+        learner.optimizers, learner.given_options, saved_options, strict=False
+    ):
+        for group, given, saved in zip(optimizer.param_groups, groups, saved_groups, strict=False):
+            for name, value in given.items():
+                if name not in saved or saved[name] == _shown(value):
+                    continue
+                if name == "initial_lr" and group[name]:
+                    group["lr"] = group["lr"] * (value / group[name])
+                if isinstance(group[name], Tensor):
+                    group[name].fill_(value)
+                else:
+                    group[name] = value
+    learner.schedules.take_initial_rates()
 
 
 @torch.no_grad()
-def load_learner_state(learner: "Learner", state: dict[str, Any]) -> None:
+def load_learner_state(learner: Parts, state: dict[str, Any]) -> None:
     """Take over what `learner_state` returned; the caller has compared the structures before."""
-    if learner.late is not None:
-        learner.late.settle()
+    settle(learner)
+    learner.counters.load_state_dict(state["counters"])
+    for name, buffer in _own_buffers(learner.module).items():
+        if name in state["modules"] and buffer.shape != state["modules"][name].shape:
+            buffer.resize_(state["modules"][name].shape)
     learner.module.load_state_dict(state["modules"])
-    for name, weight, target in zip(learner.weight_names, learner.weights, learner.targets, strict=True):
-        if weight is not target:
-            target.copy_(state["masters"][name])
+    for name, master in learner.weights.masters.items():
+        master.copy_(state["masters"][name])
     for optimizer, saved in zip(learner.optimizers, state["optimizers"], strict=True):
-        _load_optimizer(optimizer, from_tree(saved))
-    learner.schedules.load_state_dict(from_tree(state["schedules"]))
-    if learner.scaler is not None:
-        learner.scaler.load_state_dict(state["scaler"])
+        _load_optimizer(optimizer, saved)
+    learner.schedules.load_state_dict(state["schedules"])
+    if learner.policy.scaler is not None:
+        learner.policy.scaler.load_state_dict(state["scaler"])
     if learner.average is not None:
         learner.average.load_state_dict(state["averages"])
     learner.transient.load_state_dict(state.get("buffers", {}))
-    for name, value in state["counters"].items():
-        setattr(learner, name, value)
 
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Load an optimizer's state; which kernel runs it stays this machine's choice."""
-    kernels = [{key: group.get(key) for key in _KERNEL} for group in optimizer.param_groups]
+    kernels = [{key: group.get(key) for key in KERNEL_OPTIONS} for group in optimizer.param_groups]
     optimizer.load_state_dict(saved)
     for group, kernel in zip(optimizer.param_groups, kernels, strict=True):
         group.update({key: value for key, value in kernel.items() if key in group})
-
-
-def to_tree(value: Any, path: str = "") -> Any:
-    """Return `value` with what JSON lacks spelt out: tuples, and dicts whose keys are not strings."""
-    if isinstance(value, dict):
-        is_counter = isinstance(value, Counter)
-        if not is_counter and all(isinstance(key, str) and not key.startswith("__") for key in value):
-            return {key: to_tree(member, f"{path}/{key}") for key, member in value.items()}
-        pairs = [[to_tree(key, path), to_tree(member, f"{path}/{key}")] for key, member in value.items()]
-        return {"__counter__" if is_counter else "__dict__": pairs}
-    if isinstance(value, tuple):
-        return {"__tuple__": [to_tree(member, f"{path}[{index}]") for index, member in enumerate(value)]}
-    if isinstance(value, list):
-        return [to_tree(member, f"{path}[{index}]") for index, member in enumerate(value)]
-    if value is None or isinstance(value, bool | int | float | str | Tensor):
-        return value
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a NumPy scalar
-        return value.item()
-    raise CheckpointError(
-        f"A checkpoint holds tensors, numbers, strings, lists and dicts, so that it can be read without running code; "
-        f"{path or 'the state'} is a {type(value).__name__}. Keep it as one of those."
-    )
 
 
 def _without_functions(value: Any) -> Any:
@@ -226,18 +242,4 @@ def _without_functions(value: Any) -> Any:
         return Counter(kept) if isinstance(value, Counter) else kept
     if isinstance(value, list):
         return [_without_functions(member) for member in value]
-    return value
-
-
-def from_tree(value: Any) -> Any:
-    """Undo `to_tree`."""
-    if isinstance(value, dict):
-        if "__tuple__" in value:
-            return tuple(from_tree(member) for member in value["__tuple__"])
-        for name, kind in (("__dict__", dict), ("__counter__", Counter)):
-            if name in value:
-                return kind({from_tree(key): from_tree(member) for key, member in value[name]})
-        return {key: from_tree(member) for key, member in value.items()}
-    if isinstance(value, list):
-        return [from_tree(member) for member in value]
     return value

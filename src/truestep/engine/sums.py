@@ -4,8 +4,9 @@
 import torch
 from torch import Tensor
 
-from truestep.engine.losses import Part
-from truestep.errors import LossError
+from truestep.core.errors import LossError
+from truestep.engine.losses import Part, negative_weights, nonzero
+from truestep.engine.outputs import Outputs
 
 
 class Sums:
@@ -15,6 +16,11 @@ class Sums:
     mean, `expected` / total weight, is `factor`; None where it is one.
     """
 
+    __slots__ = (
+        *("_adds_up", "_fixed_total", "_loss", "_metrics", "_outputs", "_parts", "_weight"),
+        *("expected", "least", "outputs_dim", "total"),
+    )
+
     def __init__(self, fixed_total: float | None = None) -> None:
         self.expected: float = 0
         self._fixed_total = fixed_total
@@ -22,22 +28,29 @@ class Sums:
         self._parts: list[tuple[Tensor, Tensor | int]] = []
         self.total: Tensor | int = 0
         """The total weight: a host number where every value counts one."""
+        self.least: Tensor | None = None
+        """The smallest weight, where it is known on the device only."""
         self._metrics: list[dict[str, Tensor]] = []
+        self.outputs_dim = 0
+        """The dimension of outputs that the batch's examples lie along."""
+        self._outputs: Outputs | None = None  # most losses hand out nothing
         self._loss: Tensor | None = None
         self._weight: Tensor | None = None
 
-    def add(self, part: Part) -> None:
-        """Add what one call of the loss function gave."""
+    def add(self, part: Part, num_examples: int | None = None) -> None:
+        """Add what one call of the loss function gave for so many examples (None: not counted)."""
         values = part.values.detach()
         if part.is_scalar:
             self._adds_up = True
-            self._parts.append((values, 1))
+            self._parts.append((values, num_examples or 1))
         elif part.weights is None:
-            self._parts.append((values.mean(), values.numel()))
+            self._parts.append((part.mean, values.numel()))
         else:
-            weight = part.weights.sum()
-            self._parts.append(((values * part.weights).sum() / _nonzero(weight), weight))
+            self._note_negative(part.weights)
+            self._parts.append((part.mean, part.weights.sum()))
         self.total = self.total + self._parts[-1][1]
+        if part.outputs or self._outputs is not None:
+            self._add_outputs(part)
         if self._parts[1:] and part.metrics.keys() != (self._metrics[0].keys() if self._metrics else set()):
             raise LossError(
                 f"The loss function gave the metrics {sorted(part.metrics)} for one part of the batch, others for another; it "
@@ -48,10 +61,40 @@ class Sums:
                 {name: _mean(metric.detach(), part) for name, metric in part.metrics.items()}
             )
 
+    def _add_outputs(self, part: Part) -> None:
+        if self._outputs is None:
+            self._outputs = Outputs(self.outputs_dim)
+            for _ in self._parts[1:]:
+                self._outputs.add({}, None)  # parts before handed out none, which is refused
+        self._outputs.add(part.outputs, part.num_examples)
+
+    @property
+    def outputs(self) -> dict[str, Tensor]:
+        """What the loss handed out, over all parts."""
+        return {} if self._outputs is None else self._outputs.joined
+
+    def take_outputs(self, other: "Sums") -> None:
+        """Have what another evaluation of the same batch handed out."""
+        self._outputs = other._outputs
+
+    def _note_negative(self, weights: Tensor) -> None:
+        """Refuse negative weights; on a device they are only noted, since nothing waits for it."""
+        least = weights.min()
+        if least.device.type == "cpu":
+            if least < 0:
+                raise negative_weights()
+        else:
+            self.least = least if self.least is None else torch.minimum(self.least, least)
+
     @property
     def may_be_empty(self) -> bool:
         """Whether the total weight is only known on the device and could be zero."""
         return isinstance(self.total, Tensor)
+
+    @property
+    def num_examples(self) -> int:
+        """How many examples there were."""
+        return int(self.total if self._adds_up else self.expected)
 
     @property
     def weight(self) -> Tensor:
@@ -100,15 +143,10 @@ class Sums:
         if self._fixed_total is not None or self._adds_up:
             return None
         if isinstance(total, Tensor):
-            return self.expected / _nonzero(total)
+            return self.expected / nonzero(total)
         if total == self.expected:
             return None
         return self.expected / total
-
-
-def _nonzero(weight: Tensor) -> Tensor:
-    """Keep a sum of weights from dividing by zero: with no weight there is no gradient either."""
-    return torch.where(weight == 0, torch.ones_like(weight), weight)
 
 
 def _mean(metric: Tensor, part: Part) -> Tensor:
@@ -116,4 +154,4 @@ def _mean(metric: Tensor, part: Part) -> Tensor:
         return metric
     if part.weights is None:
         return metric.float().mean()
-    return (metric * part.weights).sum() / _nonzero(part.weights.sum())
+    return (metric * part.weights).sum() / nonzero(part.weights.sum())

@@ -3,20 +3,17 @@
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
-from truestep.errors import OptionError
-
-if TYPE_CHECKING:
-    from truestep.engine.learner import Learner
+from truestep.core.errors import OptionError
+from truestep.engine.parts import Parts
 
 
-def refuse_untrained(learner: "Learner") -> None:
+def refuse_untrained(learner: Parts) -> None:
     """Raise an OptionError if the module has trainable parameters that no optimizer of the learner can hold.
 
     Looked at when a learner is first updated and at the beginning of each pass, not at each update.
     """
-    known = {id(parameter) for parameter in learner.weights}
+    known = {id(parameter) for parameter in learner.weights.parameters}
     strangers = [
         name
         for name, parameter in learner.module.named_parameters()
@@ -39,7 +36,7 @@ class LeftOut:
     Most learners have none; otherwise each update reads one flag of each.
     """
 
-    def __init__(self, learners: Sequence["Learner"]) -> None:
+    def __init__(self, learners: Sequence[Parts]) -> None:
         self._learners = learners
         self._find()
 
@@ -54,10 +51,10 @@ class LeftOut:
         self._parameters = [
             (learner.name, name, weight)
             for learner in self._learners
-            for name, weight, target in zip(
-                learner.weight_names, learner.weights, learner.targets, strict=True
+            for name, weight, stepped in zip(
+                learner.weights.names, learner.weights.parameters, learner.weights.stepped, strict=True
             )
-            if id(target) not in held
+            if id(stepped) not in held
         ]
         self._weights = [weight for _, _, weight in self._parameters]
 

@@ -7,11 +7,11 @@ update_together   freeze everybody else → gradients → each learner's step �
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import torch
 
+from truestep.core.errors import BatchError, LossError
 from truestep.engine.backward import backward
 from truestep.engine.batches import (
     Batch,
@@ -25,72 +25,18 @@ from truestep.engine.batches import (
 )
 from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import refusal
-from truestep.engine.group import Group, check_free
 from truestep.engine.losses import Part, read_loss
 from truestep.engine.memory import is_out_of_memory, release
-from truestep.engine.step import Update, apply, decide
+from truestep.engine.parts import Parts
+from truestep.engine.plan import Plan
+from truestep.engine.result import Update
+from truestep.engine.side_effects import explain_used_graph, refuse_graph
+from truestep.engine.splitting import MicroBatch, Splitting, balanced
+from truestep.engine.step import apply, decide
 from truestep.engine.sums import Sums
-from truestep.errors import BatchError, LossError, OptionError
-
-if TYPE_CHECKING:
-    from truestep.engine.learner import Learner
+from truestep.engine.transaction import Transaction, not_started
 
 Loss = Callable[[Any], Any]
-MicroBatch = int | Sequence[int] | Literal["auto"] | None
-
-
-@dataclass(frozen=True)
-class Splitting:
-    """How a batch may be split; the update does not depend on it but for rounding."""
-
-    micro_batch: MicroBatch = None
-    split: Split | int | None = None
-    decomposable: bool = True
-
-    def __post_init__(self) -> None:
-        check_micro_batch(self.micro_batch)
-        if not self.decomposable and self.micro_batch is not None:
-            raise OptionError(
-                f"micro_batch={self.micro_batch!r} splits the batch, and decomposable=False says that the loss of the whole is "
-                "not a mean of its examples' losses. Leave micro_batch=None for this update."
-            )
-
-
-def check_micro_batch(micro_batch: MicroBatch) -> None:
-    """Raise unless `micro_batch` is None, "auto", a positive number, or a sequence of positive numbers."""
-    if micro_batch is None or micro_batch == "auto":
-        return
-    sizes = (
-        micro_batch
-        if isinstance(micro_batch, Sequence) and not isinstance(micro_batch, str)
-        else [micro_batch]
-    )
-    if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
-        raise OptionError(
-            f'micro_batch={micro_batch!r}: give the largest number of examples computed at once (at least 1), "auto" to let '
-            "memory decide, or None for the whole batch."
-        )
-
-
-def update(
-    learners: Sequence["Learner"],
-    loss: Loss,
-    batch: Batch,
-    *,
-    micro_batch: MicroBatch = None,
-    split: Split | int | None = None,
-    decomposable: bool = True,
-) -> list[Update]:
-    """Make one update of several learners with the gradient of one loss; return theirs in order.
-
-    Each learner clips, scales and steps by itself: an overflow in one leaves the others' update as it is. The options
-    are those of `Learner.update`.
-    """
-    if not learners:
-        raise OptionError("ts.update was given no learners; write ts.update([a, b], loss, batch).")
-    if micro_batch is None and decomposable:
-        micro_batch = _micro_batch_of(learners)
-    return update_together(learners, loss, batch, Splitting(micro_batch, split, decomposable))
 
 
 def check_function(loss: Any) -> None:
@@ -102,83 +48,73 @@ def check_function(loss: Any) -> None:
         )
 
 
-def _micro_batch_of(learners: Sequence["Learner"]) -> MicroBatch:
-    """Return what suits all learners: "auto" where one leaves it to memory, else the smallest of their own."""
-    asked = [learner.options.micro_batch for learner in learners]
-    if "auto" in asked:
-        return "auto"
-    numbers = [size for size in asked if isinstance(size, int)]
-    return min(numbers) if numbers else next((sizes for sizes in asked if sizes is not None), None)
-
-
 def update_together(
-    learners: Sequence["Learner"], loss: Loss, batch: Batch, splitting: Splitting
+    learners: Sequence[Parts], loss: Loss, batch: Batch, splitting: Splitting
 ) -> list[Update]:
     """Freeze everybody else, compute the gradient, let each learner step, put everything back."""
     check_function(loss)
-    group = Group.of(learners)
-    context = group.context
+    plan = Plan.of(learners)
+    context = plan.context
     context.observer.starting()
-    if not group.learners:
-        return [Update.not_started(learner) for learner in learners]
-    check_free(group.learners)
-    group.left_out.refuse_unfrozen()
-    context.ordinal += 1
+    if not plan.learners:
+        return [not_started(learner) for learner in learners]
+    plan.check()
     if context.device.type != "cpu":
         batch = to_device(batch, context.device, non_blocking=True)
-    caller = context.random.save()
-    group.keep_statistics()
-    context.is_busy = True
-    try:
-        with group.isolation:
-            if group.closure_learner is not None:
-                return [step_with_closure(group, lambda: gradients(group, loss, batch, splitting))]
-            sums = gradients(group, loss, batch, splitting)
-        steps = decide(group.learners, sums)
-    except BaseException:
-        group.undo()
-        context.ordinal -= 1
-        raise
-    finally:
-        context.is_busy = False
-        context.random.restore(caller)
+    with Transaction(plan) as transaction:
+        if plan.closure_learner is not None:
+            return [step_with_closure(plan.closure_learner, lambda: gradients(plan, loss, batch, splitting))]
+        sums = gradients(plan, loss, batch, splitting)
+        transaction.release_others()
+        steps = decide(plan.learners, sums)
     done = {step.learner: apply(step, sums) for step in steps}
-    return [done.get(learner) or Update.not_started(learner) for learner in learners]
+    return [done.get(learner) or not_started(learner) for learner in learners]
 
 
-def gradients(group: Group, loss: Loss, batch: Batch, splitting: Splitting) -> Sums:
+def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Sums:
     """Leave the gradient of the loss over the whole batch in the learners' parameters."""
     split = split_along(splitting.split) if isinstance(splitting.split, int) else splitting.split
     auto = splitting.micro_batch == "auto"
     while True:
-        sizes = _sizes(group, batch, split, splitting.micro_batch)
-        before = group.snapshot() if auto else None
+        sizes = _sizes(plan, batch, split, splitting.micro_batch)
+        if why := _goes_back_again(plan, sizes, auto=auto):
+            refuse_graph(batch, why)
+        before = plan.snapshot() if auto else None
         try:
-            return accumulate(group, loss, batch, sizes=sizes, split=split)
+            return accumulate(plan, loss, batch, sizes=sizes, split=split)
         except (RuntimeError, MemoryError) as error:
-            group.clear_gradients()
-            if group.compiler is not None and (clear := refusal(error)):
+            plan.clear_gradients()
+            if plan.compiler is not None and (clear := refusal(error)):
                 raise clear from error
+            if used := explain_used_graph(error, why):
+                raise used from error
             if before is None or not is_out_of_memory(error):
                 raise
-            reason = str(error).splitlines()[0]
+            reason = (str(error) or type(error).__name__).splitlines()[0]
         # Outside the except block: the traceback, and with it every activation, is gone now.
-        group.shrink_micro_batch(sizes[0] if sizes else _count_to_split(batch, split, reason), reason)
+        plan.shrink_micro_batch(sizes[0] if sizes else _count_to_split(batch, split, reason), reason)
         before.restore()
-        release(group.context.device)
+        release(plan.context.device)
 
 
-def _sizes(group: Group, batch: Batch, split: Split | None, micro_batch: MicroBatch) -> list[int] | None:
+def _goes_back_again(plan: Plan, sizes: Sequence[int] | None, *, auto: bool) -> str | None:
+    """Say why what was computed before this update may be gone through more than once; None where it is not."""
+    if plan.closure_learner is not None:
+        return f"{type(plan.closure_learner.optimizers[0]).__name__} evaluates the loss several times"
+    if auto:
+        return 'micro_batch="auto" may have to evaluate it again'
+    return None if sizes is None else f"the batch is split into {len(sizes)} micro-batches"
+
+
+def _sizes(plan: Plan, batch: Batch, split: Split | None, micro_batch: MicroBatch) -> list[int] | None:
     """Return the numbers of examples computed at once, None for the whole batch."""
-    limit = group.micro_batch_in_use if micro_batch == "auto" else micro_batch
+    limit = plan.micro_batch_in_use if micro_batch == "auto" else micro_batch
     if limit is None:
         return None
     if not isinstance(limit, int):
         return list(limit)
     total = count_with(split, batch) if split else count_examples(batch)
-    if limit >= total:
-        return None
-    return [limit] * (total // limit) + ([total % limit] if total % limit else [])
+    return None if limit >= total else balanced(total, limit)
 
 
 def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:
@@ -190,51 +126,63 @@ def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:
 
 
 def accumulate(
-    group: Group, loss: Loss, batch: Batch, *, sizes: Sequence[int] | None, split: Split | None
+    plan: Plan, loss: Loss, batch: Batch, *, sizes: Sequence[int] | None, split: Split | None
 ) -> Sums:
     """Compute the loss and its gradient part by part; `sizes` None is the whole batch at once."""
-    group.clear_gradients()
+    plan.clear_gradients()
     sums = Sums()
+    sums.outputs_dim = split.dim if split else 0
     if sizes is None:
         num_examples = count_with(split, batch) if split else try_count(batch)
-        part = _evaluate(group, loss, batch, index=0, num_examples=num_examples, whole=True)
+        plan.context.draws.begin(0)
+        part = _evaluate(plan, loss, batch, index=0, num_examples=num_examples, whole=True)
         # Without weights every value counts one, so that nothing remains to be multiplied afterwards.
         sums.expected = part.num_values if part.weights is None else (num_examples or part.num_values)
-        _backward(group, part, sums)
+        _backward(plan, part, sums, num_examples)
         return sums
-    group.warn_of_batch_statistics(len(sizes))
-    spectral = group.spectral_snapshot()
+    plan.warn_of_batch_statistics(len(sizes))
+    spectral = plan.spectral_snapshot() if plan.has_spectral else None
     sums.expected = sum(sizes)
+    first = 0
     for index, (piece, size) in enumerate(zip(cut(batch, sizes, split), sizes, strict=True)):
-        if index:
+        if index and spectral is not None:
             spectral.restore()
-        part = _evaluate(group, loss, piece, index=index, num_examples=size, whole=len(sizes) == 1)
-        _backward(group, part, sums)
-        group.accumulate_half()
+        plan.context.draws.begin(first, size)
+        first += size
+        part = _evaluate(plan, loss, piece, index=index, num_examples=size, whole=len(sizes) == 1)
+        _backward(plan, part, sums, size)
+        plan.accumulate_half()
     return sums
 
 
 def _evaluate(
-    group: Group, loss: Loss, batch: Batch, *, index: int, num_examples: int | None, whole: bool
+    plan: Plan, loss: Loss, batch: Batch, *, index: int, num_examples: int | None, whole: bool
 ) -> Part:
-    context = group.context
+    context = plan.context
     context.random.set(context.key(index))
-    with group.precision.surround(context.device):
-        result = group.call(loss, batch)
-    return read_loss(result, num_examples=num_examples, whole=whole)
+    plan.side_effects.begin(cleared=index == 0)
+    try:
+        with plan.precision.surround(context.device):
+            result = plan.call(loss, batch)
+    finally:
+        plan.side_effects.end()
+    plan.side_effects.check()
+    part = read_loss(result, num_examples=num_examples, whole=whole)
+    plan.strangers.look(loss, part.values)
+    return part
 
 
-def _backward(group: Group, part: Part, sums: Sums) -> None:
+def _backward(plan: Plan, part: Part, sums: Sums, num_examples: int | None) -> None:
     """Go back through one part, seeded with scale / expected, so that its share of the mean is what accumulates."""
-    sums.add(part)
+    sums.add(part, num_examples)
     values = part.values
     if part.is_scalar:
         seed = torch.ones_like(values)
     elif part.weights is None:
-        seed = group.uniform_seed(values, sums.expected)
+        seed = plan.uniform_seed(values, sums.expected)
     else:
         seed = part.weights / sums.expected
-    scale = group.shared_scale()
+    scale = plan.shared_scale()
     if scale is not None:
         seed = seed * scale.to(seed.dtype)
     backward(values, seed)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 
 Activation = nn.Module | Callable[[Tensor], Tensor]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from truestep.errors import LossError, OptionError
+from truestep.core.errors import LossError, OptionError
 from truestep.nn.derivatives.undisturbed import eager
 from truestep.nn.parts import model_of, select
 

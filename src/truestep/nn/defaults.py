@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
+from truestep.core.results import Result
 from truestep.nn.devices import usable_device
-from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -3,7 +3,7 @@
 
 import torch
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 
 
 def usable_device(device: str | torch.device) -> torch.device:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 from truestep.nn.parts import model_of, select_within
 
 SHOWN_NAMES = 6

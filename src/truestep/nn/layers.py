@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from truestep.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
-from truestep.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest
 from truestep.nn.derivatives.undisturbed import module_of
 
 SHOWN_NAMES = 20

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 from truestep.nn import moments
 from truestep.nn.moments import Moments
 

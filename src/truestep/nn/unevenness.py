@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
+from truestep.core.results import Result
 from truestep.nn.layers import NORMS, check_model, refuse_lazy
-from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from truestep.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest
 
 _TRANSPOSED: dict[int, Callable[..., Tensor]] = {
     1: F.conv_transpose1d,

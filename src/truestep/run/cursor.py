@@ -7,11 +7,14 @@ and the moment it is asked for its next batch is the only one at which a run is 
 (`zip`, or one loop inside the other) are saved at the same batch of the leader.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from truestep.core.errors import DataError
 from truestep.engine.data import BatchSource
-from truestep.errors import DataError
+from truestep.run.directory import START_ANEW
+from truestep.run.onward import STEPS, Onward, StepNumbers
 
 
 @dataclass
@@ -23,46 +26,97 @@ class Stream:
     number: int = -1
     """The pass that is under way, or was last."""
     batch: int = 0
-    """How many batches of it are done."""
+    """How many batches of it were given out."""
+    given: int = 0
+    """How many batches the pass has had; other than `batch` where `limit` makes it begin or end within an order."""
     passes: int = 0
     """Passes begun in this epoch while no other stream led."""
     finished: bool = False
-    """Whether the last of them is over: all batches were read, or the loop was left."""
+    """Whether the last of them is over: all batches were read, or the loop was left and the program went on."""
     beside: bool = False
     """Whether the last pass was begun while another stream led."""
+    crossed: bool = False
+    """Whether the last pass was begun beside a leader and outlasted the body that it was begun in, as in `zip`."""
     in_body: bool = False
     """Whether a batch was given out that is not done."""
-    is_read: bool = False
-    interrupted: bool = False
-    """Whether the last pass was left by an exception: its last body is half done."""
+    limit: int | None = None
+    """How many batches the pass under way has at most, where the code says so."""
+    is_left: bool = False
+    """Whether the loop was left before its end, by `break`, `return` or an exception: what follows decides which pass is next."""
+    reader: object | None = None
+    """Stands for the loop that reads it now."""
+    onward: Onward = field(default_factory=Onward)
     _over: int = 0
     _resumed: bool = False
 
     def check_free(self) -> None:
         """Raise a DataError while a loop around this one reads the same source."""
-        if self.is_read:
+        if self.reader is not None:
             raise DataError(
                 f"{self.name!r} is being read already, in a loop around this one, and a source has one place. Make a second source "
                 "of the same data with run.data."
             )
 
-    def begin(self, *, leads: bool) -> bool:
+    def read(self) -> Iterator[Any]:
+        """Yield the rest of the pass that has begun."""
+        if self.limit is None:
+            return self.source.batches(self.number, self.batch)
+        return self.onward.batches(self, self.limit)
+
+    @property
+    def is_at_last(self) -> bool:
+        """Whether the batch that was given out last is the pass's last, as far as its length is known."""
+        if self.limit is None:
+            return self.batch == self.source.num_batches
+        return self.given == self.limit
+
+    def give_out(self) -> None:
+        """A batch is given out."""
+        self.in_body = True
+        self.batch += 1
+        self.given += 1
+
+    def read_by(self, reader: object) -> None:
+        """A loop begins to read."""
+        self.reader, self.is_left = reader, False
+
+    def check_reader(self, reader: object) -> None:
+        """Raise a DataError where a loop that was left goes on after the program went on to something else."""
+        if self.reader is not reader:
+            raise DataError(
+                f"This pass through {self.name!r} is over: the loop was left, and the run went on to the next epoch. Call "
+                "run.batches again for another pass."
+            )
+
+    def end(self) -> None:
+        """The pass is over: all was read, or the program went on without the rest."""
+        self.finished, self.is_left, self.reader, self.in_body = True, False, None, False
+
+    def begin(self, *, leads: bool, limit: int | None = None) -> bool:
         """Begin a pass, or go on with the one that was under way at a save; return False where it was over then.
+
+        A pass with a `limit` begins where the one before it ended, any other with an order of its own.
 
         After a resume the loop's code runs again from the top of its epoch, so passes that were over yield nothing.
         """
+        self.limit = limit
         if self._over:
             self._over -= 1
             return False
         if self._resumed:
             self._resumed = False
             return not self.finished
-        self.number += 1
+        if limit is None or self.number < 0:
+            self.number, self.batch = self.number + 1, 0
+        self.given, self.in_body = 0, False
         self.passes += leads
-        self.beside = not leads
-        self.batch = 0
-        self.finished = self.interrupted = False
+        self.beside, self.crossed = not leads, False
+        self.finished = False
         return True
+
+    def go_on(self, *, finished: bool) -> None:
+        """The next pass is no new one: it is the last one, which may have become longer."""
+        self.in_body, self.finished, self._resumed = False, finished, True
 
     @property
     def is_behind(self) -> bool:
@@ -70,42 +124,63 @@ class Stream:
         return bool(self._over) or self._resumed
 
     def end_epoch(self) -> None:
-        """The next pass is the first of an epoch."""
+        """The next pass is the first of an epoch, also where somebody still holds the iterator of a loop that was left."""
+        self.end()
         self.passes = self._over = 0
-        self._resumed = self.in_body = self.beside = self.interrupted = False
+        self._resumed = self.in_body = self.beside = self.crossed = False
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place, and what a source without places keeps instead."""
         return {
             "number": self.number,
-            # Between two batches of the leader the body is over for what was read beside it, too.
-            "batch": self.batch + self.in_body,
+            "batch": self.batch,
+            "given": self.given,
             "passes": self.passes,
             "finished": self.finished,
             "beside": self.beside,
+            "crossed": self.crossed,
             "source": self.source.state_dict(),
             "fingerprint": self.source.fingerprint(),
         }
 
-    def check(self, state: dict[str, Any]) -> None:
-        """Raise a DataError unless the data is what the place was saved with."""
-        now, saved = self.source.fingerprint(), state["fingerprint"]
-        if now != saved:
-            raise DataError(
-                f"The data of {self.name!r} is not what the run was saved with ({'; '.join(_changed(saved, now))}), so the same "
-                "batches can't be given. Go on with the same data, or start a new run in another directory."
-            )
+    def changes(self, state: dict[str, Any]) -> list[str]:
+        """Return how the data differs from what the place was saved with."""
+        return _changed(state["fingerprint"], self.source.fingerprint())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over the place."""
-        self.number, self.batch = state["number"], state["batch"]
+        """Take over the place; where the code gives batches of another size, at the sample that it was at, or just before."""
+        self.number, self.batch, self.given = (
+            state["number"],
+            state["batch"],
+            state.get("given", state["batch"]),
+        )
+        before, now = (_batch_size(each) for each in (state["fingerprint"], self.source.fingerprint()))
+        if before and now and before != now:
+            self.batch = self.batch * before // now
         self.passes, self.finished, self.beside = state["passes"], state["finished"], state["beside"]
-        if self.beside:
-            # Read beside a leader whose bodies are done: what was over there is not gone through again.
-            self._over, self._resumed = self.passes, not self.finished
+        self.crossed = state.get("crossed", False)
+        self.take_up()
+        self.source.load_state_dict(state["source"])
+
+    def take_up(self, *, body: bool = True) -> None:
+        """The epoch's body runs again from its top: passes that were over yield nothing, the one under way goes on.
+
+        Without `body` one loop runs again, so none of those that were over comes before it.
+        """
+        self.reader, self.is_left, self.in_body = None, False, False
+        if not body:
+            self._over, self._resumed = 0, self.number >= 0 and not self.finished
+        elif self.beside:
+            # Read beside a leader whose bodies are done: what was over within one of them is not gone through again.
+            over_beside = self.finished and self.crossed
+            self._over, self._resumed = self.passes + over_beside, not self.finished
         else:
             self._over, self._resumed = max(self.passes - 1, 0), self.passes > 0
-        self.source.load_state_dict(state["source"])
+
+
+def _batch_size(fingerprint: dict[str, Any]) -> int | None:
+    size: int | None = fingerprint.get("order", {}).get("batch_size")
+    return size
 
 
 def _changed(saved: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -118,7 +193,9 @@ def _changed(saved: dict[str, Any], now: dict[str, Any]) -> list[str]:
         if isinstance(before, dict) and isinstance(after, dict):
             found += _changed(before, after)
         elif key == "content":
-            found.append("the content of its samples differs")
+            found.append(
+                "the content of its samples differs: what is drawn, as by random_split, is drawn with a seed or after ts.Run"
+            )
         else:
             found.append(f"{key} was {before}, is {after}")
     return found
@@ -135,6 +212,57 @@ class Cursor:
     """Batches whose body is over: what a save counts."""
     streams: dict[str, Stream] = field(default_factory=dict)
     leader: Stream | None = None
+    finished: bool = False
+    """Whether `run.finish()` ended the run, however much there would still be to do."""
+    left: bool = False
+    """Whether a loop was left before its last batch, and nothing has followed yet."""
+    epochs: object | None = None
+    """Stands for the loop over `run.epochs` that runs now."""
+    half_done: bool = False
+    """Whether an interrupt left a body in its middle, and the run goes on being there: in a notebook."""
+
+    def body_done(self) -> None:
+        """A body of the leader is over, and counts."""
+        self.done = self.step
+        for stream in self.streams.values():
+            stream.crossed = stream.crossed or (stream.beside and stream.reader is not None)
+
+    def go_on(self) -> None:
+        """Something follows on a loop that was left: its pass is over, as it was meant to be."""
+        self.left = self.half_done = False
+        for stream in self.streams.values():
+            if stream.is_left:
+                stream.end()
+        if self.leader is not None and self.leader.finished:
+            self.leader, self.done = None, self.step
+
+    def take_up(self) -> None:
+        """The loop was left to the notebook: what runs it again goes on here, as a resumed run does."""
+        in_epochs = self.in_epochs
+        self.left, self.leader, self.epochs = False, None, None
+        for stream in self.streams.values():
+            stream.take_up(body=in_epochs)
+
+    @property
+    def in_epochs(self) -> bool:
+        """Whether the body of an epoch runs, which runs again from its top after a resume."""
+        return self.epochs is not None
+
+    @property
+    def is_in_first_pass(self) -> bool:
+        """Whether no pass of this epoch is over that a resumed body would find empty."""
+        return sum(stream.passes for stream in self.streams.values()) <= 1
+
+    @property
+    def is_within(self) -> bool:
+        """Whether a loop reads now, or was left and nothing has followed."""
+        return self.left or any(stream.reader is not None for stream in self.streams.values())
+
+    @property
+    def in_body(self) -> bool:
+        """Whether a batch was given out that is not done; between two of the leader's none is."""
+        streams = self.streams.values() if self.leader is None else [self.leader]
+        return any(stream.in_body for stream in streams)
 
     def stream_of(self, source: BatchSource) -> Stream:
         """Return the stream of a source that `run.data` made."""
@@ -149,27 +277,55 @@ class Cursor:
     def state_dict(self) -> dict[str, Any]:
         """Return the place in everything."""
         streams = {name: stream.state_dict() for name, stream in self.streams.items()}
-        return {"epoch": self.epoch, "step": self.done, "streams": streams}
+        return {"epoch": self.epoch, "step": self.done, "streams": streams, "finished": self.finished}
 
     def end_epoch(self) -> None:
         """Go on to the next epoch."""
-        self.done = self.step  # also where a loop was left by break
+        self.go_on()
+        self.leader, self.done = None, self.step
         self.epoch += 1
         for stream in self.streams.values():
             stream.end_epoch()
 
-    def check(self, state: dict[str, Any]) -> None:
-        """Raise a DataError unless the streams are those that were saved."""
+    def steps(self, total: int) -> Stream:
+        """Return the stream of the numbers of steps, which goes on where it was, now to `total`."""
+        stream = self._steps()
+        source: Any = stream.source
+        source.total = total
+        if stream.number >= 0:
+            stream.go_on(finished=stream.batch >= total)
+        return stream
+
+    def _steps(self) -> Stream:
+        if STEPS not in self.streams:
+            self.streams[STEPS] = Stream(STEPS, StepNumbers())
+        return self.streams[STEPS]
+
+    @property
+    def num_sources(self) -> int:
+        """How many sources `run.data` has made."""
+        return len(self.streams.keys() - {STEPS})
+
+    def changes(self, state: dict[str, Any]) -> list[str]:
+        """Return how the data differs from what was saved; raises a DataError where some is missing."""
+        found = []
         for name, saved in state["streams"].items():
+            if name == STEPS:
+                self._steps()
             if name not in self.streams:
                 raise DataError(
                     f"The run was saved with the data {name!r}, which is not there now. Call run.data as often and in the same "
-                    "order as when it was saved, before the loop."
+                    f"order as when it was saved, before the loop. {START_ANEW}"
                 )
-            self.streams[name].check(saved)
+            if changes := self.streams[name].changes(saved):
+                found.append(
+                    f"The data of {name!r} is not what the run was saved with ({'; '.join(changes)})"
+                )
+        return found
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the place in everything."""
         self.epoch, self.step, self.done = state["epoch"], state["step"], state["step"]
+        self.finished = state.get("finished", False)
         for name, saved in state["streams"].items():
             self.streams[name].load_state_dict(saved)

@@ -1,33 +1,145 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's directory: whose it is, and the JSON files in it."""
+"""A run's directory: which it is, whose it is, and the JSON files in it."""
 
 import json
+import os
+import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from truestep.errors import OptionError, RunDirectoryError, nearest
-from truestep.run.files import is_partial, replacing
+from truestep.checkpoints.names import LOCK
+from truestep.core.errors import OptionError, RunDirectoryError, nearest
+from truestep.core.files import is_partial, read_regular, replacing
+from truestep.run.launchers import Launch, launch
 from truestep.run.options import RESUME, Resume
+from truestep.run.own_code import script_name
 
 SCHEMA_VERSION = 1
+CONFIG = "config.json"
+CHECKPOINTS = "checkpoints"
+LAUNCHED = "launched.json"
+START_ANEW = (
+    'To start anew beside it, write ts.Run(..., resume="anew"); to go on, give what the run was started with.'
+)
 
 
-def open_directory(directory: Path, config: dict[str, Any], resume: Resume) -> bool:
-    """Take `directory` for the run that `config` describes; return whether it holds that run already.
+class Opened(NamedTuple):
+    """A directory that is this run's."""
 
-    Raises RunDirectoryError where it holds another run, something else, or is not what `resume` asks for.
+    holds_run: bool
+    edits: list[str]
+    """What `resume="edited"` lets the code give otherwise than the run was started with."""
+
+
+def choose_directory(directory: Path | None, resume: Resume) -> Path:
+    """Return the directory of the run; with `resume="anew"`, or where none was given, one that nobody has, made now.
+
+    A process that its launcher started again goes on in the directory that its job was given, rather than in one more.
     """
     if resume not in RESUME:
         raise OptionError(f"resume={resume!r} is not known. {nearest(str(resume), RESUME)}")
-    path = directory / "config.json"
-    holds_run = path.exists()
-    if holds_run:
+    if directory is None and resume in ("must", "edited"):
+        raise OptionError(
+            f"ts.Run(resume={resume!r}) goes on with a run, and no directory says which. Give it: ts.Run('runs/x', ...)."
+        )
+    if directory is not None and resume != "anew":
+        return directory
+    base = directory or Path("runs").absolute() / script_name()
+    launched = launch()
+    if launched is not None and launched.is_restart and (found := _of_earlier_attempt(base, launched)):
+        return found
+    return _made(base, launched)
+
+
+def _made(base: Path, launched: Launch | None) -> Path:
+    """Make the first numbered directory that is free; two processes at once get two."""
+    number = max([1, *(number for number, _ in _numbered(base))]) if base.exists() or _numbered(base) else 0
+    while True:
+        number += 1
+        path = base if number == 1 else base.with_name(f"{base.name}-{number}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RunDirectoryError(f"The run directory {path} can't be made: {error.strerror}.") from error
+        if launched is not None:
+            write_json(path / LAUNCHED, {"job": launched.job, "attempts": [launched.attempt]})
+        return path
+
+
+def _of_earlier_attempt(base: Path, launched: Launch) -> Path | None:
+    """Return the first directory that the job made and this attempt of it has not come to yet.
+
+    So a job that makes several runs one after another finds each of them again, in the same order.
+    """
+    for _, path in [(1, base), *_numbered(base)]:
+        try:
+            content = json.loads(read_regular(path / LAUNCHED))
+            job, attempts = content["job"], list(content["attempts"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            continue
+        if job == launched.job and launched.attempt not in attempts:
+            write_json(path / LAUNCHED, {"job": job, "attempts": [*attempts, launched.attempt]})
+            return path
+    return None
+
+
+def _numbered(base: Path) -> list[tuple[int, Path]]:
+    """Return x-2, x-3 and so on beside x, in order."""
+    pattern = re.compile(re.escape(base.name) + r"-([2-9]|[1-9]\d+)")
+    found = [
+        (int(match[1]), path)
+        for path in (base.parent.iterdir() if base.parent.is_dir() else ())
+        if (match := pattern.fullmatch(path.name))
+    ]
+    return sorted(found)
+
+
+def ways_out(directory: Path, *, edited: str = "go on here with what the code says now") -> str:
+    """Return the end of a refusal: how to start anew, and how to go on as the code is."""
+    numbers = [number for number, _ in _numbered(directory)]
+    new = f"{directory.name}-{max([1, *numbers]) + 1}"
+    return f'Two ways on: ts.Run(..., resume="anew") starts a new run beside it, in {new}; resume="edited" would {edited}.'
+
+
+def open_directory(
+    directory: Path, config: dict[str, Any], resume: Resume, *, hold: Callable[[], object]
+) -> Opened:
+    """Take `directory` for the run that `config` describes.
+
+    `hold` takes its lock, before anything is written there. Raises RunDirectoryError where it holds another run, something
+    else, or is not what `resume` asks for.
+    """
+    _check(directory, config, resume)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunDirectoryError(f"The run directory {directory} can't be made: {error.strerror}.") from error
+    hold()
+    opened = _check(directory, config, resume)  # again: another process may have been here before the lock
+    if not opened.holds_run:
+        write_config(directory, config)
+    return opened
+
+
+def write_config(directory: Path, config: dict[str, Any]) -> None:
+    """Write down what the run is made with."""
+    write_json(directory / CONFIG, {"schema_version": SCHEMA_VERSION, **config})
+
+
+def _check(directory: Path, config: dict[str, Any], resume: Resume) -> Opened:
+    """Return whether the directory holds this run, and what was edited since."""
+    path = directory / CONFIG
+    if os.path.lexists(path):
         if resume == "never":
             raise RunDirectoryError(
-                f"{directory} holds a run already, and resume='never' was asked for. Choose another directory, or delete this one."
+                f"{directory} holds a run already, and resume='never' was asked for. Choose another directory, delete this one, "
+                'or write resume="anew" for a numbered one beside it.'
             )
-        _compare(directory, _read(path), config)
-        return True
+        return Opened(True, _edits(directory, _read(path), config, resume))
     if resume == "must":
         raise RunDirectoryError(
             f"{directory} holds no run to go on with (there is no {path.name}), and resume='must' was asked for."
@@ -38,12 +150,7 @@ def open_directory(directory: Path, config: dict[str, Any], resume: Resume) -> b
             f"{directory} is not empty and holds no run of Truestep ({', '.join(foreign[:5])}). A run writes its files here and "
             "would mix them with those; give it a directory of its own."
         )
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunDirectoryError(f"The run directory {directory} can't be made: {error.strerror}.") from error
-    write_json(path, {"schema_version": SCHEMA_VERSION, **config})
-    return False
+    return Opened(False, [])
 
 
 def _foreign(directory: Path) -> list[str]:
@@ -51,13 +158,22 @@ def _foreign(directory: Path) -> list[str]:
         return []
     if not directory.is_dir():
         raise RunDirectoryError(f"{directory} is a file; a run needs a directory of its own.")
-    return sorted(entry.name for entry in directory.iterdir() if not is_partial(entry))
+    return sorted(
+        entry.name
+        for entry in directory.iterdir()
+        if not is_partial(entry) and not _is_empty_store(entry) and entry.name != LAUNCHED
+    )
+
+
+def _is_empty_store(path: Path) -> bool:
+    """Whether this is what a run makes first, to hold the lock in it: there is no checkpoint yet."""
+    return path.name == CHECKPOINTS and path.is_dir() and all(entry.name == LOCK for entry in path.iterdir())
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        content = json.loads(read_regular(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise RunDirectoryError(
             f"{path} can't be read ({error}), so it can't be told whose directory this is."
         ) from error
@@ -68,20 +184,17 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _compare(directory: Path, saved: dict[str, Any], config: dict[str, Any]) -> None:
+def _edits(directory: Path, saved: dict[str, Any], config: dict[str, Any], resume: Resume) -> list[str]:
+    """Return what differs where that was allowed; raise where not."""
     before, now = _flat(saved), _flat({"schema_version": SCHEMA_VERSION, **config})
-    differences = [
-        f"  {key}: {_shown(before, key)} there, {_shown(now, key)} now"
-        for key in sorted(before.keys() | now.keys())
-        if not _same(before.get(key), now.get(key))
-    ]
-    if differences:
+    keys = [key for key in sorted(before.keys() | now.keys()) if not _same(before.get(key), now.get(key))]
+    if keys and (resume != "edited" or "schema_version" in keys):
+        listed = "\n".join(f"  {key}: {_shown(before, key)} there, {_shown(now, key)} now" for key in keys)
         raise RunDirectoryError(
-            f"{directory} holds another run:\n"
-            + "\n".join(differences)
-            + "\nGoing on with other settings would give a run that is "
-            "neither. Use the settings it was started with, or another directory."
+            f"{directory} holds another run:\n{listed}\nGoing on with other settings gives a run that is neither. "
+            f"{ways_out(directory)}"
         )
+    return [f"{key}={_shown(now, key)}, before {_shown(before, key)}" for key in keys]
 
 
 def _same(before: Any, now: Any) -> bool:

@@ -9,15 +9,18 @@ import numpy as np
 import torch
 
 from truestep.engine.choices import Choice
+from truestep.run.own_code import OwnCode, compare
 
 EXACT = "bit-identical: it ends with the same bits as if it had never stopped"
 ROUNDED = "the same samples and random numbers with other rounding"
 OTHER = "what the code now makes of it, not what it would have been"
 WEAKER = "no more than its data can promise"
+NOT_COMPARED = "other packages than torch and NumPy, files that the code reads itself, environment variables"
+_OWN_CODE = OwnCode()
 
 
 def fingerprint(device: torch.device) -> dict[str, Any]:
-    """Return versions, device, threads and numerical flags as JSON."""
+    """Return versions, device, threads, numerical flags and hashes of the user's own source as JSON."""
     facts: dict[str, Any] = {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
@@ -32,6 +35,7 @@ def fingerprint(device: torch.device) -> dict[str, Any]:
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
         "cudnn_tf32": _cudnn_tf32(),
         "float32_matmul_precision": _matmul_precision(),
+        "code": _OWN_CODE.hashes(),
     }
     if device.type == "cuda":
         facts["gpu"] = torch.cuda.get_device_name(device)
@@ -58,15 +62,19 @@ def _cudnn_tf32() -> bool | str:
 def promise(
     saved: dict[str, Any], now: dict[str, Any], choices: Sequence[Choice], code: Sequence[str] = ()
 ) -> str:
-    """Return what a run resumed here promises, and why, in one sentence; `code` says what it now decides otherwise."""
-    if code:
-        return f"{OTHER} ({'; '.join(code)})"
+    """Return what a run resumed here promises, and why, in one sentence; `code` says what it now decides otherwise.
+
+    The user's own source is compared too, and what nobody compared is named.
+    """
+    source = compare(saved.get("code", {}))
+    if edits := [*code, *source.changed]:
+        return f"{OTHER} ({'; '.join(edits)})"
     weaker = [f"{choice.name}: {choice.value}" for choice in choices if choice.weakens]
     if weaker:
         return f"{WEAKER} ({'; '.join(weaker)})"
     changed = [
         f"{key} was {saved.get(key)}, is {now.get(key)}"
-        for key in sorted(saved.keys() | now.keys())
+        for key in sorted((saved.keys() | now.keys()) - {"code"})
         if saved.get(key) != now.get(key)
     ]
     changed = [text for text in changed if not text.startswith("python ")]
@@ -74,4 +82,6 @@ def promise(
         return f"{ROUNDED} ({'; '.join(changed)})"
     if now["device"] != "cpu" and not now["deterministic_algorithms"]:
         return f"{ROUNDED} (the GPU may pick other algorithms; ts.Run(deterministic=True) prevents it)"
-    return f"{EXACT} (same versions, device, threads and flags, and code as it was)"
+    files = f"{source.num_files} file{'s' * (source.num_files != 1)} of your code"
+    unknown = ", ".join([*source.unknown, NOT_COMPARED])
+    return f"{EXACT} (same versions, device, threads and flags, and {files}; not compared: {unknown})"

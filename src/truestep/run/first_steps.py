@@ -6,16 +6,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from truestep.errors import RunDirectoryError
+from truestep.core.errors import RunDirectoryError
+from truestep.core.files import read_regular
+from truestep.report.record import FINDINGS
 from truestep.run.directory import write_json
 
 if TYPE_CHECKING:
     from truestep.doctor.finding import Finding
     from truestep.doctor.watch import Watch
-    from truestep.engine.learner import Learner
+    from truestep.engine.parts import Parts
     from truestep.run.run import Run
 
-FINDINGS = "doctor.json"
 SCHEMA_VERSION = 1
 
 
@@ -42,7 +43,7 @@ class FirstSteps:
         if active() is None:
             self._watch = Watch(kit=kit_for_runs(), gives_way=True).__enter__()
 
-    def updated(self, learner: "Learner") -> None:
+    def updated(self, learner: "Parts") -> None:
         """A learner's update is done; one that was skipped tells nothing of its parameters."""
         if self._watch is None:
             if (watch := _watch_of_the_script()) is not None:
@@ -52,8 +53,8 @@ class FirstSteps:
             self.end()
             return
         before = self._applied.get(learner.name)
-        self._applied[learner.name] = learner.updates
-        if before != learner.updates:
+        self._applied[learner.name] = learner.counters.updates
+        if before != learner.counters.updates:
             self._watch.engine_stepped(learner.optimizers)
         if not self._watch.scene.in_window:
             self.end()
@@ -90,9 +91,12 @@ def _sentence(finding: "Finding") -> str:
 def _keep(path: Path, findings: list[dict[str, Any]]) -> None:
     """Write findings beside those that were there; one found again after a resume stays one."""
     try:
-        known = json.loads(path.read_text("utf-8"))["findings"]
-    except (OSError, ValueError, KeyError, TypeError):
-        known = []
-    keys = [(each["code"], each["path"], each["line"]) for each in findings]
-    kept = [each for each in known if (each["code"], each["path"], each["line"]) not in keys]
+        known = json.loads(read_regular(path))["findings"]
+        kept = [each for each in known if _key(each) not in {_key(finding) for finding in findings}]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        kept = []  # the file is damaged: what was found now stands alone
     write_json(path, {"schema_version": SCHEMA_VERSION, "findings": [*kept, *findings]})
+
+
+def _key(finding: dict[str, Any]) -> tuple[Any, ...]:
+    return finding["code"], finding["path"], finding["line"]

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.engine.learner import Learner
-from truestep.engine.step import Update
-from truestep.errors import RunDirectoryError
-from truestep.run.history import Mark, forget, go_back, is_kept
-from truestep.run.metrics import MetricsFile
+from truestep.core.errors import RunDirectoryError
+from truestep.engine.parts import Parts
+from truestep.engine.result import Update
+from truestep.report.history import Mark, forget, go_back, is_kept
+from truestep.report.metrics import MetricsFile
 from truestep.run.readback import Readback
 from truestep.run.window import Window
 
@@ -27,7 +27,7 @@ MEMORY_EVERY_SECONDS = 0.25
 class Logbook:
     """Collects updates and writes lines of `metrics.jsonl`."""
 
-    def __init__(self, path: Path, *, every: int, learners: Mapping[str, Learner]) -> None:
+    def __init__(self, path: Path, *, every: int, learners: Mapping[str, Parts]) -> None:
         self.every = every
         self.newest: dict[str, float] = {}
         self.stall_seconds = 0.0
@@ -52,7 +52,7 @@ class Logbook:
         """Seconds that the run has been at work, those before it was resumed too."""
         return time.monotonic() - self._began
 
-    def updated(self, learner: Learner, update: Update) -> None:
+    def updated(self, learner: Parts, update: Update) -> None:
         """Note an update of a learner."""
         window = self._windows.get(learner.name)
         if window is None:
@@ -71,11 +71,14 @@ class Logbook:
             self._write(step, epoch, {**values, **self._machine()})
         self._windows.clear()
 
-    def _describe(self, learner: Learner, window: Window) -> dict[str, Tensor | float]:
+    def _describe(self, learner: Parts, window: Window) -> dict[str, Tensor | float]:
         values: dict[str, Tensor | float] = dict(window.averages())
         if window.gradient_norm is not None:
             values["gradient_norm"] = window.gradient_norm
-        return values | {"learning_rate": learner.learning_rate, "updates_skipped": float(learner.skipped)}
+        return values | {
+            "learning_rate": learner.learning_rate,
+            "updates_skipped": float(learner.counters.skipped),
+        }
 
     def _machine(self) -> dict[str, float]:
         now = time.monotonic()

@@ -4,9 +4,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from truestep.core.errors import OptionError
 from truestep.run.cursor import Stream
 from truestep.run.device import CudnnTuner
-from truestep.run.unwinding import exception_on_its_way
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
@@ -23,44 +23,87 @@ class Loop:
         """Yield epochs from the cursor's on."""
         cursor, session = self._run.cursor, self._run.session
         session.begin(total)
-        while cursor.epoch < total:
-            session.epoch_begins()
-            yield cursor.epoch
-            cursor.end_epoch()
-            session.epoch_ended()
+        cursor.epochs = body = object()
+        try:
+            while cursor.epoch < total and not cursor.finished:
+                session.epoch_begins()
+                yield cursor.epoch
+                session.owner.check()
+                cursor.end_epoch()
+                session.epoch_ended()
+        finally:
+            if cursor.epochs is body:  # a loop that is closed late has no part in the one that runs now
+                cursor.epochs = None
         session.finish()
 
-    def batches(self, stream: Stream) -> Iterator[Any]:
-        """Yield the rest of a pass; the leader's requests are the moments between two steps."""
+    def steps(self, total: int) -> Iterator[int]:
+        """Yield the numbers of the steps still to do."""
         cursor, session = self._run.cursor, self._run.session
+        cursor.go_on()
+        if cursor.leader is not None or cursor.in_epochs:
+            raise OptionError(
+                "run.steps is the outermost loop of a training, without run.epochs or run.batches around it: it counts the steps "
+                "of the whole run. Write range(...) for a loop within."
+            )
+        stream = cursor.steps(total)
+        session.begin_steps(total)
+        yield from self.batches(stream)
+        session.finish()
+
+    def batches(self, stream: Stream, limit: int | None = None) -> Iterator[Any]:
+        """Yield the rest of a pass; the leader's requests are the moments between two steps.
+
+        A generator is closed in the same way by `break`, by an exception and by the garbage collector. So how a loop was left is
+        not asked here: it is decided by what follows.
+        """
+        cursor, session = self._run.cursor, self._run.session
+        cursor.go_on()
         stream.check_free()
         leads = cursor.leader is None
-        if not stream.begin(leads=leads):
-            session.pass_skipped()
+        if cursor.finished or not stream.begin(leads=leads, limit=limit):
+            session.pass_skipped(stream)
             return
         session.pass_begun(stream, leads=leads)
-        stream.is_read = True
+        reader = stream.reader = object()
         try:
-            for batch in stream.source.batches(stream.number, stream.batch):
+            for batch in stream.read():
+                stream.give_out()
                 if leads:
                     self._advance(batch)
-                stream.in_body = True
                 yield batch
-                stream.in_body = False
-                stream.batch += 1
-                if leads:
-                    cursor.done = cursor.step
-                    session.batch_done(stream)
-        except GeneratorExit:
-            stream.interrupted = exception_on_its_way()
-            raise
+                session.owner.check()
+                stream.check_reader(reader)
+                self._body_done(stream, leads=leads)
+                if cursor.finished:
+                    break
+            stream.end()
         finally:
-            stream.finished, stream.is_read = True, False
-            if leads:
+            if stream.reader is reader:  # a loop that is closed late has no part in the pass that is read now
+                self._left(stream)
+            if cursor.leader is stream and stream.finished:
                 cursor.leader = None
         if leads:
             cursor.done = cursor.step
             session.pass_done(stream)
+
+    def _body_done(self, stream: Stream, *, leads: bool) -> None:
+        cursor = self._run.cursor
+        if cursor.left:  # a loop inside this one, or beside it
+            cursor.go_on()
+        if leads:
+            cursor.body_done()
+            self._run.session.batch_done(stream)
+        stream.in_body = (
+            False  # last: an exception out of nowhere (a signal's) finds no half-written line of metrics done
+        )
+
+    def _left(self, stream: Stream) -> None:
+        """The loop was left before the source was exhausted; what was read beside a leader that is over is over with it."""
+        cursor = self._run.cursor
+        if stream.beside and cursor.leader is None:
+            stream.end()
+        else:
+            stream.reader, stream.is_left, cursor.left = None, True, True
 
     def _advance(self, batch: Any) -> None:
         """Count a batch of the leader that is about to be given out."""

@@ -7,16 +7,17 @@ import signal
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from truestep.engine.context import NON_FINITE
-from truestep.errors import OptionError, check_number, nearest
+from truestep.core.errors import OptionError, check_number, nearest
+from truestep.engine.policy import NON_FINITE
+from truestep.report.metrics import is_name
 
 if TYPE_CHECKING:
-    from truestep.engine.checkpoints import Retention
+    from truestep.checkpoints import Retention
 
-Resume = Literal["auto", "never", "must"]
-RESUME: tuple[Resume, ...] = ("auto", "never", "must")
+Resume = Literal["auto", "never", "must", "anew", "edited"]
+RESUME: tuple[Resume, ...] = ("auto", "never", "must", "anew", "edited")
 
 _NUMBERS: dict[str, float] = {  # of Saving, each with an example: whole, where the number is
     "every_steps": 1000,
@@ -89,7 +90,7 @@ class Saving:
 
     def retention(self) -> "Retention":
         """Return which checkpoints stay."""
-        from truestep.engine.checkpoints import Retention
+        from truestep.checkpoints import Retention
 
         return Retention(
             last=self.keep_last,
@@ -104,6 +105,13 @@ class Saving:
         if than is None or math.isnan(than):
             return not math.isnan(value)
         return value > than if self.best_mode == "max" else value < than
+
+
+class Show(NamedTuple):
+    """What a run says on standard error."""
+
+    progress: bool
+    quiet: bool
 
 
 def plain_config(config: Any) -> dict[str, Any]:
@@ -140,6 +148,7 @@ def _plain(value: Any) -> Any:
 
 def as_number(name: str, value: Any) -> float:
     """Return what was logged as a number, or say what can be logged."""
+    check_name(name, by="run.log was given")
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -149,8 +158,34 @@ def as_number(name: str, value: Any) -> float:
         ) from error
 
 
-def check_directory(directory: Any) -> Path:
-    """Return the run's directory, absolute; raises an OptionError for what is no path."""
+def check_name(name: str, *, by: str) -> None:
+    """Raise an OptionError unless a metric can be called this."""
+    if not is_name(name):
+        raise OptionError(
+            f"{by} the name {name!r}: a metric's name is shown on terminals and pages and written as UTF-8, so it is not empty "
+            "and has no control codes, line ends or lone surrogates. Write letters, digits, spaces, '/' and the like."
+        )
+
+
+def refuse_unnamed(values: tuple[Any, ...]) -> None:
+    """Raise an OptionError where `run.log` was given values without names, or a dict of them."""
+    if not values:
+        return
+    if isinstance(values[0], Mapping):
+        names = ", ".join(f"{name}=..." for name in values[0] if str(name).isidentifier()) or "accuracy=..."
+        raise OptionError(
+            f"run.log was given a dict; it takes values by name: run.log({names}), or run.log(**values) for all of a dict."
+        )
+    raise OptionError(
+        f"run.log was given {type(values[0]).__name__} {str(values[0])[:60]!r} without a name, by which it would be found "
+        "again: run.log(accuracy=0.9)."
+    )
+
+
+def check_directory(directory: Any) -> Path | None:
+    """Return the run's directory, absolute, None for none; raises an OptionError for what is no path."""
+    if directory is None:
+        return None
     if not isinstance(directory, str | os.PathLike):
         raise OptionError(
             f"ts.Run({directory!r}): give the directory of the run, ts.Run('runs/digits'), say; metrics and checkpoints go there."

@@ -15,21 +15,20 @@ class Readback:
 
     def __init__(self) -> None:
         self._waiting: deque[
-            tuple[dict[str, Any], dict[str, float], list[str], Tensor, torch.cuda.Event | None]
+            tuple[dict[str, Any], dict[str, float], list[str], Tensor | list[float], torch.cuda.Event | None]
         ] = deque()
 
     def push(self, where: dict[str, Any], values: dict[str, Tensor | float]) -> None:
         """Send off a line's values."""
         names = [name for name, value in values.items() if isinstance(value, Tensor)]
         numbers = {name: value for name, value in values.items() if not isinstance(value, Tensor)}
-        tensors = [values[name].detach().double() for name in names]  # type: ignore[union-attr]
+        tensors: list[Tensor] = [values[name] for name in names]  # type: ignore[misc]
         device = next((tensor.device for tensor in tensors if tensor.is_cuda), None)
         if device is None:
-            self._waiting.append(
-                (where, numbers, names, torch.stack(tensors) if tensors else torch.empty(0), None)
-            )
+            self._waiting.append((where, numbers, names, [float(tensor) for tensor in tensors], None))
             return
-        together = torch.stack([tensor.to(device, non_blocking=True) for tensor in tensors])
+        wide = [tensor.detach().double() for tensor in tensors]
+        together = torch.stack([tensor.to(device, non_blocking=True) for tensor in wide])
         host = torch.empty(len(tensors), dtype=torch.float64, pin_memory=True).copy_(
             together, non_blocking=True
         )
@@ -56,4 +55,5 @@ class Readback:
 
     def _line(self) -> Line:
         where, numbers, names, host, _ = self._waiting.popleft()
-        return where, {**dict(zip(names, host.tolist(), strict=True)), **numbers}
+        arrived = host if isinstance(host, list) else host.tolist()
+        return where, {**dict(zip(names, arrived, strict=True)), **numbers}

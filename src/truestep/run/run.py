@@ -4,40 +4,51 @@
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import torch
 
+from truestep.core.errors import OptionError
+from truestep.core.keywords import explains_keywords
+from truestep.core.random_streams import key_of
 from truestep.engine.averages import EMA
 from truestep.engine.choices import Choice
 from truestep.engine.clipping import Clip
-from truestep.engine.context import Context, NonFinite
+from truestep.engine.context import Context
 from truestep.engine.data import BatchSource, DataOptions
-from truestep.engine.learner import Learner, LearnerOptions, Modules
+from truestep.engine.data.options import DataKeywords
+from truestep.engine.learner import Learner
+from truestep.engine.making import Modules
 from truestep.engine.optimizers import OptimizerFactory
+from truestep.engine.options import LearnerOptions
+from truestep.engine.policy import NonFinite
 from truestep.engine.precision import precision_named
 from truestep.engine.precision.loss_scale import LossScale
-from truestep.engine.randomness import key_of
 from truestep.engine.schedules import ScheduleFactory
+from truestep.engine.splitting import MicroBatch
 from truestep.engine.untrained import refuse_untrained
-from truestep.engine.update import MicroBatch
-from truestep.errors import OptionError
 from truestep.nn.seeds import check_seed, seed_everything
+from truestep.run import elsewhere
 from truestep.run.cursor import Cursor, Stream
 from truestep.run.device import choose_device, set_determinism
-from truestep.run.directory import open_directory
+from truestep.run.directory import choose_directory, open_directory, write_config
 from truestep.run.logbook import Logbook
 from truestep.run.loop import Loop
+from truestep.run.onward import check_count
 from truestep.run.options import (
     Resume,
     Saving,
+    Show,
     as_number,
     check_directory,
     check_options,
     check_statuses,
     plain_config,
+    refuse_unnamed,
 )
+from truestep.run.owner import refuse_many_processes
 from truestep.run.session import Session
+from truestep.run.tracking import Tracked
 
 
 class Run:
@@ -46,12 +57,16 @@ class Run:
     An empty or new directory starts a run; one that holds this run goes on where it stopped.
 
     Args:
-        directory: where config, metrics, checkpoints and the report are kept.
+        directory: where config, metrics, checkpoints and the report are kept; without one, a new one under `runs/`, named after
+            the script.
         seed: decides orders, augmentation, dropout, and (python's, NumPy's and torch's global streams start at it) the weights of
             modules that are made after the run; the same seed gives the same run.
         precision: the mode of all learners that name none; see `docs/choose-precision.md`.
         device: "auto", or what `torch.device` takes.
-        resume: "auto"; "never" refuses a directory that holds a run; "must" one that does not.
+        resume: "auto"; "never" refuses a directory that holds a run; "must" one that does not; "anew" starts a run in a new
+            numbered directory beside one that is taken (`runs/x-2`), in which a process that its launcher starts again goes on;
+            "edited" goes on with what the code has changed since (a learning rate, a batch size, the config), which is
+            refused otherwise.
         config: hyper-parameters (a mapping or data class), kept and compared when the run goes on.
         nonfinite: what to do about a NaN or infinite loss or gradient: "raise", "skip" the update and count it, "keep" it, or
             "rollback" to the last healthy checkpoint after several in a row. Gradients are looked at where there is a clip, or
@@ -59,15 +74,17 @@ class Run:
         deterministic: use deterministic algorithms only.
         saving: when to save and what to keep.
         log_every: write a line of metrics every so many steps.
-        progress: show a bar (on a terminal) or lines now and then.
+        progress: show a bar (on a terminal) or lines now and then. Without it the run still says what it promises and finds.
+        quiet: say nothing of that either.
         exit_statuses: by signal number, for other statuses than 130, 143, 138 and 129.
         doctor: have the doctor look at data, model and loss in the first 20 updates, and say what is wrong with them; the
             run's numbers are the same with it and without.
     """
 
+    @explains_keywords("ts.Run", elsewhere.RUN)
     def __init__(
         self,
-        directory: str | Path,
+        directory: str | Path | None = None,
         *,
         seed: int = 0,
         precision: str = "float32",
@@ -79,14 +96,16 @@ class Run:
         saving: Saving | None = None,
         log_every: int = 10,
         progress: bool = True,
+        quiet: bool = False,
         exit_statuses: Mapping[int, int] | None = None,
         doctor: bool = True,
     ) -> None:
+        refuse_many_processes()
         seed = check_seed(seed)
         statuses = check_statuses(exit_statuses)
         check_options(nonfinite=nonfinite, saving=saving, log_every=log_every)
         self.precision = precision_named(precision)
-        self.directory = check_directory(directory)
+        self.directory = choose_directory(check_directory(directory), resume)
         self.context = Context(choose_device(device), seed=seed, nonfinite=nonfinite)
         self.saving = saving or Saving()
         self.config = plain_config(config)
@@ -95,21 +114,26 @@ class Run:
         """Whatever the loop wants to find again after a resume, in tensors and JSON values."""
         self.best: float | None = None
         self.cursor = Cursor()
-        described = {"seed": seed, "precision": self.precision.name, "config": self.config}
+        self.tracked = Tracked()
+        self._described = {"seed": seed, "precision": self.precision.name, "config": self.config}
         self.resume = resume
-        self.holds_run = open_directory(self.directory, described, resume)
-        self.context.choose("precision", self.precision.name, self.precision.meaning)
-        set_determinism(self.context, deterministic=deterministic)
-        seed_everything(seed)
         self.logbook = Logbook(
             self.directory / "metrics.jsonl", every=log_every, learners=self.context.learners
         )
-        self.session = Session(self, show_progress=progress, exit_statuses=statuses, doctor=doctor)
+        self.session = Session(self, show=Show(progress, quiet), exit_statuses=statuses, doctor=doctor)
         self._loop = Loop(self)
+        with self.session.opening():
+            self.holds_run, self.edits = open_directory(
+                self.directory, self._described, resume, hold=self.session.hold
+            )
+        self.context.choose("precision", self.precision.name, self.precision.meaning)
+        set_determinism(self.context, deterministic=deterministic)
+        seed_everything(seed)
         self.context.observer = self.session
 
     # ------------------------------------------------------------------ what is trained, and on what
 
+    @explains_keywords("run.learner", elsewhere.LEARNER)
     def learner(
         self,
         modules: Modules,
@@ -158,7 +182,7 @@ class Run:
         taken = self.context.learners
         return next(n for n in (name, *(f"{name}_{i}" for i in range(2, len(taken) + 3))) if n not in taken)
 
-    def data(self, data: Any, **options: Any) -> BatchSource:
+    def data(self, data: Any, **options: Unpack[DataKeywords]) -> BatchSource:
         """Make a source of batches; for the options see `ts.DataOptions`.
 
         `data` may be tensors in memory (one, or a tuple or dict of them), a data set, an iterable, or a `DataLoader`.
@@ -166,8 +190,9 @@ class Run:
         """
         from truestep.engine.data import open_source
 
-        name = f"data_{len(self.cursor.streams) + 1}"
-        seed = key_of(self.context.seed, len(self.cursor.streams))
+        number = self.cursor.num_sources
+        name = f"data_{number + 1}"
+        seed = key_of(self.context.seed, number)
         source = open_source(data, DataOptions.of(options), seed=seed, device=self.context.device)
         for choice in source.choices:
             self.context.choose(
@@ -176,30 +201,82 @@ class Run:
         self.cursor.streams[name] = Stream(name, source)
         return source
 
+    def track(self, *, per_rank: bool = False, **objects: Any) -> None:
+        """Save these objects with the run, and put them back where it goes on; to be called before the first loop.
+
+        Whatever has `state_dict()` and `load_state_dict()` can be given (target networks, replay buffers, environments,
+        schedules of your own), and generators of random numbers. A state is made of tensors, arrays and JSON values; nothing
+        is pickled.
+
+        Args:
+            per_rank: reserved for runs of several processes.
+            objects: each by the name that its state is kept under.
+        """
+        if per_rank:
+            raise OptionError(
+                "run.track(per_rank=True) is reserved for runs of several processes, which are not there yet. Leave it out: one "
+                "process has one state."
+            )
+        if self.session.started:
+            raise OptionError(
+                f"run.track({', '.join(f'{name}=...' for name in objects)}) came after the run had begun, so a resumed run "
+                "could not have put their states back in time. Call it before the first loop, update, evaluation or log."
+            )
+        self.tracked.add(objects)
+
+    def accept_edits(self) -> None:
+        """The run goes on with what the code has changed: that is its configuration from now on."""
+        if self.edits:
+            write_config(self.directory, self._described)
+
     # ------------------------------------------------------------------ the loop
 
     def epochs(self, total: int) -> Iterator[int]:
         """Yield the numbers of the epochs still to do; the run starts, or goes on, here, and is finished at the end."""
-        if not isinstance(total, int) or total < 0:
-            raise OptionError(
-                f"run.epochs({total!r}): give how many epochs the whole run has, a whole number."
-            )
+        check_count("run.epochs(total), how many epochs the whole run has,", total, at_least=0)
         self.session.start()
         return self._loop.epochs(total)
 
-    def batches(self, source: BatchSource) -> Iterator[Any]:
-        """Yield the batches of a source that are still to do in this pass; between two of them the run is saved."""
+    def steps(self, total: int) -> Iterator[int]:
+        """Yield the numbers of the steps still to do, for a training without a data set; between two of them the run is saved.
+
+        Each is to the run what a batch is: `run.step` counts it and the randomness of its updates is keyed by it. The run is
+        finished after the last.
+        """
+        check_count("run.steps(total), how many steps the whole run has,", total, at_least=0)
+        self._start_pass()
+        return self._loop.steps(total)
+
+    def batches(self, source: BatchSource, *, limit: int | None = None) -> Iterator[Any]:
+        """Yield the batches of a source that are still to do in this pass; between two of them the run is saved.
+
+        With `limit` a pass has just so many batches, and the next pass goes on where it ended: the source is read on and on,
+        one order after the other, so that no sample comes again before all have come.
+        """
+        if limit is not None:
+            check_count("run.batches(source, limit=...), how many batches a pass has,", limit, at_least=1)
+        stream = self.cursor.stream_of(source)
+        self._start_pass()
+        return self._loop.batches(stream, limit)
+
+    def _start_pass(self) -> None:
         for learner in self.context.learners.values():
             refuse_untrained(learner)
         self.session.start()
-        return self._loop.batches(self.cursor.stream_of(source))
 
-    def log(self, **values: float | torch.Tensor) -> None:
+    def finish(self) -> None:
+        """End the run early and for good: the loops end after this body, and a later start trains nothing more."""
+        self.session.starting()
+        self.cursor.finished = True
+
+    def log(self, /, *unnamed: Any, **values: float | torch.Tensor) -> None:
         """Write named values to `metrics.jsonl` and show them; schedules and savings that wait for one see it."""
+        refuse_unnamed(unnamed)
         self.session.log({name: as_number(name, value) for name, value in values.items()})
 
     def save(self) -> None:
         """Save a checkpoint at the next moment between two batches."""
+        self.session.owner.check()
         self.session.save_requested = True
 
     def choices(self) -> list[Choice]:
@@ -244,7 +321,10 @@ class Run:
         return self.rank == 0
 
     def close(self) -> None:
-        """Save if anything is unsaved, write the report, let go of the directory; more calls do nothing."""
+        """Save if anything is unsaved, write the report, let go of the directory; more calls do nothing.
+
+        In an `except` or `finally` that an exception out of the loop has led to, it saves as for that exception.
+        """
         self.session.leave(None)
 
     def __enter__(self) -> Self:

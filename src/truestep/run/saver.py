@@ -1,27 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a run is saved, and what it goes on from."""
 
+import operator
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from truestep.errors import NonFiniteError, RunDirectoryError
+from truestep.core.errors import NonFiniteError, RunDirectoryError
+from truestep.engine.state import load_learner_state
+from truestep.report.history import NOTHING, Mark
 from truestep.run import snapshot
-from truestep.run.history import NOTHING, Mark
+from truestep.run.directory import CHECKPOINTS
+from truestep.run.tracking import sizes
+from truestep.run.user_state import glance
 
 if TYPE_CHECKING:
-    from truestep.engine.checkpoints import CheckpointStore
+    from truestep.checkpoints import CheckpointStore
     from truestep.run.run import Run
 
 
 class Beginning(NamedTuple):
-    """What a run goes on from: a checkpoint, the environment it was saved in, and what the code has changed since."""
+    """What a run goes on from: a checkpoint, the environment it was saved in, what the code has changed since, and how large
+    each tracked state is."""
 
     checkpoint: str
     environment: dict[str, Any]
     changed: list[str]
+    tracked: dict[str, str]
 
 
 class Saver:
@@ -32,24 +39,43 @@ class Saver:
         self._options = run.saving
         self._store: CheckpointStore | None = None
         self._saved_at = time.monotonic()
-        self._saved_place: tuple[int, ...] | None = None
+        self._saved_place: tuple[Any, ...] | None = None
         self._best_found = False
+        self._due: str | None = None  # why the run is to be saved as soon as it can be gone on from
+        self._updates_at_pass: list[int] = []
         self._metrics: dict[str, float] = {}  # logged for the weights as they are
         self._logged: set[str] = set()
-        self._attempts = 0
+        self._left_at: int | None = None
+        self._attempts: list[
+            int
+        ] = []  # of updates by each learner, up to the last moment between two batches
+        self._begun: list[int] = []  # and up to the begin of the body
+        self._longest: list[int] = []  # the most of them in one body
 
     @property
     def store(self) -> "CheckpointStore":
         """The open store; it holds the run's lock."""
         if self._store is None:
-            from truestep.engine.checkpoints import CheckpointStore
+            from truestep.checkpoints import CheckpointStore
 
-            self._store = CheckpointStore(
-                self._run.directory / "checkpoints",
+            self._run.session.owner.check()
+            store = CheckpointStore(
+                self._run.directory / CHECKPOINTS,
                 retention=self._options.retention(),
                 background=self._options.background,
             )
+            if self._left_at is not None and store.next_sequence > self._left_at:
+                store.close()
+                raise RunDirectoryError(
+                    f"Another process went on with the run in {self._run.directory} after this one had closed it, so what this one "
+                    "holds is of the past. Make the run anew, ts.Run(...), to go on from where it stands now."
+                )
+            self._store = store
         return self._store
+
+    def open(self) -> None:
+        """Hold the directory's lock from now on."""
+        assert self.store
 
     def resume(self) -> Beginning | None:
         """Bring the run to its newest checkpoint; return what it begins from, None where there is nothing."""
@@ -66,21 +92,32 @@ class Saver:
         changed = snapshot.put_back(self._run, found.state, _marks_in(self.store))
         self._mark_boundary()
         self._saved_place = self._place()
-        return Beginning(found.checkpoint.name, found.state["environment"], changed)
+        return Beginning(
+            found.checkpoint.name, found.state["environment"], changed, sizes(found.state.get("tracked", {}))
+        )
 
-    def between_batches(self, *, wanted: bool) -> None:
-        """Save if it is time to."""
+    def between_batches(self, *, wanted: bool, resumable: bool = True) -> None:
+        """Save if it is time to; where the run could not be gone on from, at the next moment where it can."""
+        made = self._made()
+        self._longest = list(map(max, made, self._longest)) if self._longest else made
         self._mark_boundary()
+        self._due = self._reason(wanted=wanted) or self._due
+        if resumable:
+            if self._due:
+                self._save(self._due)
+            self._metrics.clear()
+
+    def _reason(self, *, wanted: bool) -> str | None:
         options, step = self._options, self._run.cursor.done
         if wanted:
-            self._save("asked for")
-        elif self._best_found:
-            self._save("best")
-        elif (options.every_steps and step % options.every_steps == 0) or (
+            return "asked for"
+        if self._best_found:
+            return "best"
+        by_steps = options.every_steps and step % options.every_steps == 0
+        by_time = (
             options.every_seconds is not None and time.monotonic() - self._saved_at >= options.every_seconds
-        ):
-            self._save("periodic")
-        self._metrics.clear()
+        )
+        return "periodic" if by_steps or by_time else None
 
     def roll_back_if_stuck(self) -> str | None:
         """After too many skipped updates in a row, bring the learners back to the newest healthy checkpoint.
@@ -88,7 +125,9 @@ class Saver:
         The cursor stays: the batches that did the harm are behind it. Returns the checkpoint's name if it was done.
         """
         learners = self._run.context.learners
-        if all(learner.skipped_in_a_row < self._options.rollback_after for learner in learners.values()):
+        if all(
+            learner.counters.skipped_in_a_row < self._options.rollback_after for learner in learners.values()
+        ):
             return None
         checkpoint = self.store.newest(healthy=True)
         if checkpoint is None:
@@ -98,9 +137,9 @@ class Saver:
             )
         saved = checkpoint.load()["learners"]
         for name, learner in learners.items():
-            skipped = learner.skipped
-            learner.load_training_state(saved[name])
-            learner.skipped, learner.skipped_in_a_row = skipped, 0
+            skipped = learner.counters.skipped
+            load_learner_state(learner, saved[name])
+            learner.counters.skipped, learner.counters.skipped_in_a_row = skipped, 0
         return checkpoint.name
 
     def between_epochs(self) -> None:
@@ -109,12 +148,20 @@ class Saver:
         waited = time.monotonic() - self._saved_at >= self._options.epoch_seconds
         if self._best_found:
             self._save("best")
+        elif self._due:
+            self._save(self._due)
         elif self._options.at_epoch_end and waited:
             self._save("epoch")
 
     def pass_begun(self) -> None:
         """The weights are about to change: what was logged was true of them as they were."""
         self._metrics.clear()
+        self._begun = self._updates_at_pass = self._updates()
+
+    @property
+    def pass_trains(self) -> bool:
+        """Whether this pass has made updates, as far as can be known: without learners nobody can."""
+        return self._updates() != self._updates_at_pass or not self._run.context.learners
 
     def logged(self, values: dict[str, float]) -> None:
         """See what was logged: a checkpoint knows the newest metrics, and the best is saved at the next moment."""
@@ -130,17 +177,27 @@ class Saver:
         self._save(reason)
         return self._newest()
 
-    def save_at_close(self) -> str:
-        """Save where the run stands; what an exception left half done, if somebody caught it, is marked so."""
-        interrupted = any(stream.interrupted for stream in self._run.cursor.streams.values())
-        self._save("closed", complete=not interrupted)
+    def save_at_close(self, *, complete: bool) -> str:
+        """Save where the run stands, at its end."""
+        self._save("closed", complete=complete)
         return self._newest()
 
-    def save_crashed(self, reason: str) -> str:
-        """Save after an exception; in the middle of a batch it is marked as not to be gone on from."""
-        in_body = any(stream.in_body for stream in self._run.cursor.streams.values())
-        self._save(reason, complete=not in_body and self._updates() == self._attempts)
+    def save_crashed(self, error: BaseException) -> str:
+        """Save after an exception; one that came in the middle of a batch, or anywhere, leaves no state to go on from."""
+        half_done = self._run.cursor.in_body or isinstance(error, KeyboardInterrupt)
+        self._save(
+            f"exception {type(error).__name__}", complete=not half_done and self._updates() == self._attempts
+        )
         return self._newest()
+
+    @property
+    def is_body_whole(self) -> bool:
+        """Whether the learners made as many updates in this body as in the longest, as far as can be known.
+
+        For the end of a process that says nothing: `break` behind the updates looks there like an exit between two of them.
+        """
+        usual = self._longest or [int(learner.started) for learner in self._run.context.learners.values()]
+        return not self._run.cursor.in_body or all(map(operator.ge, self._made(), usual))
 
     def _newest(self) -> str:
         self.store.wait()
@@ -151,26 +208,40 @@ class Saver:
         logged = {name: value for name, value in run.logbook.newest.items() if name not in self._logged}
         metrics = logged | self._metrics
         state = snapshot.take(run)
+        run.tracked.note_sizes(state.get("tracked", {}), run.context)
         self.store.save(
             run.cursor.done, state, reason=reason, metrics=metrics, healthy=is_healthy(run), complete=complete
         )
         run.logbook.stall_seconds = self.store.stall_seconds.total
-        self._saved_at, self._saved_place, self._best_found = time.monotonic(), self._place(), False
+        self._saved_at, self._saved_place = time.monotonic(), self._place()
+        self._best_found, self._due = False, None
 
     @property
     def is_unsaved(self) -> bool:
         """Whether the run has moved since it was saved."""
         return self._saved_place != self._place()
 
-    def _place(self) -> tuple[int, ...]:
+    def _place(self) -> tuple[Any, ...]:
+        """Return what tells whether the run has moved; updates and `run.state` move without batches, too."""
         cursor = self._run.cursor
-        return (cursor.epoch, cursor.done, *(stream.passes for stream in cursor.streams.values()))
+        return (
+            cursor.finished,
+            cursor.epoch,
+            cursor.done,
+            *(stream.passes for stream in cursor.streams.values()),
+            self._updates(),
+            glance(self._run.state),
+        )
 
-    def _updates(self) -> int:
-        return sum(learner.updates + learner.skipped for learner in self._run.context.learners.values())
+    def _updates(self) -> list[int]:
+        counters = [learner.counters for learner in self._run.context.learners.values()]
+        return [each.updates + each.skipped for each in counters]
+
+    def _made(self) -> list[int]:
+        return list(map(operator.sub, self._updates(), self._begun))
 
     def _mark_boundary(self) -> None:
-        self._attempts = self._updates()
+        self._attempts = self._begun = self._updates()
 
     def close(self, *, alive: bool = True) -> None:
         """Finish what is being written and let go of the directory; `alive`: no exception ended the run."""
@@ -182,12 +253,15 @@ class Saver:
                     store.forget_attempts()
                     self._run.logbook.forget(lambda: _marks_in(store))
             finally:
+                self._left_at = store.next_sequence
                 store.close()
 
 
 def is_healthy(run: "Run") -> bool:
     """Whether all weights are finite."""
-    return all_finite([weight for learner in run.context.learners.values() for weight in learner.weights])
+    return all_finite(
+        [weight for learner in run.context.learners.values() for weight in learner.weights.parameters]
+    )
 
 
 @torch.no_grad()

@@ -1,27 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run at work: what happens when it starts, between two batches, when it is asked to stop, and at its end."""
 
+import os
 import sys
+import threading
 import weakref
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from truestep.engine.learner import Learner
-from truestep.engine.step import Update
-from truestep.errors import RunDirectoryError
+from truestep.core.errors import DataError, RunDirectoryError
+from truestep.core.files import remove_partial
+from truestep.engine.parts import Parts
+from truestep.engine.result import Update
+from truestep.report import write_report
 from truestep.run import snapshot
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
 from truestep.run.endings import Endings
-from truestep.run.files import remove_partial
 from truestep.run.fingerprint import fingerprint, promise
 from truestep.run.first_steps import FirstSteps
+from truestep.run.moments import Moments
 from truestep.run.notebook import is_interactive
+from truestep.run.options import Show
+from truestep.run.owner import Owner, disarm_in_children, refuse_many_processes
 from truestep.run.progress import Progress
-from truestep.run.report import write_report
+from truestep.run.rates import Rates
 from truestep.run.saver import Saver
 from truestep.run.signals import StopSignals
+from truestep.run.tracking import sizes
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
@@ -34,64 +41,136 @@ class Session:
     """Starts, saves, stops and ends a run; the engine's observer."""
 
     def __init__(
-        self, run: "Run", *, show_progress: bool, exit_statuses: Mapping[int, int] | None, doctor: bool
+        self, run: "Run", *, show: Show, exit_statuses: Mapping[int, int] | None, doctor: bool
     ) -> None:
         self._run = run
-        key = str(run.directory.resolve())
-        if (previous := _OPEN.get(key)) is not None:
-            previous.close()
-        _OPEN[key] = self
+        self.owner = Owner()
         self._signals = StopSignals(exit_statuses)
         self._endings = Endings(self)
-        self._stream = sys.stderr if show_progress and run.is_main else None
+        self._bar = sys.stderr if show.progress and run.is_main else None
+        self._quiet = show.quiet or not run.is_main
         self._progress = Progress(None, None, None)
         self._saver = Saver(run)
+        self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
         self._first_steps = FirstSteps(run, wanted=doctor)
-        self._started = False
+        self._rates = Rates(run.context, run.cursor, self.say)
+        self.started = False
         self.save_requested = False
         self.random_at_epoch: dict[str, Any] | None = None
         """The generators as they were at the top of the epoch's body, which runs again after a resume."""
         self._random_at_save: dict[str, Any] | None = None
-        self._repeats = False  # the loop goes through what it had done before the save
+        self.repeats = False
+        """Whether the loop goes through what it had done before the save."""
+        self.at_the_save: Callable[[], None] | None = None
+        """Puts back what the user keeps with the run, for the second time: what the loop repeats may have changed it."""
+        self._handled: int | None = None  # the exception that was being handled when the loop began
+        self._trains_in: int | None = None  # the thread that makes the updates
+        self._crashed = False  # an exception ended it: what is there now is no state to go on from
+
+    # ------------------------------------------------------------------ whose it is
+
+    def hold(self) -> None:
+        """Take the directory's lock; an older run of this process lets go of it: its cell was run again."""
+        key = os.path.realpath(self._run.directory)
+        if (previous := _OPEN.get(key)) is not None:
+            previous.give_up()
+        _OPEN[key] = self
+        self._saver.open()
+        disarm_in_children(self)
+
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        """Let go of the directory again where the run can't be made."""
+        try:
+            yield
+        except BaseException:
+            self._saver.close(alive=False)
+            raise
+
+    def give_up(self) -> None:
+        """Another run of this process takes the directory over."""
+        if self._endings.watching and not self.owner.is_here and self.owner.thread.is_alive():
+            raise RunDirectoryError(
+                f"{self._run.directory} is in use by the thread {self.owner.thread.name!r} of this process, which trains there. "
+                "End that loop first, or choose another directory."
+            )
+        self.close()
+
+    def disarm(self) -> None:
+        """In a forked process: undo what is in place, so that nothing there acts for the run."""
+        self._endings.release()
+        self._signals.release()
+        self._signals.requested = self._bar = None
+        self._quiet = True
+        _OPEN.pop(os.path.realpath(self._run.directory), None)
 
     # ------------------------------------------------------------------ start
 
     def starting(self) -> None:
         """Before the first computation: restore what is to be restored (the engine calls this each time)."""
-        if not self._started:
+        if not self.started:
+            self.owner.check()
             self._restore()
+        if self._run.cursor.left and self._on_its_way() is None:
+            self._run.cursor.go_on()
 
     def _restore(self) -> None:
         run = self._run
         remove_partial(run.directory)
         write_json(run.directory / "environment.json", fingerprint(run.context.device))
         resumed = self._saver.resume()
-        self._started = True  # only now: a run that could not be restored must not save what it holds
+        self.started = True  # only now: a run that could not be restored must not save what it holds
+        run.accept_edits()
         if resumed is not None:
             now = fingerprint(run.context.device)
-            promised = promise(resumed.environment, now, run.choices(), resumed.changed)
+            promised = promise(resumed.environment, now, run.choices(), [*run.edits, *resumed.changed])
             self.say(
                 f"going on from {resumed.checkpoint} (step {run.step}, epoch {run.epoch}); the rest is {promised}"
             )
         elif run.holds_run:
             self.say("this run was stopped before its first checkpoint; it starts at the beginning")
+        if tracked := resumed.tracked if resumed is not None else sizes(run.tracked.state()):
+            listed = ", ".join(f"{name} {size}" for name, size in tracked.items())
+            self.say(f"every checkpoint also keeps what run.track was given: {listed}")
         for choice in run.choices():
             if choice.weakens:
                 self.say(f"{choice.name}: {choice.value}; {choice.reason}")
 
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
+        self.owner.check()
+        refuse_many_processes()
         self.starting()
+        self._crashed = False
+        self._handled = _id(sys.exception())
         self._first_steps.begin()
         self._signals.listen()
         self._endings.watch()
 
     def begin(self, total_epochs: int) -> None:
         """The epochs begin: show progress."""
+        self._rates.begin(total_epochs)
         self._progress.close()
-        self._progress = Progress(total_epochs, self._batches_per_epoch(), self._stream)
-        if 0 < total_epochs <= self._run.epoch:
-            self.say(f"all {total_epochs} epochs are done already; nothing is left to train")
+        self._progress = Progress(total_epochs, self._batches_per_epoch(), self._bar)
+        if 0 < total_epochs <= self._run.epoch or self._run.cursor.finished:
+            self._say_nothing_is_left(f"all {total_epochs} epochs are done already", "run.epochs")
+
+    def begin_steps(self, total: int) -> None:
+        """The steps begin: show progress."""
+        self._progress.close()
+        self._progress = Progress(0, total, self._bar)
+        if 0 < total <= self._run.step or self._run.cursor.finished:
+            self._say_nothing_is_left(f"all {total} steps are done already", "run.steps")
+
+    def _say_nothing_is_left(self, done: str, call: str) -> None:
+        run = self._run
+        more = f"give {call} a larger number to make it longer"
+        if run.cursor.finished:
+            done = f"run.finish() ended this run at step {run.step}"
+            more = 'resume="edited" takes it up with what comes next, without the rest of the epoch that was ended'
+        self.say(
+            f'{done}; nothing is left to train. ts.Run(..., resume="anew") starts a new run beside {run.directory}, {more}'
+        )
 
     def _batches_per_epoch(self) -> int | None:
         first = next(iter(self._run.cursor.streams.values()), None)
@@ -112,22 +191,27 @@ class Session:
         """
         device = self._run.context.device
         within_epoch = any(stream.passes for stream in self._run.cursor.streams.values())
-        self._repeats = within_epoch
+        self.repeats = within_epoch
         if within_epoch and at_epoch is not None:
             self.random_at_epoch, self._random_at_save = at_epoch, saved
             snapshot.set_random_state(at_epoch, device)
         else:
+            self._random_at_save = saved if within_epoch else None  # the code before the loop may draw, too
             snapshot.set_random_state(saved, device)
 
     def _resume_random(self) -> None:
         """The first batches since the resume: from here on everything is as at the save."""
-        self._repeats = False
+        self.repeats = False
         if self._random_at_save is not None:
             snapshot.set_random_state(self._random_at_save, self._run.context.device)
             self._random_at_save = None
+        if self.at_the_save is not None:
+            self.at_the_save()
+            self.at_the_save = None
 
-    def pass_skipped(self) -> None:
+    def pass_skipped(self, stream: Stream) -> None:
         """A pass was over at the save already; after the last of them everything is as at the save."""
+        self._moments.pass_skipped(stream)
         if not any(other.is_behind for other in self._run.cursor.streams.values()):
             self._resume_random()
 
@@ -136,6 +220,7 @@ class Session:
     def pass_begun(self, stream: Stream, *, leads: bool) -> None:
         """A pass begins, or goes on."""
         self._resume_random()
+        self._moments.pass_begun(stream, leads=leads)
         if leads:
             self._saver.pass_begun()
             cursor = self._run.cursor
@@ -145,27 +230,36 @@ class Session:
     def batch_done(self, stream: Stream) -> None:
         """Between two batches: write, show, save, stop."""
         run = self._run
+        if self._trains_in not in (None, threading.get_ident()):
+            raise DataError(
+                "run.batches is read in another thread than the one that calls update: between two batches here an update may be "
+                "half done there, and nothing could be saved. Read it in the same thread; num_workers= loads ahead."
+            )
         if run.step % run.logbook.every == 0:
             run.logbook.write_window(run.step, run.epoch)
+            self._rates.look(stream)
         if self._progress.tick(run.step, run.epoch, stream.batch):
             self._progress.show(run.logbook.newest)
         if run.context.nonfinite == "rollback" and (checkpoint := self._saver.roll_back_if_stuck()):
             self.say(
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
+        resumable = self._moments.body_done(stream)
         if self._signals.requested is not None:
-            self.stop()
-        self._saver.between_batches(wanted=self.save_requested)
+            self._stop_if(resumable)
+        self._saver.between_batches(wanted=self.save_requested, resumable=resumable)
         self.save_requested = False
 
     def pass_done(self, stream: Stream) -> None:
         """The leader's batches are all done: write what has been averaged so far."""
         run = self._run
         run.logbook.write_window(run.step, run.epoch)
+        self._rates.pass_done(stream)
         self._progress.tick(run.step, run.epoch, stream.batch)
 
     def epoch_ended(self) -> None:
-        """Between two epochs."""
+        """Between two epochs; schedules move before anything is saved."""
+        self._rates.epoch_ended()
         self._progress.end_epoch(self._run.logbook.newest)
         if self._signals.requested is not None:
             self.stop()
@@ -173,10 +267,12 @@ class Session:
 
     def log(self, values: dict[str, float]) -> None:
         """Write values by name; tell the schedules and the saver."""
+        self.owner.check()
         self.starting()
-        if self._repeats:
+        if self.repeats:
             return  # between two passes of an epoch, before the save: it was logged then, of the weights as they were
         run = self._run
+        self._saver.open()  # after the run's end: another process may be there
         run.logbook.write(run.step, run.epoch, values)
         self._progress.note(values)
         for learner in run.context.learners.values():
@@ -185,21 +281,24 @@ class Session:
         if self._endings.ended:
             run.logbook.close()
             self._report()
+            self._saver.close(alive=False)
 
-    def updated(self, learner: Learner, update: Update) -> None:
+    def updated(self, learner: Parts, update: Update) -> None:
         """Note a learner's update."""
+        self._trains_in = threading.get_ident()
+        self._moments.updated()
         self._run.logbook.updated(learner, update)
         self._first_steps.updated(learner)
 
     def say(self, text: str) -> None:
         """Print a message on standard error, above the progress bar."""
-        if self._stream is None:
+        if self._quiet:
             return
-        if self._endings.watching:
+        if self._progress.is_shown:
             self._progress.line(f"truestep: {text}")
         else:
             with suppress(OSError, ValueError):  # a terminal that has gone away ends nothing
-                print(f"truestep: {text}", file=self._stream)
+                sys.stderr.write(f"truestep: {text}\n")
 
     # ------------------------------------------------------------------ stopping
 
@@ -207,6 +306,11 @@ class Session:
         """Whether an evaluation may be left: a signal came, and no batch is half done."""
         requested = self._signals.requested is not None
         return requested and not any(stream.in_body for stream in self._run.cursor.streams.values())
+
+    def _stop_if(self, resumable: bool) -> None:
+        if resumable:
+            self.stop()
+        self._moments.tell_that_it_waits()
 
     def stop(self) -> None:
         """Save, say where, and leave as the signal asks: out of the process, or back to the notebook's cell."""
@@ -218,6 +322,8 @@ class Session:
             f"{self._run.directory} goes on from there."
         )
         self._signals.requested = None
+        if is_interactive():
+            self._run.cursor.take_up()
         _exit(status)
 
     def _stop_after_the_end(self) -> None:
@@ -229,26 +335,42 @@ class Session:
 
     def leave(self, error: BaseException | None) -> None:
         """The `with` block ends, by itself or by an exception (which goes on upwards unchanged)."""
-        if error is None:
+        if error is not None:
+            self.crashed(error)
+        else:
             self.close()
             self._stop_after_the_end()
-        elif isinstance(error, SystemExit | GeneratorExit) or self._endings.ended:
-            self.close()
-        else:
-            self.crashed(error)
 
     def crashed(self, error: BaseException) -> None:
         """An exception goes through the loop: save what is there, marked so; nothing here may hide it."""
-        if self._endings.ended or not self._started:
-            self.close()
+        if not self.owner.is_this_process:
             return
+        if self._endings.ended or not self.started:
+            self._finish()
+            return
+        self._crashed = True
+        if self._moments.explained(error):
+            self._finish(alive=False)
+            return
+        meant = isinstance(error, SystemExit | GeneratorExit)
         try:
-            saved = self._saver.save_crashed(f"exception {type(error).__name__}")
+            saved = self._saver.save_crashed(error)
             self.say(f"{type(error).__name__} after step {self._run.cursor.done}; saved {saved}")
         except Exception as own:  # noqa: BLE001  (a full disk, say: the user's exception is the one to see)
             error.add_note(f"truestep: besides, the run could not be saved: {own}")
         finally:
-            self._finish(alive=False)
+            self._finish(alive=meant)
+
+    def interrupted(self) -> None:
+        """A cell was interrupted in the midst of a body: what stands there is no state to go on from, unless the user does."""
+        cursor = self._run.cursor
+        cursor.half_done = cursor.in_body
+        cursor.take_up()
+
+    def _on_its_way(self) -> BaseException | None:
+        """Return the exception that left a loop and is being handled now: in a `finally` it may yet be the end of the run."""
+        error = sys.exception()
+        return error if _id(error) != self._handled and self._run.cursor.is_within else None
 
     # ------------------------------------------------------------------ the end
 
@@ -261,9 +383,19 @@ class Session:
 
     def close(self) -> None:
         """End the run wherever it stands; more calls do nothing."""
+        if (error := self._on_its_way()) is not None:
+            self.crashed(error)
+        elif self.owner.is_this_process:
+            self._close(complete=not self._run.cursor.half_done)
+
+    def process_ends(self) -> None:
+        """The process ends, and nobody closed the run."""
+        self._close(complete=self._saver.is_body_whole and not self._run.cursor.half_done)
+
+    def _close(self, *, complete: bool) -> None:
         self._run.cursor.done = self._run.cursor.step
-        if self._started and not self._endings.ended and self._saver.is_unsaved:
-            self._saver.save_at_close()
+        if self.started and not self._crashed and self._saver.is_unsaved:
+            self._saver.save_at_close(complete=complete)
         self._finish()
 
     def _finish(self, *, alive: bool = True) -> None:
@@ -278,7 +410,7 @@ class Session:
             run.logbook.close()
             for stream in run.cursor.streams.values():
                 stream.source.close()
-            if self._started:
+            if self.started:
                 self._report()
 
     def _report(self) -> None:
@@ -291,6 +423,11 @@ class Session:
             self.say(
                 f"the report could not be written ({error}); ts.write_report({str(run.directory)!r}) makes it later"
             )
+
+
+def _id(error: BaseException | None) -> int | None:
+    """Return what an exception is recognised by; to keep it would keep every tensor in its frames."""
+    return None if error is None else id(error)
 
 
 def _exit(status: int) -> NoReturn:

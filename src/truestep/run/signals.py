@@ -23,13 +23,15 @@ class StopSignals:
         self._statuses = EXIT_STATUS | dict(statuses or {})
         self._previous: dict[int, Any] = {}
         self.requested: int | None = None
+        self._listening = False
         self._process = os.getpid()
 
     def listen(self) -> None:
         """Take the signals over; only a main thread can."""
-        if self._previous or threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread() or self._listening:
             return
-        self.requested = None
+        self.release()
+        self.requested, self._listening = None, True
         self._process = os.getpid()
         for number in self._statuses:
             previous = signal.getsignal(number)
@@ -40,7 +42,10 @@ class StopSignals:
                 signal.signal(number, self._handle)
 
     def release(self) -> None:
-        """Give the signals back to whoever had them."""
+        """Give the signals back to whoever had them; only the main thread can: until then, what comes is passed on."""
+        self._listening = False
+        if threading.current_thread() is not threading.main_thread():
+            return
         for number, previous in self._previous.items():
             signal.signal(number, previous)
         self._previous = {}
@@ -52,8 +57,9 @@ class StopSignals:
         return self._statuses[self.requested]
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a forked child, which has no loop to finish
-            signal.signal(number, signal.SIG_DFL)
+        if os.getpid() != self._process or not self._listening:
+            # forked by C code, so that nothing was given back there, or closed in another thread: no loop would look
+            self.release()
             signal.raise_signal(number)
             return
         if self.requested is None:

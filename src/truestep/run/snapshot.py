@@ -2,33 +2,43 @@
 """Everything a checkpoint holds of a run, put together and taken apart."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from truestep.engine.randomness import host_streams, set_host_streams
-from truestep.engine.state import from_tree, to_tree
-from truestep.errors import CheckpointError, nearest
+from truestep.core.errors import CheckpointError, DataError, OptionError, nearest
+from truestep.core.random_streams import host_streams, set_host_streams
+from truestep.engine.state import (
+    changed_options,
+    changed_settings,
+    check_learner_state,
+    learner_state,
+    load_learner_state,
+    use_given_options,
+)
+from truestep.report.history import Mark
+from truestep.run.directory import START_ANEW, ways_out
 from truestep.run.fingerprint import fingerprint
-from truestep.run.history import Mark
-from truestep.run.user_state import check_user_state
+from truestep.run.user_state import check_user_state, decode_value, encode_value
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
 
 
 def take(run: "Run") -> dict[str, Any]:
-    """Return the run's whole state as a tree of tensors and JSON values."""
+    """Return the run's whole state as a tree of tensors and plain values."""
     check_user_state(run.state)
     return {
-        "learners": {name: learner.training_state() for name, learner in run.context.learners.items()},
+        "learners": {name: learner_state(learner) for name, learner in run.context.learners.items()},
         "cursor": run.cursor.state_dict(),
         "random": random_state(run.context.device),
         "random_at_epoch": run.session.random_at_epoch,
         "logbook": run.logbook.state_dict(),
         "best": run.best,
-        "user": to_tree(run.state),
+        "user": encode_value(run.state),
+        "tracked": run.tracked.state(),
         "environment": fingerprint(run.context.device),
     }
 
@@ -38,26 +48,58 @@ def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[s
 
     `marks` say which lines of metrics the checkpoints need that are there. Returns what the code now decides otherwise.
     """
-    differences = []
-    _check_learners(run, state["learners"])
-    run.cursor.check(state["cursor"])
+    differences = _edits(run, state)
+    edited = run.resume == "edited"
     run.cursor.load_state_dict(state["cursor"])
+    run.cursor.finished = run.cursor.finished and not edited
     for name, saved in state["learners"].items():
         learner = run.context.learners[name]
-        if changed := learner.changed_options(saved):
-            run.session.say(
-                f"{name}: {'; '.join(changed)}. The checkpoint's is used, so that the run ends as it would have ended; "
-                "another value is another run, in another directory"
-            )
-        differences += [f"{name}: {text}" for text in learner.changed_settings(saved)]
-        learner.load_training_state(saved)
+        differences += [f"{name}: {text}" for text in changed_settings(learner, saved)]
+        load_learner_state(learner, saved)
+        if edited:
+            use_given_options(learner, saved)
     run.context.advance(run.cursor.step)
     run.logbook.load_state_dict(state["logbook"], marks)
     run.best = state["best"]
-    run.state.clear()
-    run.state.update(from_tree(state["user"]))
     run.session.restore_random(state["random"], state["random_at_epoch"])
+    repeats = run.session.repeats
+    _put_back_kept(run, state, copy=repeats)
+    if repeats:
+        kept = {"user": state["user"], "tracked": state.get("tracked", {})}
+        run.session.at_the_save = partial(_put_back_kept, run, kept)
     return differences
+
+
+def _put_back_kept(run: "Run", state: dict[str, Any], *, copy: bool = False) -> None:
+    """Put back what the user keeps with the run; with `copy`, so that it can be put back once more."""
+    run.state.clear()
+    run.state.update(decode_value(state["user"], copy=copy))
+    run.tracked.load(state.get("tracked", {}), copy=copy)
+
+
+def _edits(run: "Run", state: dict[str, Any]) -> list[str]:
+    """Return what the code gives otherwise than the run was started with; raise where that was not asked for, or can't be."""
+    _check_learners(run, state["learners"])
+    run.tracked.check(state.get("tracked", {}))
+    directory = run.directory
+    found: list[str] = []
+    for kind, edits in (
+        (DataError, run.cursor.changes(state["cursor"])),
+        (CheckpointError, run.tracked.differences(state.get("tracked", {}))),
+        (OptionError, _changed_options(run, state["learners"])),
+    ):
+        if edits and run.resume != "edited":
+            listed = "\n".join(edits)
+            raise kind(
+                f"{listed}\nA run that goes on with another value is another run. {ways_out(directory)}"
+            )
+        found += edits
+    return found
+
+
+def _changed_options(run: "Run", saved: dict[str, Any]) -> list[str]:
+    changed = {name: changed_options(run.context.learners[name], state) for name, state in saved.items()}
+    return [f"{name}: {'; '.join(options)}." for name, options in changed.items() if options]
 
 
 def _check_learners(run: "Run", saved: dict[str, Any]) -> None:
@@ -65,22 +107,24 @@ def _check_learners(run: "Run", saved: dict[str, Any]) -> None:
     for name in saved:
         if name not in learners:
             raise CheckpointError(
-                f"The checkpoint holds the learner {name!r}, which this run does not make. {nearest(name, learners)}"
+                f"The checkpoint holds the learner {name!r}, which this run does not make. {nearest(name, learners)} "
+                f"{START_ANEW}"
             )
     for name, learner in learners.items():
         if name not in saved:
             raise CheckpointError(
-                f"The learner {name!r} is not in the checkpoint, so it would start afresh. {nearest(name, saved)}"
+                f"The learner {name!r} is not in the checkpoint, so it would start afresh. {nearest(name, saved)} "
+                f"{START_ANEW}"
             )
-        learner.check_training_state(saved[name])
+        check_learner_state(learner, saved[name])
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
     """Return the state of all generators a loop can draw from."""
     python, (kind, keys, *rest) = host_streams()
     state = {
-        "python": to_tree(python),
-        "numpy": to_tree([kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest]),
+        "python": python,
+        "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
         "torch": torch.get_rng_state(),
     }
     if device.type == "cuda":
@@ -90,8 +134,8 @@ def random_state(device: torch.device) -> dict[str, Any]:
 
 def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     """Put all generators where they were; one that can't be is an error, since the run would go another way."""
-    kind, keys, *rest = from_tree(state["numpy"])
-    set_host_streams((from_tree(state["python"]), (kind, keys.numpy().astype(np.uint32), *rest)))
+    kind, keys, *rest = state["numpy"]
+    set_host_streams((state["python"], (kind, keys.numpy().astype(np.uint32), *rest)))
     torch.set_rng_state(state["torch"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)

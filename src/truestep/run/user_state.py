@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may stand in `run.state`: whatever comes back from a checkpoint as it went in."""
+"""What a user may keep with a run, in `run.state` or in a tracked object's state: it comes back as it went in, or is refused."""
 
+import weakref
+import zlib
 from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Size, Tensor
 
-from truestep.engine.checkpoints.regions import problem_of_tensor
-from truestep.engine.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
-from truestep.errors import CheckpointError
+from truestep.checkpoints.regions import problem_of_tensor
+from truestep.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
+from truestep.core.errors import CheckpointError
 
 MAX_DEPTH = 30
 
@@ -16,36 +22,54 @@ _ADVICE = ADVICE | {
     "defaultdict": "dict(value)",
     "deque": "list(value)",
     "complex": "[value.real, value.imag]",
+    "Generator": "the generator itself: run.track(generator=value)",
 }
+_ARRAY = ("truestep", "array")  # the key that tells an array, spelt out, from a dict of the user's
 
 
 def check_user_state(state: dict[str, Any]) -> None:
     """Raise a CheckpointError with the path of whatever a resumed run would not find as it was."""
     if type(state) not in (dict, OrderedDict):
         raise CheckpointError(
-            f"run.state is a {type(state).__name__}; it is a dict, so write run.state['name'] = value and leave run.state itself."
+            f"run.state is a {type(state).__name__} and not the dict it was, so write run.state['name'] = value and leave "
+            "run.state itself."
         )
-    _check(state, "run.state", 0)
+    check_value(state, "run.state")
 
 
-def _check(value: Any, path: str, depth: int) -> None:
+def check_value(value: Any, path: str, depth: int = 0) -> None:
+    """Raise a CheckpointError with the path of whatever can't be saved without running code when it is loaded."""
     if depth > MAX_DEPTH:
         raise CheckpointError(
             f"{path[:60]}... is nested more than {MAX_DEPTH} deep, or holds itself, so it can't be saved. Keep what identifies "
             "it instead."
         )
     if isinstance(value, Tensor):
-        if problem := problem_of_tensor(value):
-            raise CheckpointError(f"The tensor {path} can't be saved: it {problem}.")
+        _check_tensor(value, path)
+    elif type(value) is np.ndarray or isinstance(value, np.generic):
+        _check_dtype(value, path)
     elif type(value) in (dict, OrderedDict, Counter):
         for key, member in value.items():
             _check_key(key, path)
-            _check(member, f"{path}[{key!r}]", depth + 1)
+            check_value(member, f"{path}[{key!r}]", depth + 1)
     elif type(value) in (list, tuple, Size):
         for index, member in enumerate(value):
-            _check(member, f"{path}[{index}]", depth + 1)
+            check_value(member, f"{path}[{index}]", depth + 1)
     elif not _is_plain(value):
         raise CheckpointError(_refusal(value, path))
+
+
+def _check_tensor(tensor: Tensor, path: str) -> None:
+    if problem := problem_of_tensor(tensor):
+        raise CheckpointError(f"The tensor {path} can't be saved: it {problem}.")
+
+
+def _check_dtype(array: Any, path: str) -> None:
+    if array.dtype.hasobject:
+        raise CheckpointError(
+            f"The array {path} holds python objects (dtype object), which would have to be pickled. Keep numbers: an array of a "
+            "numeric dtype, or a list."
+        )
 
 
 def _check_key(key: Any, path: str) -> None:
@@ -59,9 +83,7 @@ def _check_key(key: Any, path: str) -> None:
 def _is_plain(value: Any) -> bool:
     if type(value) is int:
         return value.bit_length() <= MAX_INTEGER_BITS
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a NumPy scalar
-        value = value.item()
-    return value is None or type(value) in (bool, int, float, str) or type(value).__base__ in (float, str)
+    return value is None or type(value) in (bool, float, str) or type(value).__base__ in (float, str)
 
 
 def _refusal(value: Any, path: str) -> str:
@@ -71,6 +93,111 @@ def _refusal(value: Any, path: str) -> str:
     named = isinstance(value, tuple) and hasattr(value, "_asdict")
     advice = "value._asdict()" if named else _ADVICE.get(kind, "its state_dict(), or its parts")
     return (
-        f"{path} is a {type(value).__module__}.{kind}. A resumed run finds tensors, None, bool, int, float and str in dicts, lists "
-        f"and tuples, since loading anything else would mean running code from a file. Keep {advice} instead."
+        f"{path} is a {type(value).__module__}.{kind}. A resumed run finds tensors, arrays, None, bool, int, float and str in "
+        f"dicts, lists and tuples, since loading anything else would mean running code from a file. Keep {advice} instead."
     )
+
+
+@dataclass(eq=False)
+class _TensorMark:
+    """A tensor as it stood: another one, or one that was written to, is not equal. It keeps no memory alive."""
+
+    tensor: "weakref.ref[Tensor]"
+    version: int
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _TensorMark):
+            return False
+        mine = self.tensor()
+        return mine is not None and mine is other.tensor() and self.version == other.version
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def glance(value: Any, depth: int = 0) -> Any:
+    """Return what is equal as long as nothing in `value` has changed, without a copy of its tensors and arrays."""
+    if depth > MAX_DEPTH:
+        return None  # refused when it is saved
+    if isinstance(value, Tensor):
+        return _TensorMark(weakref.ref(value), 0 if value.is_inference() else value._version)
+    if isinstance(value, np.ndarray | np.generic):
+        return (value.dtype.str, value.shape, zlib.crc32(value.tobytes()))
+    if isinstance(value, dict):
+        return [(key, glance(member, depth + 1)) for key, member in value.items()]
+    if isinstance(value, list | tuple):
+        return [glance(member, depth + 1) for member in value]
+    return repr(value)  # NaN, too, is equal to itself so
+
+
+def encode_value(value: Any) -> Any:
+    """Return a checked value as what a checkpoint can hold: its arrays spelt out."""
+    return _with_arrays(value)
+
+
+def decode_value(tree: Any, *, copy: bool = False) -> Any:
+    """Undo `encode_value`; with `copy` no tensor shares memory with the tree."""
+    return _without_arrays(tree, copy)
+
+
+def size_of(tree: Any) -> int:
+    """Return the bytes of all tensors in an encoded value; what is JSON counts for its characters, roughly."""
+    return sum(
+        leaf.numel() * leaf.element_size() if isinstance(leaf, Tensor) else len(str(leaf))
+        for leaf in _leaves(tree)
+    )
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, dict | list | tuple):
+        for member in tree.values() if isinstance(tree, dict) else tree:
+            yield from _leaves(member)
+    else:
+        yield tree
+
+
+def _mapped(value: Any, transform: Any) -> Any:
+    """Return a container like `value` with each member transformed."""
+    if isinstance(value, dict):
+        members = {key: transform(member) for key, member in value.items()}
+        return type(value)(members) if type(value) in (Counter, OrderedDict) else members
+    return type(value)(transform(member) for member in value)
+
+
+def _with_arrays(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return _of_array(value)
+    return _mapped(value, _with_arrays) if isinstance(value, dict | list | tuple) else value
+
+
+def _of_array(value: Any) -> dict[Any, Any]:
+    """Spell an array out, its dtype exactly; what no tensor can hold (text, dates, records) goes in as bytes."""
+    array = np.array(value, order="C")
+    tensor = torch.empty(0, dtype=torch.uint8)
+    if array.size:
+        try:
+            tensor = torch.from_numpy(array)
+        except (TypeError, ValueError):  # of torch's: a dtype, or a byte order, that it lacks
+            tensor = torch.frombuffer(bytearray(array.tobytes()), dtype=torch.uint8)
+    return {
+        _ARRAY: tensor,
+        "dtype": np.lib.format.dtype_to_descr(array.dtype),
+        "shape": list(array.shape),
+        "is_scalar": isinstance(value, np.generic),
+    }
+
+
+def _of_tree(value: dict[Any, Any]) -> Any:
+    dtype, shape = np.lib.format.descr_to_dtype(value["dtype"]), value["shape"]
+    content = value[_ARRAY].cpu().numpy().tobytes()
+    array = np.frombuffer(content, dtype).reshape(shape).copy() if content else np.empty(shape, dtype)
+    return array[()] if value["is_scalar"] else array
+
+
+def _without_arrays(value: Any, copy: bool) -> Any:
+    if isinstance(value, Tensor):
+        return value.clone() if copy else value
+    if isinstance(value, dict) and _ARRAY in value:
+        return _of_tree(value)
+    if isinstance(value, dict | list | tuple):
+        return _mapped(value, lambda member: _without_arrays(member, copy))
+    return value

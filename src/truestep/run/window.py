@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The updates since the last line of metrics, averaged without waiting for the device."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from truestep.engine.step import Update
+from truestep.engine.result import Update
+from truestep.run.options import check_name
 
 
 class Window:
@@ -31,6 +33,7 @@ class Window:
 
     def _add(self, name: str, value: Tensor, weight: Tensor | float) -> None:
         if name not in self._values:
+            check_name(name, by="ts.weighted was given")
             self._values[name], self._weights[name] = [], []
         self._values[name].append(value)
         self._weights[name].append(weight)
@@ -42,8 +45,13 @@ class Window:
             return self._gradient_norm
         return self._last.gradient_norm if self._last.has_gradient else None
 
-    def averages(self) -> dict[str, Tensor]:
-        """Return the mean of each value weighted by the updates' weights; NaN is not smoothed away."""
+    def averages(self) -> Mapping[str, Tensor | float]:
+        """Return the mean of each value weighted by the updates' weights; NaN is not smoothed away.
+
+        On a CPU all values are read at once, and the means are numbers.
+        """
+        if not any(value.is_cuda for values in self._values.values() for value in values):
+            return self._averages_on_host()
         averages = {}
         for name, values in self._values.items():
             weights = _stacked(self._weights[name])
@@ -51,6 +59,14 @@ class Window:
             shares = torch.where(weights == 0, 0.0, _stacked(values).to(weights.device) * weights)
             averages[name] = shares.sum() / weights.sum()
         return averages
+
+    def _averages_on_host(self) -> dict[str, float]:
+        noted = [value for values in self._values.values() for value in values]
+        numbers = iter(torch.stack(noted).tolist() if noted else ())
+        return {
+            name: _mean([next(numbers) for _ in values], [float(each) for each in self._weights[name]])
+            for name, values in self._values.items()
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Return the window as tensors."""
@@ -66,6 +82,13 @@ class Window:
         self.examples, self._gradient_norm = state["examples"], state["gradient_norm"]
         self._values = {name: list(values) for name, values in state["values"].items()}
         self._weights = {name: list(weights) for name, weights in state["weights"].items()}
+
+
+def _mean(values: list[float], weights: list[float]) -> float:
+    """Return the weighted mean; an update over nothing (no weight) has none, and no share in this one."""
+    total = sum(weights)
+    shares = [value * weight for value, weight in zip(values, weights, strict=True) if weight != 0]
+    return sum(shares) / total if total else math.nan
 
 
 def _stacked(values: Sequence[Tensor | float]) -> Tensor:

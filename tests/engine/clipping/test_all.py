@@ -145,7 +145,9 @@ def test_clips_see_normalised_gradients_and_the_norm_before_them(make_learner, k
         learner = make_learner(nn.Linear(3, 2), precision=precision, clip=EXAMPLES[kind], **scale)
         data = torch.tensor([[1.0, 2.0, -1.0], [0.5, -2.0, 4.0]]).repeat(copies, 1)
         update = learner.update(lambda x: learner(x).square().sum(1) * 3, data, micro_batch=micro_batch)
-        return float(update.gradient_norm), torch.cat([t.grad.double().reshape(-1) for t in learner.targets])
+        return float(update.gradient_norm), torch.cat(
+            [t.grad.double().reshape(-1) for t in learner._parts.weights.stepped]
+        )
 
     norm, gradient = train(2, None)
     assert gradient.norm() < 0.9 * norm

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
+from truestep.core.errors import DataError
 from truestep.engine.data import DataOptions, open_source
 from truestep.engine.data.draws import Weighted
-from truestep.errors import DataError
 
 
 def test_samples_come_as_often_as_their_weights_say():

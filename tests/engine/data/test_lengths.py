@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from truestep.core.errors import DataError
 from truestep.engine.data import ByLength, DataOptions, open_source
-from truestep.errors import DataError
 
 
 def opened(lengths, seed=0, **options):

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.utils.data import Dataset, StackDataset, Subset
 
+from truestep.core.errors import DataError
 from truestep.engine.data import DataOptions, open_source
 from truestep.engine.data.workers import choose_workers
-from truestep.errors import DataError
 
 
 class Squares(Dataset):
@@ -252,3 +252,16 @@ def test_spawned_workers_load_the_same(opened):
     source = opened(list(range(20)), num_workers=1, start_method="spawn", shuffle=True)
     expected = [batch.tolist() for batch in opened(list(range(20)), shuffle=True).batches(0)]
     assert expected == [batch.tolist() for batch in source.batches(0)]
+
+
+def test_workers_that_can_not_be_started_are_told_in_plain_words(opened, monkeypatch):
+    source = opened(Squares(), batch_size=4, num_workers=2, check=False)
+
+    def refuse(process):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("multiprocessing.process.BaseProcess.start", refuse)
+    with pytest.raises(
+        DataError, match=r"the 2 worker processes can't be started: .*unavailable.*\n?.*num_workers=0"
+    ):
+        next(iter(source.batches(0)))

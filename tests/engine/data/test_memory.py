@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import Subset, TensorDataset
 
+from truestep.core.errors import DataError, OptionError
 from truestep.engine.data import ByLength, DataOptions, memory, open_source
-from truestep.errors import DataError, OptionError
 
 
 class Pair(NamedTuple):

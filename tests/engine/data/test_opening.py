@@ -15,8 +15,8 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
+from truestep.core.errors import DataError, OptionError
 from truestep.engine.data import DataOptions, open_source
-from truestep.errors import DataError, OptionError
 
 numbers = list(range(10))
 

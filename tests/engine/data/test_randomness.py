@@ -11,9 +11,9 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
 import truestep as ts
+from truestep.core.errors import DataError
 from truestep.engine.data import DataOptions, open_source
-from truestep.engine.data.generators import find_generators
-from truestep.errors import DataError
+from truestep.engine.data.search import find_generators
 
 of_the_module = np.random.default_rng(5)
 

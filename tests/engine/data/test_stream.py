@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from truestep.core.errors import DataError
 from truestep.engine.data import DataOptions, open_source, sample_rng
-from truestep.errors import DataError
 
 
 class Numbers(IterableDataset):

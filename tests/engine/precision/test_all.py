@@ -84,7 +84,7 @@ def test_training_goes_on_from_a_state_to_the_same_bits(make_learner, same, prec
     resumed = new_learner(make_learner, precision, name="net")
     resumed.module[1].eval()
     train(resumed, batches(2))  # it has been somewhere else
-    resumed.check_training_state(state)
+    resumed.load_training_state(state)
     resumed.load_training_state(state)
     train(resumed, batches(9)[6:], micro_batch=micro_batch)
     assert same(whole.training_state(), resumed.training_state())
@@ -121,9 +121,9 @@ def test_the_loss_is_computed_in_full_and_gradients_have_the_types_of_their_targ
     learner = new_learner(make_learner, precision)
     update = learner.update(cross_entropy(learner), batches(1)[0])
     assert update.loss.dtype in (torch.float32, torch.float64)
-    assert all(t.grad.dtype == t.dtype for t in learner.targets)
+    assert all(t.grad.dtype == t.dtype for t in learner._parts.weights.stepped)
     if MODES[precision].master_weights:
-        assert {torch.float32} == {t.dtype for t in learner.targets}
+        assert {torch.float32} == {t.dtype for t in learner._parts.weights.stepped}
 
 
 @pytest.mark.parametrize("precision", SCALED)
@@ -135,7 +135,7 @@ def test_an_overflow_moves_nothing_but_the_scale_and_the_count(
     for first in (True, False):
         before = snapshot(learner)
         rate = learner.learning_rate
-        handle = learner.weights[0].register_hook(lambda gradient: gradient * float("inf"))
+        handle = learner._parts.weights.parameters[0].register_hook(lambda gradient: gradient * float("inf"))
         update = learner.update(cross_entropy(learner), batches(1)[0])
         handle.remove()
         after = snapshot(learner)
@@ -151,8 +151,10 @@ def test_an_overflow_moves_nothing_but_the_scale_and_the_count(
         assert before["state"]["scaler"]["scale"] / 2 == after["state"]["scaler"]["scale"]
         losses = train(learner, batches(2))
         assert all(loss < 10 for loss in losses)
-        assert learner.updates == (2 if first else 4)
-        assert all(bool(torch.isfinite(p).all() and (p.abs() < 1e3).all()) for p in learner.weights)
+        assert learner._parts.counters.updates == (2 if first else 4)
+        assert all(
+            bool(torch.isfinite(p).all() and (p.abs() < 1e3).all()) for p in learner._parts.weights.parameters
+        )
 
 
 @pytest.mark.parametrize("precision", SCALED)
@@ -160,7 +162,7 @@ def test_a_fused_sgd_whose_first_step_is_skipped_keeps_sound_momentum(make_learn
     """torch leaves the buffer uninitialised then: parameters of 1e18, by chance."""
     torch.full((64, 1024), 1e18)  # memory to find again
     learner = new_learner(make_learner, precision)
-    handle = learner.weights[0].register_hook(lambda gradient: gradient * float("nan"))
+    handle = learner._parts.weights.parameters[0].register_hook(lambda gradient: gradient * float("nan"))
     assert bool(learner.update(cross_entropy(learner), batches(1)[0]).skipped)
     handle.remove()
     for state in learner.optimizers[0].state.values():
@@ -174,21 +176,21 @@ def test_a_fused_sgd_whose_first_step_is_skipped_keeps_sound_momentum(make_learn
 def test_a_fixed_scale_stays_and_a_dynamic_one_grows(make_learner, precision):
     fixed = new_learner(make_learner, precision, loss_scale=128)
     train(fixed, batches(6))
-    assert float(fixed.scaler.scale) == 128
+    assert float(fixed._parts.policy.scaler.scale) == 128
     growing = new_learner(make_learner, precision, loss_scale=LossScale(initial=128.0, growth_interval=2))
     train(growing, batches(6))
-    assert float(growing.scaler.scale) == 1024
+    assert float(growing._parts.policy.scaler.scale) == 1024
     default = new_learner(make_learner, precision, loss_scale="dynamic")
-    assert float(default.scaler.scale) == 65536
+    assert float(default._parts.policy.scaler.scale) == 65536
 
 
 @pytest.mark.parametrize("precision", SCALED)
 def test_a_gradient_that_overflows_at_any_scale_is_an_error_in_the_end(make_learner, precision):
     learner = new_learner(make_learner, precision, loss_scale=LossScale(initial=2.0))
-    learner.weights[0].register_hook(lambda gradient: gradient * float("nan"))
+    learner._parts.weights.parameters[0].register_hook(lambda gradient: gradient * float("nan"))
     with pytest.raises(ts.NonFiniteError, match="its gradient is not"):
         train(learner, batches(1) * 101)
-    assert learner.skipped == 99
+    assert learner._parts.counters.skipped == 99
 
 
 @pytest.mark.parametrize("option", [0, -1, float("inf"), float("nan"), "static", [1]], ids=str)
@@ -234,7 +236,7 @@ def test_apex_levels_are_names_for_what_they_mean():
 
 def test_o2_keeps_norms_masters_and_optimizer_in_float32(make_learner):
     learner = new_learner(make_learner, "O2", lambda p: torch.optim.AdamW(p, lr=1e-5))
-    start = [t.detach().clone() for t in learner.targets]
+    start = [t.detach().clone() for t in learner._parts.weights.stepped]
     train(learner, batches(3))
     kinds = {name: p.dtype for name, p in learner.module.named_parameters()}
     assert {"1.weight", "1.bias", "5.weight", "5.bias"} == {n for n, d in kinds.items() if d == torch.float32}
@@ -242,8 +244,8 @@ def test_o2_keeps_norms_masters_and_optimizer_in_float32(make_learner):
     states = learner.optimizers[0].state
     assert {torch.float32} == {s["exp_avg"].dtype for s in states.values()}
     # steps of 1e-5 are lost in float16 weights near 0.1 (unit 6e-5), not in the masters
-    assert all(not torch.equal(a, t) for a, t in zip(start, learner.targets, strict=True))
-    for weight, target in zip(learner.weights, learner.targets, strict=True):
+    assert all(not torch.equal(a, t) for a, t in zip(start, learner._parts.weights.stepped, strict=True))
+    for weight, target in zip(learner._parts.weights.parameters, learner._parts.weights.stepped, strict=True):
         assert torch.equal(weight, target.to(weight.dtype))
 
 
@@ -253,8 +255,8 @@ def test_a_scale_may_grow_without_end_and_come_back(make_learner):
     )
     for _ in range(50):
         learner.update(lambda x: learner(x).squeeze(1).float() * 2.0**-130, torch.full((4, 2), 2.0**-10))
-        assert 0 < float(learner.scaler.scale) < float("inf")
-    assert learner.skipped_in_a_row < 50
+        assert 0 < float(learner._parts.policy.scaler.scale) < float("inf")
+    assert learner._parts.counters.skipped_in_a_row < 50
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

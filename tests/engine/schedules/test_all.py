@@ -130,7 +130,7 @@ def test_any_torch_schedule_moves_every_group_and_goes_on_from_its_state(make_le
             lambda p: torch.optim.SGD(
                 [{"params": [q], "lr": lr} for q, lr in zip(p, (0.1, 0.2), strict=True)], lr=1.0, momentum=0.9
             ),
-            schedule=make,
+            schedule=ts.per_update(make),
             name="net",
         )
 
@@ -164,8 +164,8 @@ def test_a_plateau_waits_for_its_metric(make_learner):
         (0.9, 0.05),
         (float("nan"), 0.05),
     ):
-        learner.schedules.logged({"accuracy": accuracy, "loss": 1.0})
-        learner.schedules.logged({"loss": 0.0})
+        learner._parts.schedules.logged({"accuracy": accuracy, "loss": 1.0})
+        learner._parts.schedules.logged({"loss": 0.0})
         assert learner.learning_rate == pytest.approx(expected)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import truestep as ts
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 from truestep.nn.arrays.pairs import NUMPY, has_values
 
 DTYPES = sorted({value for value in vars(torch).values() if isinstance(value, torch.dtype)}, key=str)

@@ -329,9 +329,11 @@ def test_an_update_with_a_penalty_is_the_same_however_it_is_split(precision):
 
         batch = (torch.randn(8, 3), torch.randn(8, 2))
         update = critic.update(loss, batch, micro_batch=micro_batch)
-        assert all(p.grad is None for p in generator.weights)
-        assert all(p.requires_grad for p in generator.weights)
-        return torch.cat([p.double().flatten() for p in critic.targets]), float(update.metrics["penalty"])
+        assert all(p.grad is None for p in generator._parts.weights.parameters)
+        assert all(p.requires_grad for p in generator._parts.weights.parameters)
+        return torch.cat([p.double().flatten() for p in critic._parts.weights.stepped]), float(
+            update.metrics["penalty"]
+        )
 
     whole, penalty = train(None)
     tolerance = {"float32": 1e-6, "float64": 1e-13}.get(precision, 2e-2)

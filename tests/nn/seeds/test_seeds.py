@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
 
 import truestep as ts
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 from truestep.nn.seeds import check_seed
 from truestep.nn.seeds.flags import CUBLAS_VARIABLE, read_flags
 from truestep.nn.seeds.gaps import gaps_between_runs, without_deterministic_form

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 from truestep.nn import (
     Window,
     adaptive_bins,

@@ -9,7 +9,7 @@ _SIDES = {
 
 def role_of(name: str) -> str | None:
     """Return "discriminator" or "generator" for names like D, netD, opt_d, self.generator, optimizer_G."""
-    short = name.split("@", maxsplit=1)[0].rsplit(".", 1)[-1].lower()
+    short = name.rsplit(".", 1)[-1].partition("@")[0].lower()
     for side, (whole, endings) in _SIDES.items():
         if short in whole or short.endswith(endings):
             return side

@@ -117,7 +117,7 @@ def _drops_in_training(call: ast.Call, name: str) -> bool:
 
 
 def _is_local(module: SourceModule, base: ast.expr) -> bool:
-    return isinstance(base, ast.Name) and base.id in module.classes
+    return module.class_named(base) is not None
 
 
 def _layers_in(module: SourceModule, node: ast.AST, seen: set[str]) -> set[str]:
@@ -128,6 +128,6 @@ def _layers_in(module: SourceModule, node: ast.AST, seen: set[str]) -> set[str]:
         name = module.qualify(call.func) or ""
         if name.startswith("torch.nn.") and (_SENSITIVE.search(name) or _drops_in_training(call, name)):
             found.add(name.rsplit(".", 1)[-1])
-        if isinstance(call.func, ast.Name) and call.func.id in module.classes and call.func.id not in seen:
-            found |= _layers_in(module, module.classes[call.func.id], seen | {call.func.id})
+        if (made := module.class_named(call.func)) is not None and made.name not in seen:
+            found |= _layers_in(module, made, seen | {made.name})
     return found

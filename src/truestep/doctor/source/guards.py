@@ -24,9 +24,16 @@ def is_meant_to_fail(module: SourceModule, node: ast.AST) -> bool:
 def is_for_other_versions(module: SourceModule, node: ast.AST) -> bool:
     """Tell whether a test of the version stands around, or a handler for what is not there."""
     for each in module.ancestors(node):
-        if isinstance(each, ast.If | ast.IfExp) and _ASKS_VERSION.search(ast.unparse(each.test)):
+        if isinstance(each, ast.If | ast.IfExp) and _asks_version(module, each.test):
             return True
         caught = ast.unparse(each.type) if isinstance(each, ast.ExceptHandler) and each.type else ""
         if any(name in caught for name in _MISSING):
             return True
     return False
+
+
+def _asks_version(module: SourceModule, test: ast.expr) -> bool:
+    """Tell whether a test asks for a version, be it under a name: `if is_new:`."""
+    names = [node for node in ast.walk(test) if isinstance(node, ast.Name | ast.Attribute)]
+    behind = [value for node in names for value in module.definitions(node) if value is not None]
+    return any(_ASKS_VERSION.search(ast.unparse(each)) for each in [test, *behind])

@@ -22,7 +22,12 @@ _BY_CONSTRUCTOR = [
     (re.compile(r"^torch\.utils\.data\.\w*(Dataset|Subset)$|^torchvision\.datasets\.\w+$"), "dataset"),
     (re.compile(r"^torch\.nn\.parallel\.DistributedDataParallel$"), "ddp"),
     (re.compile(r"^torch\.nn\.parallel\.DataParallel$"), "module"),
-    (re.compile(r"^torch\.nn\.[A-Z]\w+$|^torchvision\.models\.\w+$"), "module"),
+    (
+        re.compile(
+            r"^torch\.nn\.(?!(Uninitialized)?(Parameter|Buffer)$)[A-Z]\w+$|^torchvision\.models\.\w+$"
+        ),
+        "module",
+    ),
     (re.compile(r"^torch\.nn\.SyncBatchNorm\.convert_sync_batchnorm$|^torch\.compile$"), "module"),
     (re.compile(r"^transformers\.\w+\.from_pretrained$"), "pretrained"),
 ]
@@ -40,13 +45,19 @@ _BY_BASE = [
 _BY_NAME = [
     (re.compile(r"^(lr_?)?sched(uler)?s?(_\w+)?$|_sched(uler)?$", re.I), "scheduler"),
     (re.compile(r"^(grad_?)?scaler$", re.I), "scaler"),
-    (re.compile(r"^(opt|optim|optimi[sz]er)(_?\w+)?$|_opt(im(i[sz]er)?)?$", re.I), "optimizer"),
+    (
+        re.compile(
+            r"^(opt|optim|optimi[sz]er|Optimizer|OPT)s?(\d+|_?[A-Za-z]|_(?!level|type|name|args)\w+)?$|_opt(im(i[sz]er)?)?$"
+        ),
+        "optimizer",
+    ),
     (re.compile(r"^(crit|criterion|loss_fn|loss_func|loss_function)(_\w+)?$|_criterion$", re.I), "loss"),
     (re.compile(r"^\w*(data_?)?loader$", re.I), "loader"),
     (re.compile(r"^(ddp|ddp_model|ddp_net)$", re.I), "ddp"),
     (
         re.compile(
-            r"^(net|network|model|generator|discriminator|critic|classifier|encoder|decoder)(_?\w+)?$|_(net|model)$"
+            r"^(net|network|model|generator|discriminator|critic|classifier|encoder|decoder)"
+            r"(\d+|_?[A-Za-z]|_?(ema|teacher|student|ref|old|new|target|online|main|base|without_ddp))?$|_(net|model)$"
         ),
         "module",
     ),

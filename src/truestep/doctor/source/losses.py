@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant, name_of_layer, origins
+from truestep.doctor.source.values import argument, literal, name_of_layer, origins
 
 _FUNCTIONS = (
     "cross_entropy",
@@ -63,7 +63,7 @@ def function_of(module: SourceModule, constructor: ast.Call) -> str | None:
 def reduction_of(module: SourceModule, call: ast.Call) -> str | None:
     """Return the reduction that is written for a loss, in the call or in its layer's constructor."""
     source = constructor_of(module, call) or call
-    value = constant(argument(source, None, "reduction"))
+    value = literal(module, argument(source, None, "reduction"))
     return value if isinstance(value, str) else None
 
 

@@ -63,7 +63,7 @@ def _is_one_of_several(module: SourceModule, model: ast.expr | None) -> bool:
 
 def _holds(module: SourceModule, model: ast.expr | None, name: str) -> bool:
     """Tell whether what is set is an instance of the class in whose method a layer is applied, or has one inside."""
-    if name not in module.classes or model is None:
+    if not module.resolver.has_class(name) or model is None:
         return False
     owner = module.class_of(model)
     return owner is None or name in _classes_within(module, owner, set())
@@ -74,6 +74,6 @@ def _classes_within(module: SourceModule, owner: ast.ClassDef, seen: set[str]) -
     for call in (
         node for each in module.lineage(owner) for node in ast.walk(each) if isinstance(node, ast.Call)
     ):
-        if isinstance(call.func, ast.Name) and call.func.id in module.classes and call.func.id not in found:
-            found |= _classes_within(module, module.classes[call.func.id], found)
+        if (made := module.class_named(call.func)) is not None and made.name not in found:
+            found |= _classes_within(module, made, found)
     return found

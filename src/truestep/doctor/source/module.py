@@ -4,42 +4,68 @@
 import ast
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from truestep.doctor.replacement import lines_of, parsed
 from truestep.doctor.source import kinds
-from truestep.doctor.source.names import Binder, Binding, Function, Scope, dotted, imported, public
+from truestep.doctor.source.names import Binder, Binding, Class, Function, Index, Node, Scope, dotted
+from truestep.doctor.source.resolving import MAX_DEPTH, Resolver
 
 if TYPE_CHECKING:
     from truestep.doctor.source.events import Trace
 
-Node = TypeVar("Node", bound=ast.AST)
-Class = ast.ClassDef
-_USUAL = {"nn": "torch.nn", "F": "torch.nn.functional", "optim": "torch.optim", "np": "numpy"}
-_MOVES = {
-    "to", "cuda", "cpu", "double", "float", "half", "bfloat16", "train", "eval", "requires_grad_"
-}  # fmt: skip
-MAX_DEPTH = 8  # how many assignments and calls a value is followed through
+
+# Methods and attributes that tell what an object is where nothing shows how it was made.
+_USES = {
+    "optimizer": ("zero_grad", "param_groups", "add_param_group"),
+    "module": ("parameters", "named_parameters", "train", "eval", "modules"),
+    "ddp": ("parameters", "named_parameters", "train", "eval", "modules", "no_sync"),
+    "scheduler": ("get_last_lr", "get_lr", "last_epoch"),
+    "scaler": ("unscale_", "get_scale", "scale"),
+    "loader": ("dataset", "batch_size", "sampler"),
+}
+
+
+class Follower(Protocol):
+    """Knows in which order things happen in the whole program."""
+
+    def traces_of(self, module: "SourceModule") -> "list[Trace]":
+        """Return the traces that start in a file."""
+
+    def every_trace(self) -> "list[Trace]":
+        """Return the traces of all files."""
+
+    def linked_with(self, module: "SourceModule") -> "list[SourceModule]":
+        """Return a file and those that imports connect it with, whichever imports which."""
+
+    def module_of(self, node: ast.AST) -> "SourceModule":
+        """Return the file that a node stands in."""
 
 
 class SourceModule:
     """One parsed file."""
 
-    def __init__(self, text: str, path: str = "<text>") -> None:
+    def __init__(
+        self,
+        text: str,
+        path: str = "<text>",
+        resolver: Resolver | None = None,
+        follower: Follower | None = None,
+    ) -> None:
         self.path = path
         self.text = text
         self.lines = lines_of(text)
         self.tree = parsed(text, path)
-        self._binder = Binder(self.tree)
-        self.parents = self._binder.parents
-        self.children = self._binder.children
-        self._qualified: dict[ast.AST, str | None] = {}
-        self._definitions: dict[ast.AST, list[ast.expr | None]] = {}
-        self._kinds: dict[ast.AST, str | None] = {}
-        self._classes_of: dict[ast.expr, Class | None] = {}
-        self.remembered: dict[tuple[object, ...], Any] = {}  # what questions with many ways to an answer gave
-        self._callers_known = True
+        self.resolver = resolver or Resolver(Index(), lambda *_: None)
+        self.index = self.resolver.index
+        self._binder = Binder(self.tree, self.index)
+        self.resolver.noted_returns(self._binder.nodes.get(ast.Return, []))
+        self.parents = self.index.parents
+        self.children = self.index.children
+        self.remembered = self.resolver.remembered
+        self.shown: set[ast.stmt] = set()  # expressions that a notebook shows: the last of their cells
         self.was_followed = False  # whether anyone asked for the order of calls
+        self._follower = follower
 
     # ── looking around ────────────────────────────────────────────────────────────────────────
 
@@ -52,13 +78,11 @@ class SourceModule:
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield what encloses the node, innermost first."""
-        while node in self.parents:
-            node = self.parents[node]
-            yield node
+        return self.index.ancestors(node)
 
     def enclosing(self, node: ast.AST, *types: type[Node]) -> Node | None:
         """Return the innermost enclosing node of these types."""
-        return next((each for each in self.ancestors(node) if isinstance(each, types)), None)
+        return self.index.enclosing(node, *types)
 
     def loop(self, node: ast.AST) -> ast.For | ast.While | None:
         """Return the innermost loop around a node, in whatever function that stands."""
@@ -73,11 +97,11 @@ class SourceModule:
 
     def scope(self, node: ast.AST) -> Scope:
         """Return the function or module in whose body the node stands."""
-        return self._binder.scope_of[node]
+        return self.index.scope_of[node]
 
     def statement(self, node: ast.AST) -> ast.stmt:
         """Return the statement that the node is part of."""
-        return node if isinstance(node, ast.stmt) else self.enclosing(node, ast.stmt)  # type: ignore[return-value]
+        return self.resolver.statement(node)
 
     @cached_property
     def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -116,21 +140,32 @@ class SourceModule:
         return [call for name in names for call in self._methods.get(name, [])]
 
     @cached_property
-    def _returns(self) -> dict[Scope, list[ast.Return]]:
-        found: dict[Scope, list[ast.Return]] = {}
-        for node in self.all(ast.Return):
-            found.setdefault(self.scope(node), []).append(node)
-        return found
+    def linked(self) -> "list[SourceModule]":
+        """This file and all that it is connected with by imports: what none of them holds is nowhere in the program."""
+        return self._follower.linked_with(self) if self._follower is not None else [self]
 
-    def returns(self, function: Function) -> list[ast.Return]:
-        """Return the statements that return a value from a function."""
-        return [node for node in self._returns.get(function, []) if node.value is not None]
+    def called_anywhere(self, *names: str) -> list[ast.Call]:
+        """Return the calls in the program of methods of these names, or of functions whose full name is given."""
+        methods = [call for each in self.linked for call in each.method_calls(*names)]
+        return methods + [call for each in self.linked for call in each.calls(*names)]
+
+    @cached_property
+    def own_identifiers(self) -> set[str]:
+        """Every name, attribute and keyword that this file uses; imports alone don't count."""
+        names = {node.id for node in self.all(ast.Name)} | {node.attr for node in self.all(ast.Attribute)}
+        return names | {node.arg for node in self.all(ast.keyword) if node.arg}
+
+    @cached_property
+    def imported_names(self) -> set[str]:
+        """The full names of what this file imports from elsewhere."""
+        found = {alias.name for node in self.all(ast.Import) for alias in node.names}
+        names = [(node.module, alias.name) for node in self.all(ast.ImportFrom) for alias in node.names]
+        return found | {f"{home}.{name}" for home, name in names if home}
 
     @cached_property
     def identifiers(self) -> set[str]:
-        """Every name, attribute and keyword that the code uses; imports alone don't count."""
-        names = {node.id for node in self.all(ast.Name)} | {node.attr for node in self.all(ast.Attribute)}
-        return names | {node.arg for node in self.all(ast.keyword) if node.arg}
+        """Every name, attribute and keyword that the program uses."""
+        return set().union(*(each.own_identifiers for each in self.linked))
 
     @property
     def traces(self) -> "list[Trace]":
@@ -141,208 +176,93 @@ class SourceModule:
     @cached_property
     def followed(self) -> "list[Trace]":
         """The traces, and those that had to be cut: what would come last in them is not known."""
-        from truestep.doctor.source.events import trace_module
+        return self._follower.traces_of(self) if self._follower is not None else []
 
-        return trace_module(self)
+    def every_trace(self) -> "list[Trace]":
+        """Return what happens from each place where the program can be entered, in whatever file."""
+        found = self._follower.every_trace() if self._follower is not None else []
+        return [each for each in found if each.complete]
 
-    # ── names ─────────────────────────────────────────────────────────────────────────────────
+    def home(self, node: ast.AST) -> "SourceModule":
+        """Return the file of the program that a node stands in."""
+        known = node in self.index.scope_of and self._follower is not None
+        return self._follower.module_of(node) if known and self._follower is not None else self
+
+    @cached_property
+    def words_of_program(self) -> dict[str, bool]:
+        """Which words stand somewhere in the program: one table for all its files, filled as they are asked for."""
+        first = self.linked[0]
+        return first.words_of_program if first is not self else {}
+
+    # ── what the resolver of the whole program answers ────────────────────────────────────────
+
+    def returns(self, function: Function) -> list[ast.Return]:
+        """Return the statements that return a value from a function."""
+        return self.resolver.returns(function)
 
     def bindings(self, name: ast.Name) -> list[Binding]:
         """Return the places that bind this name in the scope that owns it."""
-        scope = self._owner(name.id, self.scope(name))
-        return self._binder.names[scope].bindings[name.id] if scope is not None else []
-
-    def _owner(self, name: str, scope: Scope) -> Scope | None:
-        current: ast.AST | None = scope
-        while current is not None:
-            if isinstance(current, Function | ast.Module) and current in self._binder.names:
-                names = self._binder.names[current]
-                if name in names.bindings and name not in names.declared_outside:
-                    return current
-            current = self.parents.get(current)
-        return None
+        return self.resolver.linker.bindings(name)
 
     def qualify(self, node: ast.expr) -> str | None:
         """Return the full name of what an expression refers to, if it was imported or is a builtin."""
-        if node not in self._qualified:
-            self._qualified[node] = self._qualify(node)
-        return self._qualified[node]
-
-    def _qualify(self, node: ast.expr) -> str | None:
-        if isinstance(node, ast.Attribute):
-            base = self.qualify(node.value)
-            return public(f"{base}.{node.attr}") if base else None
-        if not isinstance(node, ast.Name):
-            return None
-        bindings = self.bindings(node)
-        if not bindings:
-            return _USUAL.get(node.id, node.id)  # a builtin, a star import, or a cell without its imports
-        imports = [binding.node for binding in bindings if binding.how == "import"]
-        if len(imports) != len(bindings):
-            return self._alias(bindings)
-        # what is imported for want of something better comes last
-        imports.sort(key=lambda each: isinstance(self.parents[each], ast.ExceptHandler), reverse=True)
-        for alias_node in reversed(imports):
-            if found := imported(alias_node, node.id):
-                return public(found)
-        return None
-
-    def _alias(self, bindings: list[Binding]) -> str | None:
-        """Follow `Tensor = torch.cuda.FloatTensor`, where it is the only assignment."""
-        values = [binding.value for binding in bindings if binding.how == "assign"]
-        if len(values) == len(bindings) == 1 and values[0] is not None and dotted(values[0]):
-            return self.qualify(values[0])
-        return None
-
-    # ── values ────────────────────────────────────────────────────────────────────────────────
+        return self.resolver.linker.qualify(node)
 
     def definitions(self, node: ast.expr) -> list[ast.expr | None]:
         """Return the expressions this one may stand for, one step back; None stands for "not known"."""
-        if node not in self._definitions:
-            self._definitions[node] = []  # a cycle ends here
-            self._definitions[node] = self._define(node)
-        return self._definitions[node]
-
-    def _define(self, node: ast.expr) -> list[ast.expr | None]:
-        if isinstance(node, ast.Name):
-            return self._define_from(self._reaching(node), node.id)
-        if isinstance(node, ast.Attribute) and (owner := self.class_of(node.value)):
-            bindings = self._binder.attributes.get(owner, {}).get(node.attr, [])
-            return self._define_from(bindings, node.attr)
-        if isinstance(node, ast.IfExp):
-            return [node.body, node.orelse]
-        if isinstance(node, ast.NamedExpr):
-            return [node.value]
-        return []
+        return self.resolver.definitions(node)
 
     def unpacked(self, name: ast.Name) -> list[tuple[ast.expr, tuple[int, ...]]] | None:
         """Return (value, place in it) for each unpacking that gives a name its value, if nothing else does."""
-        bindings = self._reaching(name)
-        found = [(each.value, each.position) for each in bindings if each.how == "unpack"]
-        known = [(value, position) for value, position in found if value is not None]
-        return known if known and len(known) == len(bindings) else None
+        return self.resolver.unpacked(name)
 
-    def _define_from(self, bindings: list[Binding], name: str) -> list[ast.expr | None]:
-        found: list[ast.expr | None] = []
-        for binding in bindings:
-            if binding.how in ("assign", "augmented"):
-                found.append(binding.value)
-            elif binding.how == "parameter" and binding.parameter_of is not None:
-                found += self._arguments(binding.parameter_of, name)
-            else:
-                found.append(None)
-        return found
-
-    def _reaching(self, name: ast.Name) -> list[Binding]:
-        """Return the bindings that can be in force where the name is read."""
-        bindings = self.bindings(name)
-        owner = self._owner(name.id, self.scope(name))
-        if owner is not self.scope(name) or len(bindings) < 2:
-            return bindings
-        above = set(self.ancestors(name))
-        loops = [each for each in above if isinstance(each, ast.For | ast.While)]
-        statement = self.statement(name)
-        before = [
-            each for each in bindings if each.line < name.lineno and self._statement(each) is not statement
-        ]
-        kept: list[Binding] = []
-        for binding in reversed(before):
-            kept.append(binding)
-            if self.parents.get(self._statement(binding)) in above and binding.how != "augmented":
-                break
-        else:
-            # nothing certain came first: what comes later in the same loop may have
-            kept += [
-                each
-                for each in bindings
-                if each not in before and any(loop in self.ancestors(each.node) for loop in loops)
-            ]
-        return kept or [each for each in bindings if each.how == "parameter"]
-
-    def _statement(self, binding: Binding) -> ast.AST:
-        return (
-            binding.node
-            if isinstance(binding.node, ast.stmt)
-            else self.enclosing(binding.node, ast.stmt) or binding.node
-        )
-
-    def _arguments(self, function: Function, name: str) -> list[ast.expr | None]:
-        """Return what the calls in this file give for a parameter."""
-        if not self._callers_known:
-            return [None]
-        found = [self.argument_for(function, call, name) for call in self.callers.get(function, [])]
-        return found or [None]
-
-    @cached_property
-    def callers(self) -> dict[Function, list[ast.Call]]:
-        """The calls in this file of each function in it."""
-        found: dict[Function, list[ast.Call]] = {}
-        remembered = self._definitions, self._classes_of
-        # until then parameters are not known
-        self._definitions, self._classes_of, self._callers_known = {}, {}, False
-        for call in self.all(ast.Call):
-            if target := self.target(call) or self.constructor(call):
-                found.setdefault(target, []).append(call)
-        self._definitions, self._classes_of = remembered
-        self._callers_known = True
-        return found
+    def callers(self, function: Function) -> list[ast.Call]:
+        """Return the calls in the program of a function."""
+        return self.resolver.callers(function)
 
     def argument_for(self, function: Function, call: ast.Call, name: str) -> ast.expr | None:
         """Return the expression that a call gives for one parameter, or its default."""
-        for keyword in call.keywords:
-            if keyword.arg == name:
-                return keyword.value
-        positional = [argument.arg for argument in [*function.args.posonlyargs, *function.args.args]]
-        bound = bool(positional) and positional[0] in ("self", "cls")
-        positions = positional[1:] if bound else positional
-        if name in positions and positions.index(name) < len(call.args):
-            given = call.args[positions.index(name)]
-            return None if isinstance(given, ast.Starred) else given
-        defaults = dict(zip(reversed(positional), reversed(function.args.defaults), strict=False))
-        named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-        defaults |= {argument.arg: default for argument, default in named if default is not None}
-        return defaults.get(name)
+        return self.resolver.argument_for(function, call, name)
 
     def target(self, call: ast.Call) -> Function | None:
-        """Return the function or method of this file that a call runs, if exactly one can be meant."""
-        if isinstance(call.func, ast.Name):
-            return self.function_named(call.func)
-        if isinstance(call.func, ast.Attribute) and (owner := self.class_of(call.func.value)):
-            return self.method(owner, call.func.attr)
-        return None
+        """Return the function or method of the program that a call runs, if exactly one can be meant."""
+        return self.resolver.target(call)
 
     def constructor(self, call: ast.Call) -> Function | None:
-        """Return the `__init__` that a call of a class of this file runs."""
-        if isinstance(call.func, ast.Name) and call.func.id in self.classes:
-            return self.method(self.classes[call.func.id], "__init__")
-        return None
+        """Return the `__init__` that a call of a class of the program runs."""
+        return self.resolver.constructor(call)
 
     def function_named(self, name: ast.expr) -> Function | None:
-        """Return the function of this file that a name stands for."""
-        if isinstance(name, ast.Lambda):
-            return name
-        if not isinstance(name, ast.Name):
-            return None
-        nodes = [binding.node for binding in self.bindings(name)]
-        if len(nodes) == 1 and isinstance(nodes[0], ast.FunctionDef | ast.AsyncFunctionDef):
-            return nodes[0]
-        return None
+        """Return the function of the program that a name stands for."""
+        return self.resolver.function_named(name)
 
     def method(self, owner: Class, name: str) -> Function | None:
-        """Return the method of a class of this file, or of its bases in this file."""
-        for each in self.lineage(owner):
-            for binding in reversed(self._binder.attributes.get(each, {}).get(name, [])):
-                if isinstance(binding.node, ast.FunctionDef | ast.AsyncFunctionDef):
-                    return binding.node
-        return None
+        """Return the method of a class of the program, or of its bases in it."""
+        return self.resolver.method(owner, name)
+
+    def class_named(self, node: ast.expr) -> Class | None:
+        """Return the class of the program that a name stands for."""
+        return self.resolver.class_named(node)
+
+    def lineage(self, owner: Class) -> list[Class]:
+        """Return a class and its bases in the program, nearest first."""
+        return self.resolver.lineage(owner)
+
+    def class_of(self, node: ast.expr) -> Class | None:
+        """Return the class of the program that an expression is an instance of."""
+        return self.resolver.class_of(node)
+
+    def unwrapped(self, call: ast.Call) -> ast.expr | None:
+        """Return x for `x.to(...)`, `x.cuda()`, `DDP(x)`, `torch.compile(x)`: the same module, elsewhere."""
+        return self.resolver.unwrapped(call)
 
     def attribute_values(self, owner: Class, name: str) -> list[Binding]:
         """Return what `self.NAME` is bound to in a class."""
-        return self._binder.attributes.get(owner, {}).get(name, [])
+        return self.index.attributes.get(owner, {}).get(name, [])
 
     def attributes(self, owner: Class) -> dict[str, list[Binding]]:
         """Return every `self.NAME` and class-level name that a class binds."""
-        return self._binder.attributes.get(owner, {})
+        return self.index.attributes.get(owner, {})
 
     # ── classes and kinds ─────────────────────────────────────────────────────────────────────
 
@@ -351,23 +271,8 @@ class SourceModule:
         """The classes of this file by name."""
         return {node.name: node for node in self.all(ast.ClassDef)}
 
-    def lineage(self, owner: Class) -> list[Class]:
-        """Return a class and its bases in this file, nearest first."""
-        found: list[Class] = []
-        waiting = [owner]
-        while waiting and len(found) < MAX_DEPTH:
-            current = waiting.pop(0)
-            if current not in found:
-                found.append(current)
-                waiting += [
-                    self.classes[base.id]
-                    for base in current.bases
-                    if isinstance(base, ast.Name) and base.id in self.classes
-                ]
-        return found
-
     def class_kind(self, owner: Class) -> str | None:
-        """Return what an instance of a class of this file is."""
+        """Return what an instance of a class of the program is."""
         for each in self.lineage(owner):
             for base in each.bases:
                 qualified = self.qualify(base)
@@ -379,42 +284,12 @@ class SourceModule:
         """Return the classes of this file whose instances are of these kinds."""
         return [each for each in self.classes.values() if self.class_kind(each) in wanted]
 
-    def class_of(self, node: ast.expr) -> Class | None:
-        """Return the class of this file that an expression is an instance of."""
-        if node not in self._classes_of:
-            self._classes_of[node] = None  # a cycle ends here
-            self._classes_of[node] = self._class_of(node)
-        return self._classes_of[node]
-
-    def _class_of(self, node: ast.expr) -> Class | None:
-        if isinstance(node, ast.Name) and node.id == "self":
-            return self.enclosing(node, ast.ClassDef)
-        if isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Name) and node.func.id in self.classes:
-                return self.classes[node.func.id]
-            if (inner := self.unwrapped(node)) is not None:
-                return self.class_of(inner)
-            return None
-        found = {self.class_of(each) if each is not None else None for each in self.definitions(node)}
-        return found.pop() if len(found) == 1 else None
-
-    def unwrapped(self, call: ast.Call) -> ast.expr | None:
-        """Return x for `x.to(...)`, `x.cuda()`, `DDP(x)`, `torch.compile(x)`: the same module, elsewhere."""
-        name = self.qualify(call.func) or ""
-        if name in ("torch.compile", "torch.nn.SyncBatchNorm.convert_sync_batchnorm") or name.startswith(
-            "torch.nn.parallel."
-        ):
-            return call.args[0] if call.args else None
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _MOVES:
-            return call.func.value
-        return None
-
     def kind(self, node: ast.expr, depth: int = 0) -> str | None:
         """Return what sort of thing an expression is: optimizer, module, loader, loss, ..."""
-        if node not in self._kinds:
-            self._kinds[node] = None
-            self._kinds[node] = self._kind(node, depth)
-        return self._kinds[node]
+        if node not in self.resolver.kinds:
+            self.resolver.kinds[node] = None
+            self.resolver.kinds[node] = self._kind(node, depth)
+        return self.resolver.kinds[node]
 
     def _kind(self, node: ast.expr, depth: int) -> str | None:
         if isinstance(node, ast.Call):
@@ -429,14 +304,69 @@ class SourceModule:
         known = {self.kind(each, depth + 1) for each in found if each is not None}
         if len(known) == 1 and None not in found and (kind := known.pop()) is not None:
             return kind
-        if found and None not in found and all(isinstance(each, ast.Constant | ast.BinOp) for each in found):
+        if found and None not in found and all(self._is_in_sight(each) for each in found if each is not None):
             return None
+        if isinstance(node, ast.Name) and (hint := self.resolver.annotation(node)) is not None:
+            declared = self.qualify(hint) or ""
+            if kind := kinds.of_constructor(declared) or kinds.of_base(declared):
+                return kind
         last = dotted(node)
-        return kinds.of_name(last.rsplit(".", 1)[-1]) if last else None
+        named = kinds.of_name(last.rsplit(".", 1)[-1]) if last else None
+        if named is not None and not self._is_unbound(node):
+            self.resolver.guessed.add(node)
+        return named
+
+    def _is_unbound(self, node: ast.expr) -> bool:
+        """Tell a name that nothing in sight binds, as in a cell whose imports stand in another."""
+        root = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        return isinstance(root, ast.Name) and root.id != "self" and not self.bindings(root)
+
+    def is_guess(self, node: ast.expr) -> bool:
+        """Tell whether what a name stands for is guessed from the name, and no use of it says the same."""
+        kind = self.kind(node)
+        seen: set[ast.expr] = set()
+        waiting: list[ast.expr | None] = [node]
+        while waiting:
+            current = waiting.pop()
+            if current is None or current in seen:
+                continue
+            seen.add(current)
+            self.kind(current)
+            if current in self.resolver.guessed:
+                return not self._is_used_as(node, kind)
+            if isinstance(current, ast.Name | ast.Attribute):
+                waiting += self.definitions(current)
+        return False
+
+    def _is_used_as(self, node: ast.expr, kind: str | None) -> bool:
+        """Tell whether a method that only such objects have is called on it, or an attribute of theirs is read."""
+        wanted = _USES.get(kind or "", ())
+        place, home = dotted(node), self.home(node)
+        scope = home.scope(node)
+        owner = home.enclosing(node, ast.ClassDef)
+        for each in home.all(ast.Attribute):
+            if each.attr in wanted and dotted(each.value) == place:
+                shared = (
+                    place is not None
+                    and place.startswith("self.")
+                    and home.enclosing(each, ast.ClassDef) is owner
+                )
+                if shared or home.scope(each) is scope:
+                    return True
+        return False
+
+    def _is_in_sight(self, value: ast.expr) -> bool:
+        """Tell whether what a value is made by can be seen: no name says more of it then."""
+        if isinstance(value, ast.Call):
+            name = self.qualify(value.func) or ""
+            return self.class_named(value.func) is not None or name.startswith(("torch.", "numpy."))
+        return isinstance(value, ast.Constant | ast.BinOp | ast.Dict | ast.List | ast.Tuple | ast.JoinedStr)
 
     def _call_kind(self, call: ast.Call, depth: int) -> str | None:
-        if isinstance(call.func, ast.Name) and call.func.id in self.classes:
-            return self.class_kind(self.classes[call.func.id])
+        if (made := self.class_named(call.func)) is not None:
+            return self.class_kind(made)
         if (name := self.qualify(call.func)) and (kind := kinds.of_constructor(name)):
             return kind
         inner = self.unwrapped(call)

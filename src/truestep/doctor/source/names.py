@@ -5,9 +5,12 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Class = ast.ClassDef
 Scope = ast.Module | Function
+Node = TypeVar("Node", bound=ast.AST)
 
 # The same thing under its private and its public address.
 _PUBLIC = [
@@ -76,10 +79,10 @@ def imported(node: ast.AST, name: str) -> str | None:
                 return alias.name
             if alias.asname is None and alias.name.split(".")[0] == name:
                 return name
-    elif isinstance(node, ast.ImportFrom) and not node.level:
+    elif isinstance(node, ast.ImportFrom):
         for alias in node.names:
             if (alias.asname or alias.name) == name:
-                return f"{node.module}.{alias.name}"
+                return ".".join(part for part in (node.module, alias.name) if part)
     return None
 
 
@@ -112,15 +115,54 @@ def children_of(node: ast.AST) -> list[ast.AST]:
     return found
 
 
-class Binder(ast.NodeVisitor):
+@dataclass
+class Index:
+    """The tables of all files that are read together: a question about a node has one answer, whoever asks."""
+
+    names: dict[Scope, ScopeNames] = field(default_factory=dict)
+    attributes: dict[ast.ClassDef, dict[str, list[Binding]]] = field(default_factory=dict)
+    written: dict[str, list[tuple[ast.expr, Binding]]] = field(
+        default_factory=dict
+    )  # `run.opt = x`, by "opt"
+    items: dict[Scope, list[tuple[ast.expr, Any, ast.expr]]] = field(default_factory=dict)  # `table["a"] = x`
+    parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+    children: dict[ast.AST, list[ast.AST]] = field(default_factory=dict)
+    scope_of: dict[ast.AST, Scope] = field(default_factory=dict)
+    calls: dict[str, list[ast.Call]] = field(default_factory=dict)  # by the last name of what is called
+
+    def tree_of(self, node: ast.AST) -> ast.Module:
+        """Return the file that a node stands in."""
+        while not isinstance(node, ast.Module):
+            node = self.scope_of[node]
+        return node
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield what encloses the node, innermost first."""
+        while node in self.parents:
+            node = self.parents[node]
+            yield node
+
+    def enclosing(self, node: ast.AST, *types: type[Node]) -> Node | None:
+        """Return the innermost enclosing node of these types."""
+        return next((each for each in self.ancestors(node) if isinstance(each, types)), None)
+
+
+# The nodes that bind a name or are looked up by one: nine in ten are neither.
+_BINDING = frozenset((
+    ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.AugAssign, ast.For, ast.AsyncFor, ast.comprehension, ast.withitem,
+    ast.Call, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Global,
+    ast.Nonlocal, ast.ExceptHandler,
+))  # fmt: skip
+
+
+class Binder:
     """Walks a file once and notes every binding, every parent and every enclosing scope."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self.names: dict[Scope, ScopeNames] = {tree: ScopeNames(tree)}
-        self.attributes: dict[ast.ClassDef, dict[str, list[Binding]]] = {}
-        self.parents: dict[ast.AST, ast.AST] = {}
-        self.children: dict[ast.AST, list[ast.AST]] = {}
-        self.scope_of: dict[ast.AST, Scope] = {}
+    def __init__(self, tree: ast.Module, index: Index) -> None:
+        self.index = index
+        self.names, self.attributes = index.names, index.attributes
+        self.parents, self.children, self.scope_of = index.parents, index.children, index.scope_of
+        self.names[tree] = ScopeNames(tree)
         self.nodes: dict[type[ast.AST], list[ast.AST]] = {}
         self._visit(tree, tree, None)
 
@@ -130,7 +172,8 @@ class Binder(ast.NodeVisitor):
             node, scope, owner = stack.pop()
             self.scope_of[node] = scope
             self.nodes.setdefault(type(node), []).append(node)
-            self._bind(node, scope, owner)
+            if type(node) in _BINDING:
+                self._bind(node, scope, owner)
             if isinstance(node, Function):
                 inner, inner_owner = self._enter(node), owner
             elif isinstance(node, ast.ClassDef):
@@ -166,6 +209,11 @@ class Binder(ast.NodeVisitor):
             case ast.withitem() if node.optional_vars is not None:
                 binding = Binding(node.optional_vars, node.context_expr, "with")
                 self._store(node.optional_vars, binding, scope, owner)
+            case ast.Call():
+                last = (
+                    node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                )
+                self.index.calls.setdefault(last, []).append(node)
             case _:
                 self._declare(node, scope, owner)
 
@@ -206,9 +254,11 @@ class Binder(ast.NodeVisitor):
                 self.attributes.setdefault(owner, {}).setdefault(target.id, []).append(binding)
             else:
                 self.names[scope].add(target.id, binding)
-        elif (
-            isinstance(target, ast.Attribute)
-            and owner is not None
-            and dotted(target) == f"self.{target.attr}"
-        ):
-            self.attributes.setdefault(owner, {}).setdefault(target.attr, []).append(binding)
+        elif isinstance(target, ast.Attribute):
+            if owner is not None and dotted(target) == f"self.{target.attr}":
+                self.attributes.setdefault(owner, {}).setdefault(target.attr, []).append(binding)
+            else:
+                self.index.written.setdefault(target.attr, []).append((target.value, binding))
+        elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) and binding.value:
+            items = self.index.items.setdefault(scope, [])
+            items.append((target.value, target.slice.value, binding.value))

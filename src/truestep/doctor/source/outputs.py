@@ -3,8 +3,9 @@
 
 import ast
 
-from truestep.doctor.source.module import MAX_DEPTH, SourceModule
+from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.numbers import whole_number
+from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.values import argument, origins, sources
 
 _WIDTH = {"torch.nn.Linear": (1, "out_features"), "torch.nn.LazyLinear": (0, "out_features")}

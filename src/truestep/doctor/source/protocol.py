@@ -22,6 +22,7 @@ _BY_NAME = {
     "torch.cuda.empty_cache": "empty_cache",
 }
 
+_HARMLESS = ("torch.", "copy.", "logging.", "wandb.", "math.")  # what these are given they leave as it is
 ANY = "any kind of object"
 
 # method: {kind of the object it is called on: event}
@@ -58,7 +59,7 @@ class Protocol:
         return self.module.kind(call.func) in ("module", "ddp") if not self._is_class(call.func) else False
 
     def _is_class(self, node: ast.expr) -> bool:
-        if isinstance(node, ast.Name) and node.id in self.module.classes:
+        if self.module.class_named(node) is not None:
             return True
         qualified = self.module.qualify(node)
         return bool(qualified and "." in qualified)
@@ -95,7 +96,9 @@ class Protocol:
         elif self.is_forward(call):
             yield "forward", call, call.func
         elif name is None or "." not in name:
-            yield from self._handed_on(call)
+            yield from self._handed_on(call, "optimizer", "module", "ddp")
+        elif not name.startswith(_HARMLESS):
+            yield from self._handed_on(call, "optimizer")
 
     def _method(self, call: ast.Call, function: ast.Attribute) -> Iterator[Found]:
         method, receiver = function.attr, function.value
@@ -138,15 +141,11 @@ class Protocol:
             node = node.value
         return isinstance(node, ast.Attribute) and node.attr == "grad"
 
-    def _handed_on(self, call: ast.Call) -> Iterator[Found]:
+    def _handed_on(self, call: ast.Call, *kinds: str) -> Iterator[Found]:
         if self.module.target(call) is not None or self.module.qualify(call.func) in _BUILTINS:
             return
         for argument in [*call.args, *(word.value for word in call.keywords)]:
-            if isinstance(argument, ast.Name | ast.Attribute) and self.module.kind(argument) in (
-                "optimizer",
-                "module",
-                "ddp",
-            ):
+            if isinstance(argument, ast.Name | ast.Attribute) and self.module.kind(argument) in kinds:
                 yield "unknown", call, argument
 
 

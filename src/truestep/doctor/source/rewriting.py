@@ -17,10 +17,16 @@ class RewriteError(Exception):
 
 def text_of(module: SourceModule, node: ast.AST) -> str:
     """Return a node as it is written."""
+    _in_this_file(module, node)
     found = ast.get_source_segment(module.text, node)
     if found is None:
         raise RewriteError
     return found
+
+
+def _in_this_file(module: SourceModule, node: ast.AST) -> None:
+    if module.home(node) is not module:
+        raise RewriteError
 
 
 def column_of(module: SourceModule, line: int, offset: int) -> int:
@@ -30,6 +36,7 @@ def column_of(module: SourceModule, line: int, offset: int) -> int:
 
 def replaced(module: SourceModule, node: ast.AST, text: str) -> Edit:
     """Put a text in the place of a node."""
+    _in_this_file(module, node)
     line, end = node.lineno, node.end_lineno  # type: ignore[attr-defined]
     start = column_of(module, line, node.col_offset)  # type: ignore[attr-defined]
     return Edit(line, start, end, column_of(module, end, node.end_col_offset), text)  # type: ignore[attr-defined]
@@ -37,6 +44,7 @@ def replaced(module: SourceModule, node: ast.AST, text: str) -> Edit:
 
 def inserted_behind(module: SourceModule, node: ast.AST, text: str) -> Edit:
     """Put a text straight behind a node."""
+    _in_this_file(module, node)
     end = node.end_lineno  # type: ignore[attr-defined]
     column = column_of(module, end, node.end_col_offset)  # type: ignore[attr-defined]
     return Edit(end, column, end, column, text)
@@ -148,7 +156,7 @@ def name_of(module: SourceModule, qualified: str) -> str:
 
 def event_at(module: SourceModule, node: ast.AST, kind: str | None = None) -> tuple[Trace, Event]:
     """Return the event of the protocol that a node is."""
-    for trace in module.traces:
+    for trace in module.every_trace():
         for event in trace.events:
             if event.node is node and kind in (None, event.kind):
                 return trace, event
@@ -205,6 +213,7 @@ def _indent(module: SourceModule, statement: ast.stmt) -> str:
 
 def _alone(module: SourceModule, node: ast.AST) -> ast.stmt:
     """Return the statement of a node, which must have its lines for itself."""
+    _in_this_file(module, node)
     statement = module.statement(node)
     end = statement.end_lineno or statement.lineno
     head = module.lines[statement.lineno - 1].encode()[: statement.col_offset].decode()

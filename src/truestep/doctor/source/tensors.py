@@ -3,8 +3,9 @@
 
 import ast
 
-from truestep.doctor.source.module import MAX_DEPTH, SourceModule
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.values import argument, literal
 
 _MAKERS = {
     f"torch.{name}"
@@ -96,7 +97,10 @@ def asks_for_gradients(module: SourceModule, node: ast.expr) -> bool:
 
 
 def _asks(module: SourceModule, call: ast.Call) -> bool:
-    if constant(argument(call, None, "requires_grad")) is True or module.kind(call.func) in ("module", "ddp"):
+    if literal(module, argument(call, None, "requires_grad")) is True or module.kind(call.func) in (
+        "module",
+        "ddp",
+    ):
         return True
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     return method == "requires_grad_" or module.qualify(call.func) == "torch.nn.Parameter"

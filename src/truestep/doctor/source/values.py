@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.source.module import MAX_DEPTH, SourceModule
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.resolving import MAX_DEPTH
 
 # what leaves the meaning of the numbers as it is: shapes, devices, types, graph
 _TRANSPARENT = {
@@ -53,6 +54,30 @@ def constant(node: ast.expr | None) -> Any:
     return None
 
 
+def literal(module: SourceModule, node: ast.expr | None) -> Any:
+    """Return the literal that an expression stands for on every way to it, through names, attributes and items."""
+    if node is None or isinstance(node, ast.Constant | ast.UnaryOp):
+        return constant(node)
+    found = [constant(each) for each in origins(module, node)]
+    return found[0] if found and all(each == found[0] and each is not None for each in found) else None
+
+
+def seen_through(module: SourceModule, node: ast.expr | None) -> ast.expr | None:
+    """Return the one expression that a name, an attribute or an item stands for; itself where that can't be told."""
+    for _ in range(MAX_DEPTH):
+        named = isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
+        definitions = module.definitions(node) if named and node is not None else []
+        if len(definitions) != 1 or definitions[0] is None:
+            break
+        node = definitions[0]
+    return node
+
+
+def given(module: SourceModule, call: ast.Call, position: int | None, keyword: str) -> ast.expr | None:
+    """Return the expression that an argument of a call stands for."""
+    return seen_through(module, argument(call, position, keyword))
+
+
 def is_call_of(module: SourceModule, node: ast.AST | None, *names: str) -> bool:
     """Tell whether a node is a call of one of these full names."""
     return isinstance(node, ast.Call) and module.qualify(node.func) in names
@@ -64,12 +89,11 @@ def origins(module: SourceModule, node: ast.expr) -> Iterator[ast.expr | None]:
     waiting: list[ast.expr] = [node]
     for _ in range(MAX_DEPTH + 1):
         behind_names: list[ast.expr] = []
-        for each in map(unwrapped, waiting):
+        for found in waiting:
+            each, definitions = _behind_wrapping(module, found)
             if each in seen:
                 continue
             seen.add(each)
-            named = isinstance(each, ast.Name | ast.Attribute | ast.IfExp)
-            definitions = module.definitions(each) if named else []
             if not definitions:
                 yield None if isinstance(each, ast.Name) else each
             if None in definitions:
@@ -78,6 +102,19 @@ def origins(module: SourceModule, node: ast.expr) -> Iterator[ast.expr | None]:
         waiting = behind_names
     if waiting:
         yield None
+
+
+_NAMED = ast.Name | ast.Attribute | ast.IfExp | ast.Subscript
+
+
+def _behind_wrapping(module: SourceModule, node: ast.expr) -> tuple[ast.expr, list[ast.expr | None]]:
+    """Strip what leaves the numbers as they are, and return what the rest is defined by."""
+    while True:
+        definitions = module.definitions(node) if isinstance(node, _NAMED) else []
+        inner = node if definitions else _peeled(node)
+        if inner is node:
+            return node, definitions
+        node = inner
 
 
 def unwrapped(node: ast.expr) -> ast.expr:
@@ -107,7 +144,7 @@ def sources(
     for _ in range(MAX_DEPTH + 1):
         found: list[tuple[ast.expr, Position]] = []
         for each in waiting:
-            place = _place_in(*each)
+            place = _place_in(module, *each)
             if place in seen:
                 continue
             seen.add(place)
@@ -130,18 +167,23 @@ def _one_step_back(
     names = module.unpacked(node) if isinstance(node, ast.Name) else None
     if names is not None:
         return [(value, (*place, *position)) for value, place in names]
-    values = module.definitions(node) if isinstance(node, ast.Name | ast.Attribute | ast.IfExp) else []
+    values = module.definitions(node) if isinstance(node, _NAMED) else []
     return [(value, position) for value in values] or None
 
 
-def _place_in(node: ast.expr, position: Position) -> tuple[ast.expr, Position]:
+def _place_in(module: SourceModule, node: ast.expr, position: Position) -> tuple[ast.expr, Position]:
     """Strip what leaves the numbers as they are; a constant index may be a place in a tuple."""
-    while (inner := _peeled(node)) is not node:
+    while (inner := _peeled(node)) is not node and not _is_item(module, node):
         index = constant(node.slice) if isinstance(node, ast.Subscript) else None
         if isinstance(index, int) and index >= 0:
             position = (index, *position)
         node = inner
     return node, position
+
+
+def _is_item(module: SourceModule, node: ast.expr) -> bool:
+    """Tell `kept["opt"]` from `x[0]`: an item of a table that is in sight is a variable."""
+    return isinstance(node, ast.Subscript) and bool(module.definitions(node))
 
 
 def behind(module: SourceModule, node: ast.expr) -> Iterator[ast.Call]:

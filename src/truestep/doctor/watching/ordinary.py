@@ -7,8 +7,8 @@ import torch
 def is_ordinary() -> bool:
     """Tell whether code runs eagerly, so that values may be looked at and what looks leaves no trace.
 
-    Asking comes first in every wrapper and hook: torch.compile knows the answer while it traces, and so compiles
-    none of what follows and depends on none of it.
+    Whether anything is compiling comes first in every wrapper and hook, here or right before: torch.compile knows the
+    answer while it traces, and so compiles none of what follows and depends on none of it.
     """
     return not (
         torch.compiler.is_compiling()

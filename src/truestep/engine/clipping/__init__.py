@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kinds of gradient clipping, one file each; this table is the closed set of them."""
 
+from truestep.core.errors import OptionError
 from truestep.engine.clipping.adaptive import ClipAdaptive
 from truestep.engine.clipping.base import Clip, Gradients, dense_gradient, total_norm
 from truestep.engine.clipping.function import ClipFunction
 from truestep.engine.clipping.norm import ClipNorm
 from truestep.engine.clipping.value import ClipValue
-from truestep.errors import OptionError
 
 KINDS: dict[str, type[Clip]] = {
     "norm": ClipNorm,

@@ -3,14 +3,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
-class Gradients:
+class Gradients(NamedTuple):
     """What a clip works on: gradients (changed in place) with the parameters and names they belong to."""
 
     names: Sequence[str]

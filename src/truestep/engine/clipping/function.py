@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from truestep.core.errors import OptionError
 from truestep.engine.clipping.base import Clip, Gradients
-from truestep.errors import OptionError
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler, OptState
 from torch.optim import Optimizer
 
+from truestep.core.errors import LossError, NonFiniteError, OptionError
 from truestep.engine.clipping import Clip, Gradients, clip_of, dense_gradient, total_norm
-from truestep.errors import LossError, NonFiniteError, OptionError
 
 Parameters = nn.Module | Tensor | Mapping[str, Tensor] | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from truestep.core.errors import OptionError, check_number
 from truestep.engine.clipping.base import Clip, Gradients
-from truestep.errors import OptionError, check_number
 
 
 @dataclass(frozen=True)

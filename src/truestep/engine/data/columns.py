@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Subset, TensorDataset
 
+from truestep.core.errors import DataError
 from truestep.engine import structure
-from truestep.errors import DataError
 
 Column = torch.Tensor | npt.NDArray[Any]
 

@@ -17,9 +17,9 @@ from torch.utils.data import (
     default_convert,
 )
 
+from truestep.core.errors import DataError, OptionError
 from truestep.engine.data.kinds import is_map_style
 from truestep.engine.data.options import DataOptions
-from truestep.errors import DataError, OptionError
 
 _OURS = ("batch_size", "shuffle", "drop_last", "weights", "num_samples", "by_length", "collate")
 

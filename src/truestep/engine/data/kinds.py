@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-from truestep.errors import DataError
+from truestep.core.errors import DataError
 
 
 def is_map_style(data: Any) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from truestep.core.errors import DataError
 from truestep.engine.data.keys import derive, keyed
 from truestep.engine.data.order import POSITIONS_AT_ONCE, Block, Order
 from truestep.engine.data.permutation import Indices, Permutation
-from truestep.errors import DataError
 
 Lengths = npt.NDArray[np.float64]
 

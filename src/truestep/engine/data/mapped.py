@@ -25,6 +25,8 @@ class MappedSource(BatchSource):
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
         self._options = options
         self._probe = _probe(samples, order, options)
+        if self._probe is None or self._probe.puts_back:
+            samples.set_all()
         workers = _workers(self._probe, order.num_samples, options, device)
         self.choices = [
             Choice("loading", "map-style", "the data has __len__ and __getitem__"),

@@ -3,14 +3,32 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy.typing as npt
 import torch
 
-from truestep.errors import OptionError, nearest
+from truestep.core.errors import OptionError
+from truestep.core.keywords import check_keywords
 
 Numbers = Sequence[float] | npt.NDArray[Any] | torch.Tensor
+
+# The words of torch's DataLoader, with what stands for them here.
+_ELSEWHERE = {
+    "collate_fn": "collate=...",
+    "prefetch_factor": "prefetch=...",
+    "multiprocessing_context": 'start_method="spawn"',
+    "worker_init_fn": "worker_init=...",
+    "workers": "num_workers=...",
+    "batch": "batch_size=...",
+    "sampler": "shuffle=True, or weights=... for torch's WeightedRandomSampler; a DataLoader may be given as it is, too",
+    "batch_sampler": "by_length=... for batches of similar lengths; a DataLoader may be given as it is, too",
+    "generator": "nothing: the order is drawn from the run's seed",
+    "seed": "it for the whole run: ts.Run(directory, seed=0)",
+    "pin_memory": "nothing: batches are pinned where that helps",
+    "persistent_workers": "nothing: workers stay as long as the source is used",
+    "micro_batch": "it where the learner is made: run.learner(..., micro_batch=...)",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +48,24 @@ class ByLength:
         _check_count("max_tokens", self.max_tokens, 1)
         if not 0 <= self.mix <= 1:
             raise OptionError(f"mix={self.mix} is not a share between 0 (exact lengths only) and 1.")
+
+
+class DataKeywords(TypedDict, total=False):
+    """The fields of `DataOptions` as `run.data` takes them, so that a type checker knows their names."""
+
+    batch_size: int | None
+    shuffle: bool
+    drop_last: bool
+    weights: Numbers | None
+    num_samples: int | None
+    by_length: Numbers | ByLength | None
+    collate: Callable[[list[Any]], Any] | None
+    num_workers: int | str
+    prefetch: int
+    start_method: str | None
+    worker_init: Callable[[int], None] | None
+    on_device: bool | None
+    check: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,10 +111,7 @@ class DataOptions:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "DataOptions":
         """Return the options given by name; an unknown name is answered with the nearest known ones."""
-        known = [field.name for field in dataclasses.fields(cls)]
-        for name in options:
-            if name not in known:
-                raise OptionError(f"data has no option {name!r}. {nearest(name, known)}")
+        check_keywords("run.data", options, [field.name for field in dataclasses.fields(cls)], _ELSEWHERE)
         return cls(**options)
 
 

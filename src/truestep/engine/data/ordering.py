@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from truestep.core.errors import DataError
 from truestep.engine.data.draws import Draw, Sequential, Shuffled, Weighted
 from truestep.engine.data.lengths import BucketedByLength, bucket_numbers, even_sizes, sizes_by_tokens
 from truestep.engine.data.options import ByLength, DataOptions
 from truestep.engine.data.order import FixedSize, Order
-from truestep.errors import DataError
 
 
 def choose_order(num_samples: int, options: DataOptions, seed: int) -> Order:

@@ -17,13 +17,17 @@ SAMPLES = 2  # drawn twice, after which as many others are timed
 
 
 class Probe(NamedTuple):
-    """What was seen: the cost of a sample, its leaves, a hash, and where a second draw differed."""
+    """What was seen: the cost of a sample, its leaves, a hash, and where a second draw differed.
+
+    `puts_back`: a sample draws from a generator and puts it back itself, so that nobody sees it move.
+    """
 
     sample_seconds: float
     sample: list[str]
     digest: str
     differences: list[str]
     generators: list[str]
+    puts_back: bool
 
 
 class Probing(torch.utils.data.Dataset[Probe]):
@@ -39,20 +43,33 @@ class Probing(torch.utils.data.Dataset[Probe]):
 
 def _look(samples: Samples, request: Request) -> Probe:
     few = request._replace(indices=request.indices[:SAMPLES])
-    first = samples.load(few)  # also imports and opens what a first sample needs
+    first = samples.load(few)  # with all generators set; also imports and opens what a first sample needs
     others = request._replace(indices=request.indices[-SAMPLES:])
     begin = time.perf_counter()
     samples.load(others)
     seconds = (time.perf_counter() - begin) / len(others.indices)
+    # with those alone set that were seen to move, and the others elsewhere
+    samples.randomness.set_to(samples.randomness.keys("elsewhere", request.epoch, request.position)[0])
     again = samples.load(few)
-    names = [f"sample {index}" for index in few.indices.tolist()]
+    differences = _all_differences(few, first, again)
+    puts_back = False
+    if differences:
+        samples.set_all()
+        differences = _all_differences(few, first, samples.load(few))
+        puts_back = not differences
     return Probe(
         sample_seconds=seconds,
         sample=[_description(leaf) for _, leaf in structure.leaves(first[0])],
         digest=digest(first),
-        differences=[d for drawn in zip(names, first, again, strict=True) for d in _differences(*drawn)],
+        differences=differences,
         generators=samples.generators(),
+        puts_back=puts_back,
     )
+
+
+def _all_differences(request: Request, first: list[Any], again: list[Any]) -> list[str]:
+    names = [f"sample {index}" for index in request.indices.tolist()]
+    return [found for drawn in zip(names, first, again, strict=True) for found in _differences(*drawn)]
 
 
 def _differences(name: str, first: Any, again: Any) -> list[str]:

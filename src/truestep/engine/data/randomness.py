@@ -1,84 +1,220 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The randomness of a sample: every generator it may draw from is set from (seed, epoch, position)."""
+"""The randomness of a sample: every generator that it draws from is set from (seed, epoch, position).
 
-import random
+To set one costs as much as a small sample, so only those that are drawn from are set. A `Drawing` finds out which:
+the first time all are set, and those that moved are noted. From then on the others are compared once a batch, and if
+one of them moved, the batch is loaded again with all of them set, as the first was.
+"""
+
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import torch
 
-from truestep.engine.data.generators import find_generators
+from truestep.core.errors import DataError
+from truestep.engine.data.generators import Stream, global_streams
 from truestep.engine.data.keys import GOLDEN, MASK, derive, keyed, mix
-from truestep.engine.randomness import host_streams, set_host_streams
-from truestep.errors import DataError
+from truestep.engine.data.search import find_generators
 
-_LOW = 0xFFFFFFFF
+KEYS_AT_ONCE = 2048  # keys are computed for so many positions ahead: numpy's cost per call is paid once
+
+T = TypeVar("T")
 
 
-class Stream(Protocol):
-    """A generator that can be set from a 64-bit key, and put back afterwards."""
+class Keys:
+    """The keys of samples, one for each generator, computed for many positions at a time."""
 
-    def seed(self, key: int) -> None: ...  # noqa: D102
-    def state(self) -> Any: ...  # noqa: D102
-    def restore(self, state: Any) -> None: ...  # noqa: D102
+    def __init__(self, seed: int, use: str, num_columns: int) -> None:
+        self._seed, self._use = seed, use
+        self._columns = np.arange(num_columns, dtype=np.uint64) * np.uint64(GOLDEN)
+        self._epoch, self._begin, self._end = -1, 0, 0
+        self._known: dict[int, list[int]] = {}
+
+    def column(self, number: int, epoch: int, position: int, count: int) -> list[int]:
+        """Return the keys of one generator for `count` samples from `position` on."""
+        if epoch != self._epoch or position < self._begin or position + count > self._end:
+            self._epoch, self._begin, self._end = epoch, position, position + max(count, KEYS_AT_ONCE)
+            self._samples = keyed(derive(self._seed, self._use, epoch), np.arange(position, self._end))
+            self._known = {}
+        if number not in self._known:
+            self._known[number] = mix(self._samples + self._columns[number]).tolist()
+        first = position - self._begin
+        return self._known[number][first : first + count]
+
+
+class Drawing:
+    """What draws, the samples or a function that collates them, and which generators it was seen to draw from."""
+
+    def __init__(self, seed: int, use: str, streams: list[tuple[int, Stream]], *, all_set: bool) -> None:
+        self._streams = streams
+        self._keys = Keys(seed, use, 1 + max(column for column, _ in streams))
+        self._all = list(range(len(streams)))
+        self._drawn: list[int] = self._all if all_set else []
+        self._never_economises = all_set
+        self.known = all_set
+
+    @property
+    def is_set(self) -> list[int]:
+        """Which generators are set before each call."""
+        return self._drawn if self.known else self._all
+
+    def forget(self) -> None:
+        """Set all generators at the next calls, and watch which of them are drawn from."""
+        self.known = self._never_economises
+
+    def calls(self, epoch: int, position: int, arguments: list[Any], call: Callable[[Any], T]) -> Iterator[T]:
+        """Yield `call(argument)` for each argument, with the generators set for its position."""
+        count = len(arguments)
+        keys = self._keys.column(0, epoch, position, count)
+        columns = [self._keys.column(self._streams[i][0], epoch, position, count) for i in self.is_set]
+        rows = zip(*columns, strict=True)
+        if not self.known:
+            yield from self._watched(keys, rows, arguments, call)
+        elif len(columns) == 1:  # the usual case, without a loop in the loop
+            seed = self._streams[self._drawn[0]][1].seed
+            for key, own, argument in zip(keys, columns[0], arguments, strict=True):
+                seed(own)
+                _current.key, _current.generator = key, None
+                yield call(argument)
+        elif not columns:
+            for key, argument in zip(keys, arguments, strict=True):
+                _current.key, _current.generator = key, None
+                yield call(argument)
+        else:
+            seeds = [self._streams[i][1].seed for i in self._drawn]
+            for key, row, argument in zip(keys, rows, arguments, strict=True):
+                for seed, own in zip(seeds, row, strict=True):
+                    seed(own)
+                _current.key, _current.generator = key, None
+                yield call(argument)
+
+    def _watched(
+        self, keys: list[int], rows: Iterable[Any], arguments: list[Any], call: Callable[[Any], T]
+    ) -> Iterator[T]:
+        """Set all generators for each call, and note which of them it moves."""
+        drawn = set(self._drawn)
+        for key, row, argument in zip(keys, rows, arguments, strict=True):
+            for (_, stream), own in zip(self._streams, row, strict=True):
+                stream.seed(own)
+            _current.key, _current.generator = key, None
+            others = [
+                (i, self._streams[i][1], self._streams[i][1].state()) for i in self._all if i not in drawn
+            ]
+            yield call(argument)
+            drawn |= {i for i, stream, state in others if stream.moved_from(state)}
+        self._drawn, self.known = sorted(drawn), True
+
+
+class Phase(NamedTuple):
+    """A part of loading a batch: who draws in it, and what it makes of the result of the part before."""
+
+    drawing: Drawing
+    work: Callable[[Any], Any]
 
 
 class SampleRandomness:
-    """Sets python's, numpy's and torch's global generators, and those found inside a data set, per sample."""
+    """Sets the global generators of python, numpy and torch, and those found inside a data set.
 
-    def __init__(self, seed: int, dataset: Any) -> None:
+    `all_set`: before every sample set all of them, drawn from or not.
+    """
+
+    def __init__(self, seed: int, dataset: Any, *, all_set: bool = True) -> None:
         self._seed = seed
         self.found = find_generators(dataset)
-        self._streams: list[Stream] = [_Global(), *self.found.values()]
-        self._seeders = [stream.seed for stream in self._streams]
+        # the three global generators share the first key
+        self._streams: list[tuple[int, Stream]] = [(0, stream) for stream in global_streams()]
+        self._streams += list(enumerate(self.found.values(), 1))
+        self._all_set = all_set
+        self._keys: dict[str, Keys] = {}
+        self._drawings: dict[str, Drawing] = {}
 
     def keys(self, use: str, epoch: int, position: int, count: int = 1) -> list[list[int]]:
         """Return the keys of `count` samples from `position` on: one per sample and generator.
 
         `use` is what draws ("sample", "collate"): different uses draw unrelated numbers.
         """
-        samples = keyed(derive(self._seed, use, epoch), np.arange(position, position + count))
-        streams = np.arange(len(self._streams), dtype=np.uint64) * np.uint64(GOLDEN)
-        rows: list[list[int]] = mix(samples[:, None] + streams).tolist()
-        return rows
+        keys = self._keys.setdefault(use, Keys(self._seed, use, 1 + len(self.found)))
+        columns = [keys.column(number, epoch, position, count) for number, _ in self._streams]
+        return [list(row) for row in zip(*columns, strict=True)]
 
-    def set(self, keys: list[int]) -> None:
+    def set_to(self, keys: list[int]) -> None:
         """Set every generator for the sample whose keys these are."""
-        for seed, key in zip(self._seeders, keys, strict=True):
-            seed(key)
+        for (_, stream), key in zip(self._streams, keys, strict=True):
+            stream.seed(key)
         _current.key, _current.generator = keys[0], None
+
+    def drawing(self, use: str) -> Drawing:
+        """Return what is known of who draws for `use`."""
+        if use not in self._drawings:
+            self._drawings[use] = Drawing(self._seed, use, self._streams, all_set=self._all_set)
+        return self._drawings[use]
+
+    def load(self, phases: list[Phase], *, put_back: bool) -> Any:
+        """Return what the last phase makes; all are done again if one drew from a generator that was not set.
+
+        With `put_back` every generator is afterwards as it was before.
+        """
+        if not all(phase.drawing.known for phase in phases):
+            self._forget(phases)
+        before = [stream.state() for _, stream in self._streams]
+        changed: set[int] = set()
+        try:
+            try:
+                return self._attempt(phases, before, changed)
+            except _UnsetMovedError:
+                changed.update(range(len(before)))
+            self._put_back(before, changed)
+            self._forget(phases)
+            return self._attempt(phases, before, changed)
+        finally:
+            if put_back:
+                self._put_back(before, changed)
+            _current.key = None
+
+    def _forget(self, phases: list[Phase]) -> None:
+        for phase in phases:
+            phase.drawing.forget()
+
+    def _attempt(self, phases: list[Phase], before: list[Any], changed: set[int]) -> Any:
+        result = None
+        for drawing, work in phases:
+            unset = [
+                (stream, stream.state() if i in changed else before[i])
+                for i, (_, stream) in enumerate(self._streams)
+                if i not in drawing.is_set
+            ]
+            changed.update(drawing.is_set)
+            try:
+                result = work(result)
+            except Exception:
+                # what it drew may be why it failed
+                if any(stream.moved_from(state) for stream, state in unset):
+                    raise _UnsetMovedError from None
+                raise
+            if any(stream.moved_from(state) for stream, state in unset):
+                raise _UnsetMovedError
+        return result
+
+    def _put_back(self, states: list[Any], which: set[int]) -> None:
+        for index in which:
+            self._streams[index][1].restore(states[index])
 
     @contextmanager
     def borrowed(self) -> Iterator[None]:
         """Put every generator back to what it was before the block."""
-        states = [stream.state() for stream in self._streams]
+        states = [stream.state() for _, stream in self._streams]
         try:
             yield
         finally:
-            for stream, state in zip(self._streams, states, strict=True):
+            for (_, stream), state in zip(self._streams, states, strict=True):
                 stream.restore(state)
             _current.key = None
 
 
-class _Global:
-    """The global generators of python, numpy and torch."""
-
-    def seed(self, key: int) -> None:
-        random.seed(key)
-        # both of these take 32 bits into the same algorithm, so each gets bits of its own
-        np.random.seed(key >> 32)
-        # not torch.manual_seed, which also visits every accelerator: 1 µs against 130 µs
-        torch.default_generator.manual_seed(key & _LOW)
-
-    def state(self) -> Any:
-        return host_streams(), torch.default_generator.get_state()
-
-    def restore(self, state: Any) -> None:
-        set_host_streams(state[0])
-        torch.default_generator.set_state(state[1])
+class _UnsetMovedError(Exception):
+    """A generator that was not set for the batch was drawn from."""
 
 
 class _Current(threading.local):

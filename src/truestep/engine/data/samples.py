@@ -4,16 +4,19 @@
 import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from itertools import count
+from operator import getitem
 from typing import Any
 
 import torch
 from torch.utils.data import StackDataset, Subset, default_collate, get_worker_info
 
+from truestep.core.errors import DataError
 from truestep.engine.data.columns import Columns
 from truestep.engine.data.order import Request
 from truestep.engine.data.progress import note
-from truestep.engine.data.randomness import SampleRandomness
-from truestep.errors import DataError
+from truestep.engine.data.randomness import Drawing, Phase, SampleRandomness
 
 Collate = Callable[[list[Any]], Any]
 
@@ -24,23 +27,44 @@ class Samples(torch.utils.data.Dataset[Any]):
     def __init__(self, dataset: Any, seed: int, collate: Collate | None) -> None:
         self.dataset = dataset
         self._seed = seed
-        self._collate = collate or stack
+        self._collate = collate
         self._loads_batches = _loads_batches(dataset)
         self.draws = type(dataset) not in (list, Columns)  # others run code of the user's
+        self._all_set = False
         self._randomness: SampleRandomness | None = None
 
     def __getitem__(self, request: Request) -> Any:
-        with self.private_randomness():
-            samples = self.load(request)
-            self.randomness.set(self.randomness.keys("collate", request.epoch, request.position)[0])
-            return self._collate(samples)
+        phases = []
+        if self.draws:
+            phases.append(Phase(self._drawing("sample"), lambda _: self._finished(self.load(request))))
+        if self._collate is not None:
+            phases.append(Phase(self._drawing("collate"), partial(self._collated, request)))
+        if not phases:
+            return self._finished(self.load(request))
+        return self.randomness.load(phases, put_back=get_worker_info() is None)
+
+    def _finished(self, samples: list[Any]) -> Any:
+        return samples if self._collate is not None else stack(samples)
+
+    def _collated(self, request: Request, samples: list[Any] | None) -> Any:
+        assert self._collate is not None
+        samples = self.load(request) if samples is None else samples
+        (batch,) = self._drawing("collate").calls(request.epoch, request.position, [samples], self._collate)
+        return batch
 
     @property
     def randomness(self) -> SampleRandomness:
         """The generators to set; found in each process, since each has copies of its own."""
         if self._randomness is None:
-            self._randomness = SampleRandomness(self._seed, self.dataset)
+            self._randomness = SampleRandomness(self._seed, self.dataset, all_set=self._all_set)
         return self._randomness
+
+    def _drawing(self, use: str) -> Drawing:
+        return self.randomness.drawing(use)
+
+    def set_all(self) -> None:
+        """Set all generators before every sample from now on, whether it draws from them or not."""
+        self._all_set, self._randomness = True, None
 
     def private_randomness(self) -> AbstractContextManager[None]:
         """Return a block after which every generator is as before; a worker's are its own anyway."""
@@ -57,26 +81,38 @@ class Samples(torch.utils.data.Dataset[Any]):
             return [self.dataset[index] for index in indices]
         if self._loads_batches:
             return self._load_together(request, indices)
-        keys = self.randomness.keys("sample", request.epoch, request.position, len(indices))
-        set_generators = self.randomness.set
-        samples = []
-        offset = 0
+        samples: list[Any] = []
         try:
-            for offset, index in enumerate(indices):
-                note(request.position + offset, index)
-                set_generators(keys[offset])
-                samples.append(self.dataset[index])
+            for sample in self._drawing("sample").calls(
+                request.epoch,
+                request.position,
+                indices,
+                self._noted(request) or partial(getitem, self.dataset),
+            ):
+                samples.append(sample)  # noqa: PERF402 -- an error is to know how many there were
         except Exception as error:
-            place = f"at position {request.position + offset} of epoch {request.epoch}"
-            error.add_note(f"This happened while sample {indices[offset]} ({place}) was being loaded.")
+            place = f"at position {request.position + len(samples)} of epoch {request.epoch}"
+            error.add_note(f"This happened while sample {indices[len(samples)]} ({place}) was being loaded.")
             raise
         return samples
 
+    def _noted(self, request: Request) -> Callable[[int], Any] | None:
+        """Return what loads the next sample and says so where a death would leave no other trace: in a worker."""
+        if get_worker_info() is None:
+            return None
+        positions = count(request.position)
+
+        def load(index: int) -> Any:
+            note(next(positions), index)
+            return self.dataset[index]
+
+        return load
+
     def _load_together(self, request: Request, indices: list[int]) -> list[Any]:
         note(request.position, indices[0])
-        self.randomness.set(self.randomness.keys("sample", request.epoch, request.position)[0])
+        drawing, load = self._drawing("sample"), self.dataset.__getitems__
         try:
-            samples = self.dataset.__getitems__(indices)
+            (samples,) = drawing.calls(request.epoch, request.position, [indices], load)
         except Exception as error:
             place = f"at position {request.position} of epoch {request.epoch}"
             error.add_note(f"This happened while samples {indices} ({place}) were loaded by __getitems__.")

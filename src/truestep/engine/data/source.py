@@ -3,10 +3,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
+from truestep.core.errors import DataError
 from truestep.engine.choices import Choice
-from truestep.errors import DataError
 
 
 class BatchSource(ABC):
@@ -42,6 +42,12 @@ class BatchSource(ABC):
 
     def close(self) -> None:  # noqa: B027  (most sources have nothing to end)
         """End the worker processes, if there are any; the source can be used again."""
+
+    def __iter__(self) -> NoReturn:
+        raise DataError(
+            "A source of batches was iterated by itself, so no epoch, step or place would be counted and a resumed run could not "
+            "go on in it. Write for batch in run.batches(source): to train, net.evaluate(values, source) to evaluate."
+        )
 
     def __len__(self) -> int:
         if self.num_batches is None:

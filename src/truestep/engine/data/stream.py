@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from truestep.core.errors import DataError
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe
@@ -16,7 +17,6 @@ from truestep.engine.data.source import BatchSource
 from truestep.engine.data.streaming import Piece, Start, Stream, StreamBatches, Turn
 from truestep.engine.data.transfer import to_device
 from truestep.engine.data.workers import WorkerPool
-from truestep.errors import DataError
 
 PROMISE = (
     "the data decides its order, so a resumed run goes on exactly only with the same number of workers and "

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch.utils.data import get_worker_info
 
+from truestep.core.errors import DataError
 from truestep.engine.data.probe import digest
 from truestep.engine.data.progress import note
 from truestep.engine.data.randomness import SampleRandomness
 from truestep.engine.data.samples import Collate
-from truestep.errors import DataError
 
 
 class Piece(NamedTuple):
@@ -136,13 +136,13 @@ class _Reader:
         if self._iterator is None:
             # the same in every worker, up to the first sample: whoever shuffles files and then takes a
             # worker's part of them must come to the same shuffle everywhere
-            self.randomness.set(self.randomness.keys("stream", epoch, 0)[0])
+            self.randomness.set_to(self.randomness.keys("stream", epoch, 0)[0])
             self._iterator = self._opened(epoch)
         keys = self.randomness.keys(use, epoch, self._position, count)
         if self._position == 0:
             keys = [*self.randomness.keys("stream", epoch, 0), *keys[1:]]
         samples = list(islice(self._keyed(self._iterator, keys), count))
-        self.randomness.set(self.randomness.keys(f"{use} collate", epoch, self._position)[0])
+        self.randomness.set_to(self.randomness.keys(f"{use} collate", epoch, self._position)[0])
         self._position += len(samples)
         self._batches += 1
         return samples
@@ -150,7 +150,7 @@ class _Reader:
     def _keyed(self, iterator: Iterator[Any], keys: list[list[int]]) -> Iterator[Any]:
         for offset, row in enumerate(keys):
             note(self._position + offset, self._position + offset)
-            self.randomness.set(row)
+            self.randomness.set_to(row)
             try:
                 sample = next(iterator)
             except StopIteration:

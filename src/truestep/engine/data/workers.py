@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from truestep.core.errors import DataError
 from truestep.engine import structure
 from truestep.engine.choices import Choice
+from truestep.engine.data.deaths import defer, told
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import Request
 from truestep.engine.data.progress import Progress, Start
-from truestep.errors import DataError
 
 CHEAP_SAMPLE_SECONDS = 50e-6
 CHEAP_EPOCH_SECONDS = 0.5
@@ -55,7 +56,10 @@ class WorkerPool:
     def __init__(self, dataset: Any, num_workers: int, options: DataOptions, *, pin: bool = False) -> None:
         self._arguments = dataset, num_workers, options, pin
         self._feed = _Feed()
-        self._progress = Progress(num_workers, options.start_method)
+        try:
+            self._progress = Progress(num_workers, options.start_method)
+        except OSError as error:  # its table is shared memory
+            raise _not_started(num_workers, error) from error
         self._loader: DataLoader[Any] | None = None
         self._iterator: Any = None
         self._busy = False
@@ -79,7 +83,8 @@ class WorkerPool:
         self._start()
         while True:
             try:
-                batch = next(self._iterator)
+                with told:
+                    batch = next(self._iterator)
             except StopIteration:
                 return
             except RuntimeError as error:
@@ -115,8 +120,9 @@ class WorkerPool:
         if self._loader is None:
             self._loader = self._new_loader()
         try:
-            with _quiet():
+            with _quiet(), told:
                 self._iterator = iter(self._loader)
+            defer()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             self.close()
             raise DataError(
@@ -124,6 +130,10 @@ class WorkerPool:
                 f"not forked gets a pickled copy of it. Define its class and functions at the top level of a "
                 "module, open files and connections in the first __getitem__, or write num_workers=0."
             ) from error
+        except (OSError, RuntimeError) as error:
+            self._explain(str(error), error)  # one of those that run already is dead
+            self.close()
+            raise _not_started(self._arguments[1], error) from error
 
     def _ended(self) -> str:
         """Return, in torch's words, which workers have ended; empty if none has."""
@@ -150,6 +160,14 @@ class WorkerPool:
         self._loader = self._iterator = None
         if end is not None:
             end()
+
+
+def _not_started(num_workers: int, error: Exception) -> DataError:
+    return DataError(
+        f"the {num_workers} worker processes can't be started: {str(error).strip().rstrip('.')}. The system ran out of "
+        "processes or threads (ulimit -u), of memory, or of shared memory (/dev/shm; docker run --shm-size). Write fewer workers, "
+        "or num_workers=0."
+    )
 
 
 def _as_it_is(batch: Any) -> Any:

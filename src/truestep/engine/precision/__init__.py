@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modes of precision, one file each; this table is the closed set of them."""
 
+from truestep.core.errors import OptionError, nearest
 from truestep.engine.precision.base import Precision
 from truestep.engine.precision.bf16 import BF16
 from truestep.engine.precision.bf16_mixed import BF16_MIXED
@@ -9,10 +10,26 @@ from truestep.engine.precision.float64 import FLOAT64
 from truestep.engine.precision.fp16 import FP16
 from truestep.engine.precision.fp16_mixed import FP16_MIXED
 from truestep.engine.precision.half_weights import HALF_WEIGHTS
-from truestep.errors import OptionError, nearest
 
 MODES: dict[str, Precision] = {
     mode.name: mode for mode in (FLOAT32, FLOAT64, BF16_MIXED, FP16_MIXED, BF16, FP16, HALF_WEIGHTS)
+}
+
+# Words of torch and of other libraries, by what most people mean.
+_USUALLY_MEANT = {
+    (
+        "bfloat16",
+        "bf16-amp",
+        "bf16-autocast",
+        "bfloat16-mixed",
+        "mixed-bf16",
+        "amp",
+        "mixed",
+        "auto",
+    ): "bf16-mixed",
+    ("float16", "half", "16", "16-mixed", "float16-mixed", "mixed-fp16"): "fp16-mixed",
+    ("fp32", "float", "32", "32-true", "full", "single", "tf32"): "float32",
+    ("fp64", "double", "64"): "float64",
 }
 
 # NVIDIA apex's optimisation levels, by what they mean (apex.amp itself is gone).
@@ -22,9 +39,22 @@ APEX_LEVELS: dict[str, Precision] = {"O0": FLOAT32, "O1": FP16_MIXED, "O2": HALF
 def precision_named(name: str) -> Precision:
     """Return the mode called `name` (an apex level is another name of one), or list what there is."""
     known = MODES | APEX_LEVELS
-    if name not in known:
-        raise OptionError(f"There is no precision {name!r}. {nearest(name, known)}")
-    return known[name]
+    if name in known:
+        return known[name]
+    word = str(name).removeprefix("torch.").lower().replace("_", "-")
+    meant = next((mode for words, mode in _USUALLY_MEANT.items() if word in words), None)
+    if meant is None:
+        raise OptionError(f"There is no precision {name!r}. {nearest(word, known)}")
+    halves = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
+    besides = (
+        f' "{halves[meant]}" is another mode: it keeps the weights in 16 bits too, where small updates are lost.'
+        if meant in halves
+        else ""
+    )
+    raise OptionError(
+        f"There is no precision {name!r}. Most people mean {meant!r} by it: {known[meant].meaning}{besides} "
+        f"All modes: {', '.join(known)}."
+    )
 
 
 __all__ = ["APEX_LEVELS", "MODES", "Precision", "precision_named"]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.errors import OptionError, check_number
+from truestep.core.errors import OptionError, check_number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Learning-rate schedules on top of torch's own: the usual ones by name, and what steps any of them."""
 
+from truestep.core.schedule_units import (
+    Counting,
+    Plateau,
+    ScheduleFactory,
+    ends_after,
+    per_epoch,
+    per_update,
+)
 from truestep.engine.schedules.shapes import (
     one_cycle,
     warmup_constant,
@@ -8,13 +16,17 @@ from truestep.engine.schedules.shapes import (
     warmup_inverse_sqrt,
     warmup_linear,
 )
-from truestep.engine.schedules.stepping import Plateau, ScheduleFactory, Schedules, plateau
+from truestep.engine.schedules.stepping import Schedules, plateau
 
 __all__ = [
+    "Counting",
     "Plateau",
     "ScheduleFactory",
     "Schedules",
+    "ends_after",
     "one_cycle",
+    "per_epoch",
+    "per_update",
     "plateau",
     "warmup_constant",
     "warmup_cosine",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 
 
 def warmup_cosine(
@@ -69,7 +69,7 @@ def one_cycle(
             return _cosine(start, 1.0, step / peak)
         return _cosine(1.0, final, min((step - peak) / max(end - peak, 1e-9), 1.0))
 
-    return LambdaLR(optimizer, shape)
+    return _ending(optimizer, shape, total_steps)
 
 
 def _cosine(first: float, last: float, part: float) -> float:
@@ -86,6 +86,12 @@ def _warmed(
             return (step + 1) / warmup_steps
         return fall(min((step - warmup_steps) / max(total_steps - warmup_steps, 1), 1.0))
 
+    return _ending(optimizer, shape, total_steps)
+
+
+def _ending(optimizer: Optimizer, shape: Callable[[int], float], total_steps: int) -> LambdaLR:
+    """Return the schedule; its function knows where it ends, so that a run can say when that is too early."""
+    shape.total_steps = total_steps  # type: ignore[attr-defined]
     return LambdaLR(optimizer, shape)
 
 

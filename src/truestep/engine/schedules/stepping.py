@@ -1,25 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stepping a learner's schedules: once for each update that was applied, or when a metric is logged."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
-from truestep.errors import OptionError
-
-
-@dataclass(frozen=True)
-class Plateau:
-    """A schedule that lowers the learning rate when a logged metric stops improving."""
-
-    scheduler: ReduceLROnPlateau
-    metric: str
-
-
-ScheduleFactory = Callable[[Optimizer], LRScheduler | Plateau]
+from truestep.core.errors import OptionError
+from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, unit_of
+from truestep.engine.schedules.factory import check_factory
 
 
 def plateau(optimizer: Optimizer, *, metric: str, mode: str = "min", **options: Any) -> Plateau:
@@ -33,29 +23,59 @@ class Schedules:
     def __init__(
         self, factory: ScheduleFactory | None, optimizers: Sequence[Optimizer], learner: str
     ) -> None:
-        made = [factory(optimizer) for optimizer in optimizers] if factory else []
         self._every_update: list[LRScheduler] = []
+        self._every_epoch: list[LRScheduler] = []
         self._plateaus: list[Plateau] = []
-        for schedule in made:
-            if isinstance(schedule, Plateau):
-                self._plateaus.append(schedule)
-            elif isinstance(schedule, ReduceLROnPlateau):
+        if factory is None:
+            return
+        check_factory(factory, learner)
+        for optimizer in optimizers:
+            self._add(factory, factory(optimizer), learner)
+
+    def _add(self, factory: ScheduleFactory, schedule: Any, learner: str) -> None:
+        if isinstance(schedule, Plateau):
+            if isinstance(factory, Counting):
+                name = f"per_{factory.unit}"
                 raise OptionError(
-                    f"The schedule of {learner!r} waits for a metric, but does not say which. Write "
-                    'schedule=lambda o: ts.plateau(o, metric="accuracy", mode="max") and log it with run.log(accuracy=...).'
+                    f"The schedule of {learner!r} waits for {schedule.metric!r} and counts neither updates nor epochs: leave "
+                    f"ts.{name} out, schedule=lambda o: ts.plateau(o, metric={schedule.metric!r})."
                 )
-            elif isinstance(schedule, LRScheduler):
-                self._every_update.append(schedule)
-            else:
-                raise OptionError(
-                    f"The schedule of {learner!r} returned {type(schedule).__name__}; return a torch scheduler, for example "
-                    "lambda o: ts.warmup_cosine(o, warmup_steps=100, total_steps=2000)."
-                )
+            self._plateaus.append(schedule)
+        elif isinstance(schedule, ReduceLROnPlateau):
+            raise OptionError(
+                f"The schedule of {learner!r} waits for a metric, but does not say which. Write "
+                'schedule=lambda o: ts.plateau(o, metric="accuracy", mode="max") and log it with run.log(accuracy=...).'
+            )
+        elif isinstance(schedule, LRScheduler):
+            counts_epochs = unit_of(factory, schedule, learner) == "epoch"
+            (self._every_epoch if counts_epochs else self._every_update).append(schedule)
+        else:
+            raise OptionError(
+                f"The schedule of {learner!r} returned {type(schedule).__name__}; return a torch scheduler, for example "
+                "lambda o: ts.warmup_cosine(o, warmup_steps=100, total_steps=2000)."
+            )
 
     def step(self) -> None:
         """Move on after an update that was applied."""
         for schedule in self._every_update:
             schedule.step()
+
+    def epoch_ended(self) -> None:
+        """Move those on that count epochs, after a learner's updates."""
+        for schedule in self._every_epoch:
+            # torch warns where it saw no step in this process; a run that goes on at an epoch's end made them before.
+            schedule.optimizer._opt_called = True  # type: ignore[attr-defined]
+            schedule.step()
+
+    @property
+    def per_update(self) -> list[LRScheduler]:
+        """Those that count applied updates."""
+        return self._every_update
+
+    @property
+    def per_epoch(self) -> list[LRScheduler]:
+        """Those that count epochs."""
+        return self._every_epoch
 
     def logged(self, metrics: dict[str, float]) -> None:
         """Let plateau schedules see what was logged."""
@@ -72,10 +92,22 @@ class Schedules:
         for schedule, saved in zip(self._all, state, strict=True):
             schedule.load_state_dict(saved)
 
+    def take_initial_rates(self) -> None:
+        """Go on from the first rates that the optimizers now have."""
+        for schedule in self._all:
+            for each in [schedule, *getattr(schedule, "_schedulers", [])]:
+                groups = each.optimizer.param_groups
+                if hasattr(each, "base_lrs"):
+                    each.base_lrs = [group["initial_lr"] for group in groups]
+                    each._last_lr = [group["lr"] for group in groups]
+
     @property
     def names(self) -> list[str]:
-        """The classes of the schedules."""
-        return [type(schedule).__name__ for schedule in self._all]
+        """The classes of the schedules, and where they count epochs, that."""
+        return [
+            type(schedule).__name__ + (" per epoch" if schedule in self._every_epoch else "")
+            for schedule in self._all
+        ]
 
     def differences(self, state: list[dict[str, Any]]) -> list[str]:
         """Return where functions of the step give other rates than the ones that `state` was saved with."""
@@ -95,4 +127,4 @@ class Schedules:
 
     @property
     def _all(self) -> list[Any]:
-        return [*self._every_update, *(schedule.scheduler for schedule in self._plateaus)]
+        return [*self._every_update, *self._every_epoch, *(schedule.scheduler for schedule in self._plateaus)]

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 from truestep.nn.arrays.pairs import TORCH, torch_dtype
 from truestep.nn.arrays.rounding import check_copy, convert
 from truestep.nn.devices import usable_device

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 
 # A test compares this table with what the installed torch does.
 NUMPY: dict[torch.dtype, np.dtype[Any]] = {

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
+from truestep.core.results import Result
 from truestep.nn.arrays.pairs import has_values, torch_dtype, widened
-from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 from truestep.nn.batch_norm.moments import Moments
 from truestep.nn.batch_norm.report import ExactBatchNorm, LayerChange
 from truestep.nn.keeping import only_looking

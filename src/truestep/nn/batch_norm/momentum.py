@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Self
 
 from torch import nn
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
+from truestep.core.results import Result
 from truestep.nn.layers import check_model
-from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from truestep.results import Result
+from truestep.core.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 
-from truestep.errors import LossError, OptionError
+from truestep.core.errors import LossError, OptionError
 from truestep.nn.derivatives.undisturbed import (
     autocasts,
     described,

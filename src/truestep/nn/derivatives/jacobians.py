@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import jacfwd, jvp, vjp, vmap
 
-from truestep.errors import LossError, OptionError
+from truestep.core.errors import LossError, OptionError
 from truestep.nn.derivatives.differentiated import Differentiated, Patterns, load_forward_rules
 
 Mode = Literal["auto", "forward", "reverse"]

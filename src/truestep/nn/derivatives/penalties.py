@@ -8,7 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from truestep.errors import LossError, OptionError, check_number
+from truestep.core.errors import LossError, OptionError, check_number
+from truestep.core.example_draws import rand
 from truestep.nn.derivatives.undisturbed import (
     autocasts,
     described,
@@ -48,8 +49,8 @@ def gradient_penalty(
         fake: the same for made examples; it may be left out with `at="real"`.
         conditions: what the critic gets besides, as it is (half-precision tensors as float32 under autocast): a tensor, a
             tuple of further arguments, or a dict of named ones.
-        at: where the gradient is taken: between `real` and `fake`, at a point drawn uniformly for each example from torch's
-            global stream; or at the `"real"` or the `"fake"` examples themselves.
+        at: where the gradient is taken: between `real` and `fake`, at a point drawn uniformly for each example, as
+            `ts.rand` does; or at the `"real"` or the `"fake"` examples themselves.
         target: the norm that costs nothing: 1 for a Wasserstein critic, 0 for R1.
         sides: "one" charges only norms above the target.
 
@@ -152,7 +153,7 @@ def _between(real: list[Tensor], fake: list[Tensor]) -> list[Tensor]:
     if len(devices) > 1:
         raise LossError(f"real and fake are on several devices, {sorted(devices)}; move them to one.")
     dtype = torch.promote_types(real[0].abs().dtype if real[0].is_complex() else real[0].dtype, torch.float32)
-    weights = torch.rand(len(real[0]), dtype=dtype, device=real[0].device)
+    weights = rand(len(real[0]), dtype=dtype, device=real[0].device)
     return [_mix(weights, one, other) for one, other in zip(real, fake, strict=True)]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.errors import LossError, OptionError
+from truestep.core.errors import LossError, OptionError
 from truestep.nn.derivatives.differentiated import (
     Differentiated,
     Patterns,

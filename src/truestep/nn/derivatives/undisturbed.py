@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from truestep.errors import LossError
+from truestep.core.errors import LossError
 from truestep.nn.derivatives.rules import every_mode
 
 

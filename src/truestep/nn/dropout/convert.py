@@ -9,12 +9,12 @@ import torch
 from torch import fx, nn
 from torch.nn.utils import parametrize
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
+from truestep.core.results import Result
 from truestep.nn.dropout.vanilla import VanillaDropout
 from truestep.nn.layers import check_model, refuse_lazy
 from truestep.nn.sizes.preceding import trace
 from truestep.nn.swapping.swap import swap_activation
-from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -4,7 +4,7 @@
 import torch
 from torch import Tensor, nn
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 
 
 class VanillaDropout(nn.Module):

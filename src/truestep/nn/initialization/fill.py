@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 from truestep.nn.initialization.presets import PRESETS
 from truestep.nn.initialization.rules import Chosen
 from truestep.nn.initialization.slots import Slot

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
-from truestep.errors import OptionError, check_number
+from truestep.core.errors import OptionError, check_number
 from truestep.nn.activations import Activation, activation_gain
 from truestep.nn.initialization.fill import Gain, assign, fresh
 from truestep.nn.initialization.presets import PRESETS

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from truestep.results import Result
+from truestep.core.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from truestep.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest
 from truestep.nn.initialization.presets import PRESETS
 from truestep.nn.initialization.slots import Slot
 from truestep.nn.layers import refuse_unmatched, selectors

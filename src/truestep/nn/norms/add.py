@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
-from truestep.errors import OptionError, check_number
+from truestep.core.errors import OptionError, check_number
 from truestep.nn.layers import Layers, full_name
 from truestep.nn.norms.change import NormChange
 from truestep.nn.norms.targets import KINDS, Target, find_targets, output_dimension

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from truestep.results import Result, plain
+from truestep.core.results import Result, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 
 # (endings of the old names, endings of today's): NAME is the tensor's, as in "weight".
 _WEIGHT = (("{}_g", "parametrizations.{}.original0"), ("{}_v", "parametrizations.{}.original1"))

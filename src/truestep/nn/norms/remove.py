@@ -9,7 +9,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils import remove_spectral_norm as remove_old_spectral
 from torch.nn.utils import remove_weight_norm as remove_old_weight
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 from truestep.nn.layers import Layers, check_model, matches, refuse_unmatched, selectors
 from truestep.nn.norms.change import NormChange
 from truestep.nn.norms.targets import KINDS, OLD_HOOKS, Target

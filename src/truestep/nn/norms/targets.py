@@ -9,7 +9,7 @@ from torch.nn.utils.parametrizations import _SpectralNorm, _WeightNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
 from truestep.nn.layers import (
     Layers,
     check_model,

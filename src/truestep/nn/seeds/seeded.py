@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 
-from truestep.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest
+from truestep.core.results import Result
 from truestep.nn.seeds.flags import Flags, make_deterministic, read_flags
 from truestep.nn.seeds.gaps import Gap, gaps_between_machines, gaps_between_runs, without_deterministic_form
 from truestep.nn.seeds.streams import Streams, seed_streams
-from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

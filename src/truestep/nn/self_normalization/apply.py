@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
+from truestep.core.results import Result
 from truestep.nn.activations import ELEMENTWISE
 from truestep.nn.initialization.initialize import initialize
 from truestep.nn.layers import NORMS, check_model, refuse_lazy
 from truestep.nn.swapping.functional import functional_uses
 from truestep.nn.swapping.swap import swap_activation
-from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

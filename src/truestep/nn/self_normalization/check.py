@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
+from truestep.core.results import Result
 from truestep.nn.activations import ELEMENTWISE
 from truestep.nn.derivatives.undisturbed import eager
 from truestep.nn.keeping import only_looking
 from truestep.nn.layers import check_model
-from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

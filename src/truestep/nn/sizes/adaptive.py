@@ -4,9 +4,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from truestep.errors import check_number
+from truestep.core.errors import check_number
+from truestep.core.results import Result
 from truestep.nn.sizes.windows import Window
-from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

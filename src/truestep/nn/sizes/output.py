@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from truestep.errors import OptionError, check_number
+from truestep.core.errors import OptionError, check_number
 from truestep.nn.sizes.windows import KINDS, Kind, Window
 
 _RANKS = (1, 2, 3)

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from truestep.errors import OptionError, check_number
+from truestep.core.errors import OptionError, check_number
 
 Kind = Literal["conv", "pool", "transposed"]
 KINDS = ("conv", "pool", "transposed")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from truestep.errors import OptionError
+from truestep.core.errors import OptionError
+from truestep.core.results import Result
 from truestep.nn.layers import check_model, refuse_unmatched
 from truestep.nn.swapping.functional import functional_uses
-from truestep.results import Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -1,12 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which recipes there are: the files of the recipes folder, and any file that is named."""
+"""Which recipes there are, and what a recipe's text says without running it."""
 
+import ast
 import os
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
-from truestep.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest
 
 FOLDER = Path(__file__).parents[1]
+
+WHAT_TO_WRITE = """A recipe needs these two:
+
+    @dataclass(frozen=True)
+    class Config:
+        lr: float = 1e-3  # learning rate
+
+    def train(run, config):
+        ...
+"""
 
 
 def recipes() -> dict[str, Path]:
@@ -27,9 +40,36 @@ def find(name: str) -> Path:
     return path
 
 
+def description_of(path: Path) -> str:
+    """Return the docstring of a recipe's file; a file without Config or train is refused before it runs."""
+    try:
+        with tokenize.open(path) as file:
+            tree = ast.parse(file.read(), filename=str(path))
+    except SyntaxError as error:
+        raise OptionError(
+            f"{path}, line {error.lineno}: {error.msg}. The file is not valid Python."
+        ) from error
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise OptionError(f"{path} can't be read: {error}.") from error
+    missing = [name for name in ("Config", "train") if name not in set(_bound_names(tree))]
+    if missing:
+        raise OptionError(f"{path} has no {' and no '.join(missing)}. {WHAT_TO_WRITE}")
+    return ast.get_docstring(tree) or ""
+
+
 def _neighbours(path: Path, known: dict[str, Path]) -> str:
     folder = path.parent
     if not folder.is_dir():
         return f"There is no folder {folder} either."
     names = {file.name for file in folder.glob("*.py")}
     return nearest(path.name, names) if names else f"Recipes that come with Truestep: {', '.join(known)}."
+
+
+def _bound_names(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Assign):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))

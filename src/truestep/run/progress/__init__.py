@@ -65,6 +65,11 @@ class Progress:
             self._epoch_shown = now
             self._safely(self._screen.show)
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether there is a bar, or lines now and then, that messages go above."""
+        return not isinstance(self._screen, Silent)
+
     def line(self, text: str) -> None:
         """Print a message above the bar."""
         self._safely(lambda _: self._screen.line(text))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from truestep.run.wording import duration, number, short_number
+from truestep.core.wording import duration, number, short_number
 
 # the report draws these; in a line they would crowd out what one watches
 NOT_SHOWN = ("learning_rate", "gradient_norm", "memory_bytes")
@@ -28,23 +28,30 @@ class Reading:
     seconds_per_step: float | None = None  # at this process's mean pace, evaluations and saves included
 
     @property
+    def counts_steps(self) -> bool:
+        """Whether the run is one pass of so many steps: it has 0 epochs."""
+        return self.total_epochs == 0
+
+    @property
     def fraction(self) -> float | None:
         """How much of all epochs is done, where that is known."""
-        if not self.batches_per_epoch or not self.total_epochs:
+        if not self.batches_per_epoch or self.total_epochs is None:
             return None
-        done = self.epoch * self.batches_per_epoch + self.batch
-        return min(1.0, done / (self.total_epochs * self.batches_per_epoch))
+        done = self.batch + (0 if self.counts_steps else self.epoch * self.batches_per_epoch)
+        return min(1.0, done / (max(1, self.total_epochs) * self.batches_per_epoch))
 
     @property
     def seconds_left(self) -> float | None:
         """Until all epochs are done, where that can be told."""
         if self.fraction is None or self.seconds_per_step is None:
             return None
-        total = (self.total_epochs or 0) * (self.batches_per_epoch or 0)
+        total = max(1, self.total_epochs or 0) * (self.batches_per_epoch or 0)
         return (1 - self.fraction) * total * self.seconds_per_step
 
     def epoch_words(self) -> str:
-        """As in "epoch 3/20"."""
+        """As in "epoch 3/20", or "17/400 steps" of a run without epochs."""
+        if self.counts_steps:
+            return f"{self.batch:,}/{self.batches_per_epoch or 0:,} steps"
         return f"epoch {self.epoch + 1}" + (f"/{self.total_epochs}" if self.total_epochs else "")
 
     def time_words(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, without_keyword
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 
 class ForeignCodeLoaded(SourceCheck):
@@ -30,7 +30,7 @@ class ForeignCodeLoaded(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the literal False."""
         for call in module.calls("torch.load"):
-            if constant(argument(call, None, "weights_only")) is False:
+            if literal(module, argument(call, None, "weights_only")) is False:
                 yield At(call, "weights_only=False runs whatever code the file names.", RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:

@@ -3,12 +3,11 @@
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, without_keyword
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.names import dotted
+from truestep.doctor.source.values import argument, literal
 
 
 class KeysDroppedSilently(SourceCheck):
@@ -27,7 +26,7 @@ class KeysDroppedSilently(SourceCheck):
     """
 
     code = "SAVE003"
-    words = ("strict",)
+    words = ("load_state_dict",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report it where the result is not used, or where it is used as the model."""
@@ -35,14 +34,26 @@ class KeysDroppedSilently(SourceCheck):
             return
         for call in module.method_calls("load_state_dict"):
             parent = module.parents[call]
-            kept = isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Tuple)
+            kept = isinstance(parent, ast.Assign) and _is_looked_at(module, parent.targets[0])
             if (
-                constant(argument(call, 1, "strict")) is False
+                literal(module, argument(call, 1, "strict")) is False
                 and isinstance(parent, ast.Expr | ast.Assign)
                 and not kept
             ):
                 yield At(call, "Keys that don't fit are dropped without a word: perhaps all of them.", RISK)
 
-    def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Be strict."""
-        return [without_keyword(module, node, "strict")]
+
+def _is_looked_at(module: SourceModule, target: ast.expr) -> bool:
+    """Tell whether what did not fit is taken apart, or read later."""
+    name = dotted(target)
+    if isinstance(target, ast.Tuple) or name is None:
+        return True
+    reads = [each for each in module.reads(name) if each.lineno > target.lineno]
+    return any(
+        not isinstance(module.parents[each], ast.Call) or each in _arguments(module, each) for each in reads
+    )
+
+
+def _arguments(module: SourceModule, node: ast.expr) -> list[ast.expr]:
+    call = module.parents[node]
+    return call.args if isinstance(call, ast.Call) else []

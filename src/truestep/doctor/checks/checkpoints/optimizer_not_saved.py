@@ -37,11 +37,11 @@ class OptimizerNotSaved(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a saved dict with a state_dict and a counter, where no optimizer's is asked for."""
-        if any("opt" in ast.unparse(call.func).lower() for call in module.method_calls("state_dict")):
+        if any("opt" in ast.unparse(call.func).lower() for call in module.called_anywhere("state_dict")):
             return
         for call in module.calls("torch.save"):
             given = call.args[0] if call.args else None
-            values = module.definitions(given) if isinstance(given, ast.Name) else [given]
+            values = (module.definitions(given) if given is not None else []) or [given]
             if any(isinstance(each, ast.Dict) and self._to_resume(each) for each in values):
                 yield At(call, "A step or epoch to resume from is saved, but no optimizer state.", RISK)
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, without_keyword
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 
 class TiedWeightsUntied(SourceCheck):
@@ -49,15 +50,28 @@ class TiedWeightsUntied(SourceCheck):
         """Report the load in a file that ties `a.weight = b.weight`, unless it does so again after it."""
         ties = [each for each in module.all(ast.Assign) if _ties(each)]
         for call in module.method_calls("load_state_dict") if ties else ():
-            assigned = constant(argument(call, 2, "assign")) is True
+            assigned = literal(module, argument(call, 2, "assign")) is True
             home = module.scope(call)
-            again = any(module.scope(each) is home and each.lineno > call.lineno for each in ties)
-            if assigned and not again and not module.method_calls("tie_weights"):
-                yield At(call, f"assign=True unties the weights that line {ties[0].lineno} tied.")
+            mine = [each for each in ties if _is_of_the_same(module, each, call)]
+            again = any(module.scope(each) is home and each.lineno > call.lineno for each in mine)
+            if assigned and mine and not again and not module.called_anywhere("tie_weights"):
+                yield At(call, f"assign=True unties the weights that line {mine[0].lineno} tied.")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Copy into the parameters that there are."""
         return [without_keyword(module, node, "assign")]
+
+
+def _is_of_the_same(module: SourceModule, tie: ast.Assign, call: ast.Call) -> bool:
+    """Tell whether a tie is of the model that is loaded: in its class, or of the same variable."""
+    assert isinstance(call.func, ast.Attribute)
+    model = call.func.value
+    tied = (dotted(tie.targets[0]) or "").split(".")
+    if tied[0] == "self":
+        owner, loaded = module.enclosing(tie, ast.ClassDef), module.class_of(model)
+        return owner is not None and loaded is not None and owner in module.lineage(loaded)
+    name = dotted(model) or "?"
+    return module.scope(tie) is module.scope(call) and ".".join(tied).startswith(f"{name}.")
 
 
 def _ties(statement: ast.Assign) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 _RANDOM = re.compile(
     r"^torchvision\.transforms\.(v2\.)?(Random\w+|ColorJitter|AutoAugment|RandAugment|TrivialAugmentWide|AugMix)$"
@@ -42,8 +42,8 @@ class AugmentedEvaluation(SourceCheck):
         """Report a torchvision data set of held-out data whose transform has a random part."""
         for name, call in module.calls_matching("torchvision.datasets."):
             transform = argument(call, None, "transform")
-            held_out = constant(argument(call, None, "train")) is False or (
-                constant(argument(call, None, "split")) in _HELD_OUT
+            held_out = literal(module, argument(call, None, "train")) is False or (
+                literal(module, argument(call, None, "split")) in _HELD_OUT
             )
             if held_out and transform is not None and (random := self._random_part(module, transform)):
                 yield At(call, f"{name.rsplit('.', 1)[-1]} for evaluation is augmented by {random}.", RISK)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.recurrent import recurrent_of
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, constant, literal
 
 
 class BidirectionalLastStep(SourceCheck):
@@ -36,9 +36,9 @@ class BidirectionalLastStep(SourceCheck):
         """Report `outputs[-1]`, or `outputs[:, -1]` with batch_first, of one that is bidirectional."""
         for node in module.all(ast.Subscript):
             made = recurrent_of(module, node.value, (0,)) if isinstance(node.ctx, ast.Load) else None
-            if made is None or constant(argument(made, None, "bidirectional")) is not True:
+            if made is None or literal(module, argument(made, None, "bidirectional")) is not True:
                 continue
-            batch_first = constant(argument(made, None, "batch_first")) is True
+            batch_first = literal(module, argument(made, None, "batch_first")) is True
             if _is_last(node.slice, batch_first):
                 yield At(node, "The backward direction has seen one step of the sequence here.", RISK)
 

@@ -48,7 +48,7 @@ class DoublePrecisionFromNumpy(SourceCheck):
             applied = module.kind(call.func) == "module" or (
                 isinstance(call.func, ast.Call) and module.kind(call.func) == "module"
             )
-            if not applied or len(call.args) != 1 or not isinstance(call.args[0], ast.Name):
+            if not applied or len(call.args) != 1 or not module.definitions(call.args[0]):
                 continue
             values = module.definitions(call.args[0])
             if values and all(self._is_double(module, each) for each in values):

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.loaders import LOADER, evaluated_on
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, with_keyword
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 EVALUATION = re.compile(
     r"(^|_)(test|val|valid|validation|eval)(_|$)|^(test|val)(_?data)?loader", re.IGNORECASE
@@ -35,19 +36,15 @@ class EvaluationDropsData(SourceCheck):
     words = ("drop_last",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report drop_last=True in a loader named for evaluation."""
-        for call in module.calls("torch.utils.data.DataLoader"):
+        """Report drop_last=True in a loader that is evaluated on, or is named so."""
+        evaluated = set(evaluated_on(module))
+        for call in [*evaluated, *(each for each in module.calls(LOADER) if each not in evaluated)]:
             target = module.statement(call)
-            names = (
-                [(dotted(each) or "").rsplit(".", 1)[-1] for each in target.targets]
-                if isinstance(target, ast.Assign)
-                else []
-            )
-            if (
-                any(EVALUATION.search(name) for name in names)
-                and constant(argument(call, 8, "drop_last")) is True
-            ):
-                yield At(call, "The last samples of the evaluation set are left out.", RISK)
+            targets = target.targets if isinstance(target, ast.Assign) else []
+            names = [(dotted(each) or "").rsplit(".", 1)[-1] for each in targets]
+            if call in evaluated or any(EVALUATION.search(name) for name in names):
+                if literal(module, argument(call, 8, "drop_last")) is True:
+                    yield At(call, "The last samples of the evaluation set are left out.", RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep the last batch."""

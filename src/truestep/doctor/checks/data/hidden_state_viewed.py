@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.recurrent import recurrent_of
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, constant, literal
 
 
 class HiddenStateViewed(SourceCheck):
@@ -37,7 +37,7 @@ class HiddenStateViewed(SourceCheck):
         for call in module.method_calls("view", "reshape"):
             assert isinstance(call.func, ast.Attribute)
             made = self._recurrent(module, call.func.value)
-            if made is not None and _several(made) and self._mixes(made, call):
+            if made is not None and _several(module, made) and self._mixes(made, call):
                 yield At(call, "The states of different examples come into one row: transpose(0, 1) first.")
 
     def _recurrent(self, module: SourceModule, node: ast.expr) -> ast.Call | None:
@@ -55,7 +55,7 @@ class HiddenStateViewed(SourceCheck):
         return not same and "layer" not in layers and "direction" not in layers
 
 
-def _several(made: ast.Call) -> bool:
-    layers = constant(argument(made, 2, "num_layers"))
-    both = constant(argument(made, None, "bidirectional")) is True
+def _several(module: SourceModule, made: ast.Call) -> bool:
+    layers = literal(module, argument(made, 2, "num_layers"))
+    both = literal(module, argument(made, None, "bidirectional")) is True
     return both or (isinstance(layers, int) and layers > 1)

@@ -32,13 +32,11 @@ class LengthsUnsorted(SourceCheck):
     words = ("pack_padded_sequence",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a pack in a file that sorts nothing."""
-        sorts = module.method_calls("sort", "argsort", "topk") or module.calls(
-            "torch.sort", "torch.argsort", "sorted", "numpy.argsort"
-        )
+        """Report a pack in a program that sorts nothing."""
+        sorts = module.called_anywhere("sort", "argsort", "topk", "torch.sort", "sorted", "numpy.argsort")
         for call in module.calls("torch.nn.utils.rnn.pack_padded_sequence"):
             if argument(call, 3, "enforce_sorted") is None and not sorts and not forwards_all(call):
-                yield At(call, "The lengths must fall, and nothing in this file sorts them.", RISK)
+                yield At(call, "The lengths must fall, and nothing in sight sorts them.", RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Let torch sort."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, literal
 
 GENERATORS = (
     "numpy.random.default_rng",
@@ -48,7 +49,8 @@ class RandomStreamSharedByWorkers(SourceCheck):
                 value = bindings[0].value
                 made = isinstance(value, ast.Call) and module.qualify(value.func) in GENERATORS
                 home = getattr(module.scope(bindings[0].node), "name", "")
-                if made and home == "__init__" and self._drawn(owner, name):
+                again = len(bindings) > 1 or self._seeded(owner, name)
+                if made and home == "__init__" and not again and self._drawn(owner, name):
                     yield At(
                         bindings[0].node,
                         f"Every worker gets a copy of self.{name} and draws the same numbers.",
@@ -68,12 +70,18 @@ class RandomStreamSharedByWorkers(SourceCheck):
             for n in ast.walk(m)
         )
 
+    def _seeded(self, owner: ast.ClassDef, name: str) -> bool:
+        """Tell `self.rng.seed(...)`: each worker, or each epoch, may get a seed of its own."""
+        return any(
+            isinstance(each, ast.Attribute)
+            and each.attr in ("seed", "manual_seed", "set_state")
+            and isinstance(each.value, ast.Attribute)
+            and each.value.attr == name
+            for each in ast.walk(owner)
+        )
+
     def _severity(self, module: SourceModule) -> Severity:
         """Workers seen to be used make it certain."""
-        loaders = module.calls("torch.utils.data.DataLoader")
-        workers = [word.value for call in loaders for word in call.keywords if word.arg == "num_workers"]
-        return (
-            RISK
-            if not any(isinstance(each, ast.Constant) and each.value for each in workers) and loaders
-            else BUG
-        )
+        loaders = module.called_anywhere("torch.utils.data.DataLoader")
+        workers = [literal(module, argument(call, 5, "num_workers")) for call in loaders]
+        return BUG if any(workers) else RISK

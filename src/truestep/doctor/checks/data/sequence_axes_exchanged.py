@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant, forwards_all
+from truestep.doctor.source.values import argument, constant, forwards_all, literal
 
 PACK = "torch.nn.utils.rnn.pack_padded_sequence"
 UNPACK = "torch.nn.utils.rnn.pad_packed_sequence"
@@ -42,7 +42,7 @@ class SequenceAxesExchanged(SourceCheck):
                 for each in module.calls(PACK)
                 if module.scope(each) is module.scope(call) and not forwards_all(each)
             ]
-            modes = {bool(constant(argument(each, 2, "batch_first"))) for each in packs}
+            modes = {bool(literal(module, argument(each, 2, "batch_first"))) for each in packs}
             mode = argument(call, 1, "batch_first")
             if len(modes) == 1 and not forwards_all(call) and (mode is None or constant(mode) is not None):
                 packed = modes.pop()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 
 class StreamDuplicatedByWorkers(SourceCheck):
@@ -47,7 +47,7 @@ class StreamDuplicatedByWorkers(SourceCheck):
             data = argument(call, 0, "dataset")
             if data is None or asks or module.kind(data) != "iterable dataset":
                 continue
-            workers = constant(argument(call, 5, "num_workers"))
+            workers = literal(module, argument(call, 5, "num_workers"))
             if isinstance(workers, int) and workers > 1:
                 yield At(call, f"Each of the {workers} workers yields the whole stream.")
             elif argument(call, 5, "num_workers") is not None and workers is None:

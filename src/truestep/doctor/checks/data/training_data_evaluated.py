@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 _HELD_OUT = re.compile(r"(^|_)(test|val|valid|validation|heldout)(_|$|set|loader|data)", re.IGNORECASE)
 _TRAIN = re.compile(r"(^|_)(train|training)(_|$|set|data)", re.IGNORECASE)
@@ -47,7 +47,7 @@ class TrainingDataEvaluated(SourceCheck):
                 if _TRAIN.search(given) and not _HELD_OUT.search(given) and not sampled:
                     yield At(call, f"{name!r} reads {given!r}: it measures on the training data.")
             elif (module.qualify(call.func) or "").startswith("torchvision.datasets."):
-                if constant(argument(call, 1, "train")) is True and not _divided(module):
+                if literal(module, argument(call, 1, "train")) is True and not _divided(module):
                     yield At(call, f"{name!r} is made with train=True: it is the training data.")
 
 

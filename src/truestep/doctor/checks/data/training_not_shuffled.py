@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.loaders import LOADER, trained_on
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, RewriteError, with_keyword
-from truestep.doctor.source.values import argument, constant, forwards_all
+from truestep.doctor.source.values import argument, forwards_all, literal
 
 TRAINING = re.compile(r"(^|_)train", re.IGNORECASE)
 MEASURING = re.compile(r"(^|_)(eval|evaluation|test|val|stats?)(_|$)", re.IGNORECASE)
@@ -32,11 +33,13 @@ class TrainingNotShuffled(SourceCheck):
     """
 
     code = "DATA001"
+    rewrites = "choice"
     words = ("DataLoader",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a loader named for training that has neither shuffle nor a sampler."""
-        for call in module.calls("torch.utils.data.DataLoader"):
+        """Report a loader that is trained on, or is named so, and has neither shuffle nor a sampler."""
+        trained = set(trained_on(module))
+        for call in [*trained, *(each for each in module.calls(LOADER) if each not in trained)]:
             if forwards_all(call) or any(
                 argument(call, i, word) is not None for i, word in ((3, "sampler"), (4, "batch_sampler"))
             ):
@@ -47,8 +50,10 @@ class TrainingNotShuffled(SourceCheck):
             data = argument(call, 0, "dataset")
             is_stream = data is not None and module.kind(data) == "iterable dataset"
             last = [name.rsplit(".", 1)[-1] for name in names]
-            trains = any(TRAINING.search(name) and not MEASURING.search(name) for name in last)
-            if trains and not is_stream and (shuffle is None or constant(shuffle) is False):
+            trains = call in trained or any(
+                TRAINING.search(name) and not MEASURING.search(name) for name in last
+            )
+            if trains and not is_stream and (shuffle is None or literal(module, shuffle) is False):
                 yield At(call, "The training loader yields the data in its own order.", RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:

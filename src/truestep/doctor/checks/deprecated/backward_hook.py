@@ -24,6 +24,7 @@ class BackwardHook(SourceCheck):
     """
 
     code = "OLD009"
+    rewrites = "safe"
     words = ("register_backward_hook",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -33,6 +33,7 @@ class CudaAmp(SourceCheck):
     """
 
     code = "OLD001"
+    rewrites = "safe"
     words = ("amp",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -25,6 +25,7 @@ class DefaultTensorType(SourceCheck):
     """
 
     code = "OLD003"
+    rewrites = "safe"
     words = ("set_default_tensor_type",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -29,18 +29,20 @@ class DistributedLaunch(SourceCheck):
     """
 
     code = "OLD004"
+    rewrites = "safe"
     words = ("distributed.launch",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report it in strings and comments, once a line."""
-        for number, line in enumerate(module.lines, 1):
-            if LAUNCH.search(line):
-                yield At(
-                    ast.Pass(lineno=number, col_offset=0), "torch.distributed.launch is deprecated.", ADVICE
-                )
+        """Report it in the strings of commands; what comments and docstrings say runs nothing."""
+        for node in module.all(ast.Constant):
+            spoken = isinstance(module.parents.get(node), ast.Expr)
+            if isinstance(node.value, str) and not spoken and LAUNCH.search(node.value):
+                yield At(node, "torch.distributed.launch is deprecated.", ADVICE)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Write torchrun in its place."""
+        if node.lineno != node.end_lineno:
+            raise RewriteError
         line = module.lines[node.lineno - 1]
         found = re.search(r"python3? -m torch\.distributed\.launch", line)
         if found is None:

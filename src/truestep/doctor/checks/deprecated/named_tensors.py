@@ -5,7 +5,8 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.source.module import MAX_DEPTH, SourceModule
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.resolving import MAX_DEPTH
 
 MAKERS = ("randn", "rand", "zeros", "ones", "empty", "full", "tensor", "arange")
 METHODS = ("align_to", "align_as", "refine_names", "rename_")

@@ -26,6 +26,7 @@ class OldReduction(SourceCheck):
     """
 
     code = "OLD011"
+    rewrites = "safe"
     words = ("size_average", "reduce=")
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -24,6 +24,7 @@ class OldWeightNorm(SourceCheck):
     """
 
     code = "OLD006"
+    rewrites = "safe"
     words = ("weight_norm",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

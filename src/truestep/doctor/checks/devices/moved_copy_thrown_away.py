@@ -54,6 +54,8 @@ class MovedCopyThrownAway(SourceCheck):
             call = statement.value
             if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
                 continue
+            if statement in module.shown:
+                continue
             if call.func.attr in METHODS and _is_tensor(module, call.func.value):
                 if _has_parts(module, call.func.value):
                     yield Unsure(call, "what has named parts may move them in place, as batches of texts do")

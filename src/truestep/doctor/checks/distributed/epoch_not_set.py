@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
+from truestep.doctor.source.libraries import taken_over
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, RewriteError, before
-from truestep.doctor.source.values import argument, constant, forwards_all
+from truestep.doctor.source.values import argument, forwards_all, literal
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
 if TYPE_CHECKING:
@@ -46,21 +47,26 @@ class EpochNotSet(SourceCheck, Watcher):
     words = ("DistributedSampler",)
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
-        """Report a shuffling sampler in a file with loops and no set_epoch."""
-        if module.method_calls("set_epoch", "prepare") or not module.all(ast.For, ast.While):
+        """Report a shuffling sampler in a program with loops and no set_epoch."""
+        loops = any(each.all(ast.For, ast.While) for each in module.linked)
+        if module.called_anywhere("set_epoch", "prepare") or not loops:
             return
+        library = taken_over(module, "set_epoch")
         for call in module.calls("torch.utils.data.DistributedSampler"):
             evaluates = any(
                 word in ast.unparse(module.statement(call)).lower() for word in ("val", "test", "eval")
             )
             if (
-                constant(argument(call, 3, "shuffle")) is not False
+                literal(module, argument(call, 3, "shuffle")) is not False
                 and not forwards_all(call)
                 and not evaluates
             ):
-                if not _goes_round(module):
-                    yield Unsure(call, "the loops over its loader stand in another file")
-                elif module.calls("torch.utils.data.DataLoader"):
+                if library is not None or not _goes_round(module):
+                    reason = (
+                        f"{library} may do it" if library else "the loops over its loader are out of sight"
+                    )
+                    yield Unsure(call, reason)
+                elif module.called_anywhere("torch.utils.data.DataLoader"):
                     yield At(call, "set_epoch() is never called: every epoch has the same order.")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
@@ -91,7 +97,8 @@ class EpochNotSet(SourceCheck, Watcher):
 
 
 def _goes_round(module: SourceModule) -> bool:
-    """Tell whether this file trains, or goes through a loader."""
-    sources = [each for loop in module.all(ast.For) for each in ast.walk(loop.iter)]
+    """Tell whether the program trains, or goes through a loader."""
+    loops_over = [loop for file in module.linked for loop in file.all(ast.For)]
+    sources = [each for loop in loops_over for each in ast.walk(loop.iter)]
     loops = (module.kind(each) == "loader" for each in sources if isinstance(each, ast.Name | ast.Attribute))
-    return bool(module.method_calls("backward", "step")) or any(loops)
+    return bool(module.called_anywhere("backward", "step")) or any(loops)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 DRAWS = ("random.random", "torch.rand", "numpy.random.rand", "random.uniform", "numpy.random.random")
 
@@ -48,7 +48,7 @@ class LayerDropUnderDdp(SourceCheck):
         """Report a random condition around a continue, in a wrapped class."""
         for wrap in module.calls("torch.nn.parallel.DistributedDataParallel"):
             owner = module.class_of(wrap.args[0]) if wrap.args else None
-            if owner is None or constant(argument(wrap, None, "find_unused_parameters")) is True:
+            if owner is None or literal(module, argument(wrap, None, "find_unused_parameters")) is True:
                 continue
             for node in ast.walk(owner):
                 if isinstance(node, ast.If) and any(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.checks.parameters.layer_never_used import layers_never_used
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant, forwards_all
+from truestep.doctor.source.values import argument, forwards_all, literal
 
 
 class LayerUnusedUnderDdp(SourceCheck):
@@ -48,7 +48,7 @@ class LayerUnusedUnderDdp(SourceCheck):
         """Report such layers in classes whose instances this file wraps."""
         for wrap in module.calls("torch.nn.parallel.DistributedDataParallel"):
             owner = module.class_of(wrap.args[0]) if wrap.args else None
-            searched = constant(argument(wrap, None, "find_unused_parameters")) is True
+            searched = literal(module, argument(wrap, None, "find_unused_parameters")) is True
             if owner is None or searched or forwards_all(wrap):
                 continue
             for name, node in layers_never_used(module, owner):

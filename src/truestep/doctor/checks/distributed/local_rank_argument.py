@@ -19,9 +19,10 @@ class LocalRankArgument(SourceCheck):
 
         parser = argparse.ArgumentParser()
         parser.add_argument("--local_rank", default=0)  # here
+        torch.cuda.set_device(parser.parse_args().local_rank)
 
     Good:
-        local_rank = int(os.environ["LOCAL_RANK"])
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 
     Fix: int(os.environ["LOCAL_RANK"]).
     """
@@ -30,10 +31,9 @@ class LocalRankArgument(SourceCheck):
     words = ("local_rank", "local-rank")
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report the argument in a file that never reads the variable."""
-        if any(
-            isinstance(node.value, str) and node.value == "LOCAL_RANK" for node in module.all(ast.Constant)
-        ):
+        """Report the argument in a program that reads it, and never reads the variable."""
+        texts = {node.value for each in module.linked for node in each.all(ast.Constant)}
+        if "LOCAL_RANK" in texts or "local_rank" not in module.identifiers:
             return
         for call in module.method_calls("add_argument"):
             names = [each.value for each in call.args if isinstance(each, ast.Constant)]

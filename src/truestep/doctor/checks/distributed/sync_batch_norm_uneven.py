@@ -35,7 +35,7 @@ class SyncBatchNormUneven(SourceCheck):
     words = ("sync_batchnorm", "SyncBatchNorm")
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report it in a file that trains and has neither a distributed sampler nor drop_last nor join."""
+        """Report it in a program that trains and has neither a distributed sampler nor drop_last nor join."""
         if module.identifiers & {"DistributedSampler", "drop_last", "throw_on_early_termination"}:
             return
         for call in module.calls("torch.nn.SyncBatchNorm.convert_sync_batchnorm"):

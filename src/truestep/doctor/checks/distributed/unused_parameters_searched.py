@@ -7,7 +7,7 @@ from typing import Any
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, without_keyword
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 
 class UnusedParametersSearched(SourceCheck):
@@ -30,7 +30,9 @@ class UnusedParametersSearched(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report it, unless the wrapped class skips layers at random."""
         for call in module.calls("torch.nn.parallel.DistributedDataParallel"):
-            if constant(argument(call, None, "find_unused_parameters")) is True and not module.identifiers & {
+            if literal(
+                module, argument(call, None, "find_unused_parameters")
+            ) is True and not module.identifiers & {
                 "random",
                 "rand",
             }:

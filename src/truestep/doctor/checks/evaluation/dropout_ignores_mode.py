@@ -9,7 +9,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, RewriteError, inserted_behind, replaced, with_keyword
-from truestep.doctor.source.values import argument, constant, forwards_all
+from truestep.doctor.source.values import argument, constant, forwards_all, literal
 
 FUNCTIONS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
@@ -40,7 +40,9 @@ class DropoutIgnoresMode(SourceCheck):
         for name in FUNCTIONS:
             for call in module.calls(f"torch.nn.functional.{name}"):
                 training = argument(call, 2, "training")
-                if forwards_all(call) or (training is not None and constant(training) is not True):
+                if forwards_all(call) or (training is not None and literal(module, training) is not True):
+                    continue
+                if training is None and _asks_for_mode(module, call):
                     continue
                 how = "without `training`" if training is None else "with training=True"
                 yield At(
@@ -68,11 +70,16 @@ class DropoutIgnoresMode(SourceCheck):
 
 def _follows_mode(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether anything around the call asks for the mode, or its rate is the caller's to give."""
-    home = module.scope(call)
-    asks = any(node.attr == "training" and module.scope(node) is home for node in module.all(ast.Attribute))
+    asks = _asks_for_mode(module, call)
     rate = argument(call, 4, "dropout_p")
     given = isinstance(rate, ast.Name) and any(each.how == "parameter" for each in module.bindings(rate))
     return asks or given or forwards_all(call)
+
+
+def _asks_for_mode(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether a test in the function asks whether it is trained."""
+    home = module.scope(call)
+    return any(node.attr == "training" and module.scope(node) is home for node in module.all(ast.Attribute))
 
 
 def _severity(module: SourceModule, call: ast.Call) -> Severity:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import QUESTION, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 
 class DropoutRateAsKeepRate(SourceCheck):
@@ -30,6 +30,6 @@ class DropoutRateAsKeepRate(SourceCheck):
         """Ask about a literal rate from 0.7 on, below 1."""
         for name in ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout"):
             for call in module.calls(f"torch.nn.{name}"):
-                rate = constant(argument(call, 0, "p"))
+                rate = literal(module, argument(call, 0, "p"))
                 if isinstance(rate, float) and 0.7 <= rate < 1:
                     yield At(call, f"Drops {rate:.0%} and keeps {1 - rate:.0%}: is that meant?", QUESTION)

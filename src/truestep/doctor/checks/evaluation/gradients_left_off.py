@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.events import Event
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 
 class GradientsLeftOff(SourceCheck):
@@ -56,4 +56,8 @@ class GradientsLeftOff(SourceCheck):
     def _is_off(self, module: SourceModule, event: Event) -> bool:
         call = event.node
         stands_alone = isinstance(module.parents[call], ast.Expr)
-        return stands_alone and isinstance(call, ast.Call) and constant(argument(call, 0, "mode")) is False
+        return (
+            stands_alone
+            and isinstance(call, ast.Call)
+            and literal(module, argument(call, 0, "mode")) is False
+        )

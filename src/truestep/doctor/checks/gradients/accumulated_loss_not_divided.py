@@ -4,8 +4,9 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.source.events import Event, TrainingLoop
+from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 
 
@@ -35,43 +36,86 @@ class AccumulatedLossNotDivided(SourceCheck):
     code = "GRAD005"
     words = ("backward",)
 
-    def read(self, module: SourceModule) -> Iterator[At]:
+    def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report the backward of an accumulating loop in which nothing divides or weights the loss."""
         for trace in module.traces:
             for loop in trace.training_loops():
-                backwards = [event for event in loop.of("backward") if not event.branches(loop.path)]
-                if loop.window() is not None and len(backwards) == 1 and _accumulates(loop):
-                    if not _is_scaled(backwards[0], loop):
-                        yield At(
-                            backwards[0].node,
-                            "The loss of each micro-batch is added at full size, not divided.",
-                            RISK,
-                        )
+                backward = _accumulated(loop)
+                if backward is None or backward.receiver is None:
+                    continue
+                scaled = is_scaled(module, backward.receiver)
+                if scaled is None:
+                    yield Unsure(backward.node, "what the loss is made of can't be seen from here")
+                elif not scaled and not _delegated(backward):
+                    text = "The loss of each micro-batch is added at full size, not divided."
+                    yield At(backward.node, text, RISK if _counted(loop, backward) else QUESTION)
 
 
-def _accumulates(loop: TrainingLoop) -> bool:
-    """Only where the clear waits together with the step are gradients meant to add up."""
-    test = loop.condition()
-    return any(
-        isinstance(frame.node, ast.If) and frame.node.test is test
-        for event in loop.of("zero_grad")
-        for frame in event.path
+def _counted(loop: TrainingLoop, backward: Event) -> bool:
+    """Tell "four times" from "once for each task": of those the sum may be meant."""
+    inner = [frame.node for frame in backward.path[len(loop.path) :] if frame.kind == "loop"]
+    return not inner or all(
+        isinstance(each, ast.For) and getattr(getattr(each.iter, "func", None), "id", "") == "range"
+        for each in inner
     )
 
 
-def _is_scaled(backward: Event, loop: TrainingLoop) -> bool:
-    """Look for any division or product in the loop's body that is not part of the step's condition."""
-    test = loop.condition()
-    skipped = set(ast.walk(test)) if test is not None else set()
-    nodes = [
-        node
-        for node in ast.walk(loop.node)
-        if isinstance(node, ast.BinOp | ast.AugAssign) and node not in skipped
-    ]
-    scaled = any(isinstance(node.op, ast.Div | ast.Mult) for node in nodes)
-    delegated = (
-        isinstance(backward.node, ast.Call)
-        and isinstance(backward.node.func, ast.Attribute)
-        and bool(backward.node.args)
-    )
-    return scaled or delegated or any(frame.kind == "call" for frame in backward.path[len(loop.path) :])
+def _accumulated(loop: TrainingLoop) -> Event | None:
+    """Return the backward that runs several times in every window, if its gradients are meant to add up."""
+    run = execution_of(loop.trace, loop.path)
+    windows = run.full_windows(loop.optimizer)
+    same = {event.node for window in windows for event in window.backwards}
+    meant = all(each.adds_up for each in windows) and any(each.clears for each in windows)
+    if not run.is_certain or not windows or len(same) != 1 or not meant:
+        return None
+    return windows[0].backwards[0]
+
+
+def is_scaled(module: SourceModule, loss: ast.expr) -> bool | None:
+    """Tell whether a loss comes from a product or a quotient; None where part of it is out of sight."""
+    seen: set[ast.expr] = set()
+    waiting: list[ast.expr | None] = [loss]
+    hidden = False
+    while waiting:
+        current = waiting.pop()
+        if current is None or current in seen:
+            hidden = hidden or current is None
+            continue
+        seen.add(current)
+        if _scales(current):
+            return True
+        if isinstance(current, ast.Name | ast.Attribute | ast.Subscript):
+            waiting += module.definitions(current)
+            continue
+        if isinstance(current, ast.Call) and _passes_on(module, current):
+            waiting += current.args[:1]
+        elif isinstance(current, ast.Call):
+            function = module.target(current)
+            waiting += module.resolver.results(function) if function is not None else []
+            of_library = module.qualify(current.func) is not None
+            waiting += (
+                [current.func.value] if isinstance(current.func, ast.Attribute) and not of_library else []
+            )
+        elif isinstance(current, ast.BinOp):
+            waiting += [current.left, current.right]
+    return None if hidden else False
+
+
+def _passes_on(module: SourceModule, call: ast.Call) -> bool:
+    """Tell `scaler.scale(loss)` and `torch.sum(loss)`: the loss is what they are given."""
+    name = module.qualify(call.func) or ""
+    scaler = isinstance(call.func, ast.Attribute) and call.func.attr == "scale"
+    return scaler or name in ("torch.sum", "torch.mean", "torch.stack", "sum")
+
+
+def _scales(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Div | ast.Mult)
+    method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    return method in ("div", "mul", "div_", "mul_", "true_divide")
+
+
+def _delegated(backward: Event) -> bool:
+    """`accelerator.backward(loss)` divides by itself."""
+    call = backward.node
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and bool(call.args)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Event, Path, Trace, TrainingLoop
+from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, after, event_at, written
+from truestep.doctor.source.rewriting import Edits, RewriteError, after, before, event_at, written
+from truestep.doctor.source.values import origins
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
 if TYPE_CHECKING:
@@ -53,21 +55,36 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
                     yield At(update.node, text)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Clear after the step."""
-        _, step = event_at(module, node, "step")
-        return [after(module, node, f"{written(module, node, step.receiver)}.zero_grad()")]
+        """Clear after the step; where it may be left out, at the start of the iteration."""
+        trace, step = event_at(module, node, "step")
+        clear = f"{written(module, node, step.receiver)}.zero_grad()"
+        loop = next((each for each in trace.training_loops() if step in each.steps), None)
+        guard = module.enclosing(node, ast.If)
+        if loop is None or guard is None or loop.node not in module.ancestors(guard):
+            return [after(module, node, clear)]
+        run = execution_of(trace, loop.path)
+        together = all(guard in module.ancestors(each.node) for each in loop.of("backward"))
+        if (run.has_window and run.is_certain) or together:
+            return [after(module, node, clear)]
+        if module.scope(loop.node) is not module.scope(node) or not isinstance(
+            loop.node, ast.For | ast.While
+        ):
+            raise RewriteError
+        return [before(module, loop.node.body[0], clear)]
 
     def _judge(self, module: SourceModule, loop: TrainingLoop) -> Iterator[At | Unsure]:
-        clears = loop.of("zero_grad")
-        steps = {event.subject for event in loop.of("step")}
-        mine = [event for event in clears if event.subject not in steps - {loop.optimizer}]
         step = loop.steps[0]
-        if mine or any(loop.trace.within(path, "zero_grad") for path in loop.outer_loops()):
+        if loop.clears() or any(loop.clears(path) for path in loop.outer_loops()):
             return
-        if loop.of("unknown") or _made_inside(module, loop):
-            yield Unsure(step.node, "the optimizer or the model is handed to code outside of this file")
+        if unknown := loop.of("unknown"):
+            name = ast.unparse(getattr(unknown[0].node, "func", unknown[0].node))
+            yield Unsure(
+                step.node, f"{name}() is given the optimizer or the model, and may clear the gradients"
+            )
             return
-        what = "this optimizer's gradients" if clears else "the gradients"
+        if _made_inside(module, loop):
+            return
+        what = "this optimizer's gradients" if loop.of("zero_grad") else "the gradients"
         yield At(step.node, f"The loop calls backward() and step() but never clears {what}.")
 
     def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
@@ -85,8 +102,8 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
 def _made_inside(module: SourceModule, loop: TrainingLoop) -> bool:
     """An optimizer or model that each iteration makes anew starts without gradients."""
     receiver = loop.steps[0].receiver
-    definitions = module.definitions(receiver) if receiver is not None else []
-    return any(each is not None and loop.node in module.ancestors(each) for each in definitions)
+    made = origins(module, receiver) if receiver is not None else ()
+    return any(isinstance(each, ast.Call) and loop.node in module.ancestors(each) for each in made)
 
 
 def _steps_by_hand(trace: Trace) -> Iterator[tuple[Event, Path]]:

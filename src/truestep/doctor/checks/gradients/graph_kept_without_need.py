@@ -36,6 +36,7 @@ class GraphKeptWithoutNeed(SourceCheck):
     """
 
     code = "GRAD011"
+    rewrites = "safe"
     words = ("retain_graph",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -5,7 +5,8 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.events import Path, Trace
+from truestep.doctor.source.events import Path, Trace, TrainingLoop
+from truestep.doctor.source.execution import Window, execution_of
 from truestep.doctor.source.module import SourceModule
 
 
@@ -33,44 +34,40 @@ class LastMicroBatchesDropped(SourceCheck):
     """
 
     code = "GRAD006"
-    words = ("% ",)
+    words = ("backward",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a window counted from zero, and one that has no clause for the end."""
         for trace in module.traces:
             for loop in trace.training_loops():
-                test = loop.condition()
-                if test is None or loop.window() is None or not isinstance(loop.node, ast.For):
-                    continue
-                if any(
-                    frame.node is _if_of(module, test)
-                    for event in loop.of("backward")
-                    for frame in event.path
+                run = execution_of(trace, loop.path)
+                test = _test_of(loop)
+                if (
+                    test is not None
+                    and run.windows(loop.optimizer)
+                    and run.has_window
+                    and run.is_certain
+                    and isinstance(loop.node, ast.For)
                 ):
-                    continue  # whole batches are left out, not their steps
-                if not any(
-                    frame.node is _if_of(module, test)
-                    for event in loop.of("zero_grad")
-                    for frame in event.path
-                ):
-                    continue
-                if _counts_from_zero(test):
-                    yield At(
-                        test, "`i % k == 0` steps after the first batch already, then one batch late.", RISK
-                    )
-                elif not isinstance(test, ast.BoolOp) and not _stepped_after(trace, loop.path):
-                    yield At(test, "Batches left over at the end of the loop are never stepped.", RISK)
+                    windows = run.windows(loop.optimizer)
+                    yield from _judge(loop, windows, test)
 
 
-def _if_of(module: SourceModule, test: ast.expr) -> ast.AST:
-    return module.parents[test]
+def _judge(loop: TrainingLoop, windows: list[Window], test: ast.expr) -> Iterator[At]:
+    sizes = [len(each.backwards) for each in windows[:-1]]
+    cleared = all(each.clears and each.adds_up for each in windows[1:-1])
+    if len(sizes) < 2 or max(sizes) < 2 or not cleared:
+        return
+    if sizes[0] == 1 and sizes[1] > 1:
+        yield At(test, "`i % k == 0` steps after the first batch already, then one batch late.", RISK)
+    elif windows[-1].backwards and not _stepped_after(loop.trace, loop.path):
+        yield At(test, "Batches left over at the end of the loop are never stepped.", RISK)
 
 
-def _counts_from_zero(test: ast.expr) -> bool:
-    return any(
-        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Name)
-        for node in ast.walk(test)
-    ) and not isinstance(test, ast.BoolOp)
+def _test_of(loop: TrainingLoop) -> ast.expr | None:
+    """Return the test under which the loop steps."""
+    branches = [frame.node for frame in loop.steps[0].branches(loop.path)]
+    return branches[-1].test if branches and isinstance(branches[-1], ast.If) else None
 
 
 def _stepped_after(trace: Trace, path: Path) -> bool:

@@ -9,7 +9,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, inserted_behind, without_keyword
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, constant, literal
 
 MOVES = ("to", "cuda", "double", "float", "half", "type", "reshape", "view")
 MAKERS = (
@@ -58,6 +58,8 @@ class LeafLostByMove(SourceCheck):
             made = (module.qualify(inner.func) or "").removeprefix("torch.")
             asked = argument(inner, 1 if made == "nn.Parameter" else None, "requires_grad")
             asks = made in MAKERS and constant(asked) is True
+            if _changes_nothing(module, call, inner):
+                continue
             if asks or (made == "nn.Parameter" and (asked is None or constant(asked) is True)):
                 method = ast.unparse(call.func).rsplit(".", 1)[-1]
                 text = f".{method}() after requires_grad=True: the result is no leaf, its .grad stays None."
@@ -67,6 +69,26 @@ class LeafLostByMove(SourceCheck):
         """Ask for gradients after the move."""
         made = without_keyword(module, node.func.value, "requires_grad")
         return [made, inserted_behind(module, node, ".requires_grad_()")]
+
+
+def _changes_nothing(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
+    """Tell `.float()` of what is float32 and `.cpu()` of what is there already: they return the tensor itself."""
+    method = move.func.attr if isinstance(move.func, ast.Attribute) else ""
+    inner = maker.args[0] if maker.args and isinstance(maker.args[0], ast.Call) else maker
+    words = {word.arg for each in (maker, inner) for word in each.keywords}
+    if method == "float":
+        named = (module.qualify(inner.func) or "").removeprefix("torch.")
+        return "dtype" not in words and named in (
+            "rand",
+            "randn",
+            "zeros",
+            "ones",
+            "empty",
+            "eye",
+            "linspace",
+        )
+    target = literal(module, argument(move, 0, "device"))
+    return "device" not in words and (method == "cpu" or (method == "to" and target == "cpu"))
 
 
 def _is_input_only(module: SourceModule, call: ast.Call) -> bool:

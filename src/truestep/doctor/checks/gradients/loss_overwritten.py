@@ -2,6 +2,7 @@
 """One loss replaced by the next before backward."""
 
 import ast
+import bisect
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
@@ -32,28 +33,29 @@ class LossOverwritten(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report two assignments of losses to one name in one block, with no use between them."""
+        done: set[tuple[ast.AST, str]] = set()
         for call in module.method_calls("backward"):
             name = call.func.value if isinstance(call.func, ast.Attribute) else None
-            if not isinstance(name, ast.Name):
-                continue
             home = module.parents[module.statement(call)]
-            before = [each for each in self._assignments(module, name) if each.lineno < call.lineno]
-            certain = [each for each in before if module.parents[each] is home]
-            for first in before:
-                second = next((each for each in certain if each.lineno > first.lineno), None)
-                if (
-                    second is not None
-                    and self._leads_to(module, first, home)
-                    and self._are_losses(module, first, second)
-                    and not self._used(module, name.id, first, second)
-                ):
-                    line = second.lineno
-                    yield At(first, f"{name.id!r} is overwritten on line {line} before it was used.")
-                    break
+            if isinstance(name, ast.Name) and (home, name.id) not in done:
+                done.add((home, name.id))
+                yield from self._overwritten(module, name, home)
 
-    def _assignments(self, module: SourceModule, name: ast.Name) -> list[ast.Assign]:
-        nodes = [binding.node for binding in module.bindings(name) if binding.how == "assign"]
-        return sorted((each for each in nodes if isinstance(each, ast.Assign)), key=lambda each: each.lineno)
+    def _overwritten(self, module: SourceModule, name: ast.Name, home: ast.AST) -> Iterator[At]:
+        nodes = [each.node for each in module.bindings(name) if each.how == "assign"]
+        assigned = sorted((each for each in nodes if isinstance(each, ast.Assign)), key=_line)
+        certain = [each for each in assigned if module.parents[each] is home]
+        reads = sorted(each.lineno for each in module.reads(name.id))
+        for first in assigned:
+            place = bisect.bisect_right(certain, first.lineno, key=_line)
+            second = certain[place] if place < len(certain) else None
+            if second is None or not self._leads_to(module, first, home):
+                continue
+            used = bisect.bisect_right(reads, first.end_lineno or first.lineno)
+            is_used = used < len(reads) and reads[used] <= (second.end_lineno or second.lineno)
+            if not is_used and self._are_losses(module, first, second):
+                yield At(first, f"{name.id!r} is overwritten on line {second.lineno} before it was used.")
+                return
 
     def _leads_to(self, module: SourceModule, assignment: ast.Assign, home: ast.AST) -> bool:
         """Tell whether only branches of `if` stand between an assignment and the block."""
@@ -77,11 +79,6 @@ class LossOverwritten(SourceCheck):
             for each in assignments
         )
 
-    def _used(self, module: SourceModule, name: str, first: ast.Assign, second: ast.Assign) -> bool:
-        return any(
-            node.id == name
-            and isinstance(node.ctx, ast.Load)
-            and first.lineno < node.lineno <= second.lineno
-            and node not in ast.walk(first)
-            for node in module.all(ast.Name)
-        )
+
+def _line(node: ast.stmt) -> int:
+    return node.lineno

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 
 class LossWithoutGraph(SourceCheck):
@@ -32,7 +32,7 @@ class LossWithoutGraph(SourceCheck):
         """Report it where everything the name can be is such a copy."""
         for call in module.method_calls("backward"):
             loss = call.func.value if isinstance(call.func, ast.Attribute) else None
-            values = module.definitions(loss) if isinstance(loss, ast.Name) else []
+            values = module.definitions(loss) if loss is not None else []
             if values and all(self._is_copy(module, each) for each in values):
                 yield At(call, "The loss was made anew from a number: it has no graph behind it.")
 
@@ -48,5 +48,5 @@ class LossWithoutGraph(SourceCheck):
         )
         whole = "loss" in ast.unparse(value) or "cross_entropy" in ast.unparse(value)
         return whole and (
-            (copies and constant(argument(value, None, "requires_grad")) is not False) or detached
+            (copies and literal(module, argument(value, None, "requires_grad")) is not False) or detached
         )

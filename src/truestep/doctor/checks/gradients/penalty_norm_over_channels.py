@@ -5,9 +5,9 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck, Unsure
-from truestep.doctor.source.module import Class, SourceModule
-from truestep.doctor.source.names import Function
-from truestep.doctor.source.values import argument, constant, origins
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Class, Function
+from truestep.doctor.source.values import argument, literal, origins
 
 
 class PenaltyNormOverChannels(SourceCheck):
@@ -55,7 +55,7 @@ class PenaltyNormOverChannels(SourceCheck):
         for call in module.method_calls("norm"):
             assert isinstance(call.func, ast.Attribute)
             source = self._gradient(module, call.func.value)
-            if source is None or constant(argument(call, 1, "dim")) != 1:
+            if source is None or literal(module, argument(call, 1, "dim")) != 1:
                 continue
             nets = self._nets(module, source)
             if any(net is not None and _has_convolutions(module, net) for net in nets):
@@ -65,7 +65,7 @@ class PenaltyNormOverChannels(SourceCheck):
 
     def _gradient(self, module: SourceModule, node: ast.expr) -> ast.Call | None:
         """Return the call of autograd.grad that a name stands for, with nothing but `[0]` between."""
-        values = module.definitions(node) if isinstance(node, ast.Name) else [node]
+        values = module.definitions(node) or [node]
         if len(values) != 1 or not isinstance(values[0], ast.Subscript):
             return None
         made = values[0].value

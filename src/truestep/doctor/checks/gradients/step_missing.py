@@ -45,8 +45,8 @@ class StepMissing(SourceCheck, Watcher):
     needs_no_step = True
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a loop that clears an optimizer and goes backward, in a file that steps nothing."""
-        if any(module.kind(_receiver(call)) != "scheduler" for call in module.method_calls("step")):
+        """Report a loop that clears an optimizer and goes backward, in a program that steps nothing."""
+        if any(_steps(module, call) for each in module.linked for call in each.all(ast.Call)):
             return
         for trace in module.traces:
             for backward in trace.of("backward"):
@@ -90,6 +90,9 @@ def _holds_gradients(record: OptimizerRecord) -> bool:
     return bool(gradients) and all(bool(each.isfinite().all()) for each in gradients if not each.is_sparse)
 
 
-def _receiver(call: ast.Call) -> ast.expr:
-    assert isinstance(call.func, ast.Attribute)
-    return call.func.value
+def _steps(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether a call may step an optimizer: `opt.step()`, a wrapper's `step_and_update()`, `fused_step(opt)`."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if "step" not in name.lower():
+        return False
+    return not isinstance(call.func, ast.Attribute) or module.kind(call.func.value) != "scheduler"

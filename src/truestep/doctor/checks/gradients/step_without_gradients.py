@@ -40,7 +40,7 @@ class StepWithoutGradients(SourceCheck, Watcher):
     words = (".step(",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a loop that applies a model and steps, in a file in which nothing goes backward."""
+        """Report a loop that applies a model and steps, in a program in which nothing goes backward."""
         if module.identifiers & {"backward", "grad", "manual_backward", "ascend", "autograd"}:
             return
         for trace in module.traces:

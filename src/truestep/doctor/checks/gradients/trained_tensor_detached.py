@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant, is_call_of
+from truestep.doctor.source.values import argument, is_call_of, literal
 
 _CUTS = ("detach", "item", "tolist", "numpy")
 _SHOWS = ("print", "len", "float", "str", "format", "repr")
@@ -48,7 +48,7 @@ class TrainedTensorDetached(SourceCheck):
                 module, value, "torch.tensor", "torch.nn.Parameter"
             ):
                 assert isinstance(value, ast.Call)
-                if constant(argument(value, None, "requires_grad")) is not True:
+                if literal(module, argument(value, None, "requires_grad")) is not True:
                     continue
                 reads = [node for node in module.reads(target.id) if not _shown(module, node)]
                 held = [node for node in reads if self._optimized(module, node)]

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.events import Event, TrainingLoop
+from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, moved_after, next_event
 
@@ -38,13 +40,23 @@ class ZeroGradInEveryMicroBatch(SourceCheck):
         """Report a clear that always happens where the step happens every few iterations."""
         for trace in module.traces:
             for loop in trace.training_loops():
-                clears = [event for event in loop.of("zero_grad") if not event.branches(loop.path)]
-                if clears and loop.window() is not None and len(loop.steps) == 1:
+                clear = _between_backwards(loop)
+                if clear is not None:
                     yield At(
-                        clears[0].node,
+                        clear.node,
                         "Cleared at every batch, while the step waits for several: only the last one counts.",
                     )
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Clear after the step."""
         return moved_after(module, node, next_event(module, node, "step").node)
+
+
+def _between_backwards(loop: TrainingLoop) -> Event | None:
+    """Return a clear before the last backward of every window that has several."""
+    run = execution_of(loop.trace, loop.path)
+    windows = run.full_windows(loop.optimizer)
+    if not run.is_certain or len({event.node for each in windows for event in each.backwards}) != 1:
+        return None
+    late = [[clear for before, clear in each.clears if before == len(each.backwards) - 1] for each in windows]
+    return late[0][0] if all(late) else None

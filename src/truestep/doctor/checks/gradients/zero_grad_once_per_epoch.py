@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients cleared in the outer loop only."""
 
+import ast
 from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.events import TrainingLoop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, moved_after, next_event
 
@@ -38,10 +40,8 @@ class ZeroGradOncePerEpoch(SourceCheck):
         """Report a clear that stands one loop too far out."""
         for trace in module.traces:
             for loop in trace.training_loops():
-                if loop.of("zero_grad") or loop.of("unknown"):
-                    continue
-                outer = [event for path in loop.outer_loops() for event in trace.within(path, "zero_grad")]
-                if outer:
+                outer = [event for path in loop.outer_loops() for event in loop.clears(path)]
+                if outer and not loop.clears() and not loop.of("unknown") and not _ends_early(loop):
                     yield At(
                         outer[0].node,
                         "The gradients are cleared once per outer loop, but stepped in the inner one.",
@@ -50,3 +50,9 @@ class ZeroGradOncePerEpoch(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Clear after the step."""
         return moved_after(module, node, next_event(module, node, "step").node)
+
+
+def _ends_early(loop: TrainingLoop) -> bool:
+    """Tell whether the loop is left after its step: it was one update then."""
+    statements = [each for each in getattr(loop.node, "body", []) if isinstance(each, ast.Break | ast.Return)]
+    return bool(statements)

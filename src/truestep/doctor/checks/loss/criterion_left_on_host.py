@@ -81,7 +81,7 @@ class CriterionLeftOnHost(SourceCheck):
         if name.startswith("torch.nn.") and name.endswith("Loss"):
             given = [argument(call, None, word) for word in ("weight", "pos_weight")]
             return any(isinstance(each, ast.Call) and _made_on_host(module, each) for each in given)
-        owner = module.classes.get(call.func.id) if isinstance(call.func, ast.Name) else None
+        owner = module.class_named(call.func)
         if (
             owner is None
             or "loss" not in owner.name.lower()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.outputs import is_softmax, named_already, num_outputs
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, constant, literal
 
 LAYERS = ("torch.nn.Softmax", "torch.nn.LogSoftmax")
 _WEIGHS = re.compile(r"att|align|energ|point|pool|gate|weigh|alpha", re.IGNORECASE)
@@ -63,7 +63,7 @@ class OneOutputAsClasses(SourceCheck):
             if not (isinstance(before, ast.Call) and isinstance(layer, ast.Call)):
                 continue
             if module.qualify(layer.func) in LAYERS and _gives_one(module, before):
-                over_rows = constant(argument(layer, 0, "dim")) == 1
+                over_rows = literal(module, argument(layer, 0, "dim")) == 1
                 if over_rows and _weighs_positions(module, call):
                     yield Unsure(layer, "axis 1 may be the steps of a sequence, over which weights are taken")
                 else:
@@ -87,7 +87,8 @@ def _operation(module: SourceModule, call: ast.Call) -> tuple[ast.expr, ast.expr
 
 def _gives_one(module: SourceModule, layer: ast.Call) -> bool:
     return (
-        module.qualify(layer.func) == "torch.nn.Linear" and constant(argument(layer, 1, "out_features")) == 1
+        module.qualify(layer.func) == "torch.nn.Linear"
+        and literal(module, argument(layer, 1, "out_features")) == 1
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.losses import classifier_outputs
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 
 class SoftmaxOverBatch(SourceCheck):
@@ -32,5 +32,5 @@ class SoftmaxOverBatch(SourceCheck):
         """Report a loss over classes whose input is a softmax over dimension 0."""
         for call, origin in classifier_outputs(module):
             name = (module.qualify(origin.func) or "").rsplit(".", 1)[-1]
-            if name in ("softmax", "log_softmax") and constant(argument(origin, 1, "dim")) == 0:
+            if name in ("softmax", "log_softmax") and literal(module, argument(origin, 1, "dim")) == 0:
                 yield At(call, f"Its input is a {name} over dimension 0, the batch.", RISK)

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """empty_cache in the loop."""
 
+import ast
 from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
+from truestep.doctor.source.events import Path, Trace
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, removed
 
@@ -27,17 +29,25 @@ class CacheEmptiedEveryStep(SourceCheck):
     """
 
     code = "MEM003"
+    rewrites = "safe"
     words = ("empty_cache",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report it where it always runs in the innermost loop that also does other work per batch."""
         for trace in module.traces:
             for event in trace.of("empty_cache"):
-                loops = event.loops()
-                over_epochs = bool(loops) and "epoch" in getattr(getattr(loops[-1], "target", None), "id", "")
-                if loops and not over_epochs and not event.branches(event.loop_path()):
+                path = event.loop_path()
+                called = any(frame.kind == "call" for frame in event.path[len(path) :])
+                if path and not called and not _holds_loop(trace, path) and not event.branches(path):
                     yield At(event.node, "The cache is emptied in every iteration.", ADVICE)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Leave out the statement."""
         return [removed(module, node)]
+
+
+def _holds_loop(trace: Trace, path: Path) -> bool:
+    """Tell whether batches are gone through inside of this loop: then it is one over epochs."""
+    inner = [node for node in ast.walk(path[-1].node) if isinstance(node, ast.For | ast.While)]
+    deeper = [each for each in trace.events if each.inside(path) and each.loop_path() != path]
+    return len(inner) > 1 or bool(deeper)

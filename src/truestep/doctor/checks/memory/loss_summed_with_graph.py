@@ -42,13 +42,16 @@ class LossSummedWithGraph(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report `total += loss` and `losses.append(loss)` in the loop of that name's backward()."""
+        names_in: dict[ast.For | ast.While, set[str]] = {}
         for name, loop in self._trained(module):
+            names_in.setdefault(loop, set()).add(name)
+        for loop, names in names_in.items():
             for node in ast.walk(loop):
-                stored = _carrier(self._stored(node), {name})
+                stored = _carrier(self._stored(node), names)
                 if stored is not None and self._stays(module, node, loop):
                     yield At(
                         node,
-                        f"{name!r} is kept with its graph.",
+                        f"{dotted(stored)!r} is kept with its graph.",
                         BUG if isinstance(node, ast.AugAssign) else RISK,
                     )
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.source.module import Class, SourceModule
-from truestep.doctor.source.names import Function
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Class, Function
+from truestep.doctor.source.values import argument, literal
 
 _LEARN = re.compile(
     r"^torch\.nn\.(Linear|Bilinear|(Lazy)?Conv(Transpose)?\dd|BatchNorm\dd|LayerNorm|GroupNorm|RMSNorm|"
@@ -69,13 +69,13 @@ class LayerMadeInForward(SourceCheck):
                 if (
                     isinstance(call, ast.Call)
                     and _LEARN.match(module.qualify(call.func) or "")
-                    and not self._without_weights(call)
+                    and not self._without_weights(module, call)
                     and not self._kept(module, call, function)
                 ):
                     yield call
 
-    def _without_weights(self, call: ast.Call) -> bool:
-        plain = (constant(argument(call, None, name)) for name in ("elementwise_affine", "affine"))
+    def _without_weights(self, module: SourceModule, call: ast.Call) -> bool:
+        plain = (literal(module, argument(call, None, name)) for name in ("elementwise_affine", "affine"))
         return any(value is False for value in plain)
 
     def _kept(self, module: SourceModule, call: ast.Call, function: Function) -> bool:

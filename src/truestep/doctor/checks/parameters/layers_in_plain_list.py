@@ -75,8 +75,8 @@ def _modules_in(module: SourceModule, value: ast.expr) -> bool:
 
 def _makes_module(module: SourceModule, call: ast.Call) -> bool:
     name = module.qualify(call.func) or ""
-    if isinstance(call.func, ast.Name) and call.func.id in module.classes:
-        return module.class_kind(module.classes[call.func.id]) == "module"
+    if (made := module.class_named(call.func)) is not None:
+        return module.class_kind(made) == "module"
     return (
         name.startswith("torch.nn.")
         and name.count(".") == 2

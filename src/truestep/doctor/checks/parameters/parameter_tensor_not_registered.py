@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, RewriteError, name_of, without_keyword, wrapped
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 
 class ParameterTensorNotRegistered(SourceCheck):
@@ -40,7 +40,8 @@ class ParameterTensorNotRegistered(SourceCheck):
             for name, bindings in module.attributes(owner).items():
                 value = bindings[0].value
                 asks = (
-                    isinstance(value, ast.Call) and constant(argument(value, None, "requires_grad")) is True
+                    isinstance(value, ast.Call)
+                    and literal(module, argument(value, None, "requires_grad")) is True
                 )
                 if (
                     asks

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant, forwards_all
+from truestep.doctor.source.values import argument, constant, forwards_all, literal
 
 
 class RecurrentDropoutIdle(SourceCheck):
@@ -29,7 +29,7 @@ class RecurrentDropoutIdle(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a literal rate above 0 where the number of layers is 1."""
         for call in module.calls("torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN"):
-            rate = constant(argument(call, None, "dropout"))
+            rate = literal(module, argument(call, None, "dropout"))
             if isinstance(rate, float) and rate > 0 and not forwards_all(call) and self._one(module, call):
                 yield At(call, f"dropout={rate} has no effect: there is one layer.", RISK)
 

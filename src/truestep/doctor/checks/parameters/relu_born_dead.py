@@ -7,7 +7,7 @@ from typing import Any
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, replaced
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 
 class ReluBornDead(SourceCheck):
@@ -30,7 +30,7 @@ class ReluBornDead(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report constant_ of a bias with a value of -1 or less, in a file with ReLUs or none in sight."""
         for call in module.calls("torch.nn.init.constant_"):
-            given, value = argument(call, 0, "tensor"), constant(argument(call, 1, "val"))
+            given, value = argument(call, 0, "tensor"), literal(module, argument(call, 1, "val"))
             is_bias = given is not None and hasattr(given, "attr") and given.attr == "bias"
             if (
                 is_bias

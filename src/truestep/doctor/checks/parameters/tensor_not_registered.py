@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 MAKERS = {
     f"torch.{name}"
@@ -70,7 +70,7 @@ class TensorNotRegistered(SourceCheck):
     def _is_tensor(self, module: SourceModule, value: ast.expr) -> bool:
         if not isinstance(value, ast.Call) or module.qualify(value.func) not in MAKERS:
             return False
-        trained = constant(argument(value, None, "requires_grad"))
+        trained = literal(module, argument(value, None, "requires_grad"))
         return trained is not True and argument(value, None, "device") is None
 
     def _used(self, module: SourceModule, owner: ast.ClassDef, name: str, home: ast.AST) -> bool:

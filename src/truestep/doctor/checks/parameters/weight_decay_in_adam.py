@@ -7,7 +7,7 @@ from typing import Any
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, renamed
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 
 
 class WeightDecayInAdam(SourceCheck):
@@ -25,12 +25,13 @@ class WeightDecayInAdam(SourceCheck):
     """
 
     code = "PARAM008"
+    rewrites = "choice"
     words = ("weight_decay",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a decay of the size that only AdamW takes; small ones are in use as L2."""
         for call in module.calls("torch.optim.Adam"):
-            decay = constant(argument(call, 4, "weight_decay"))
+            decay = literal(module, argument(call, 4, "weight_decay"))
             if (
                 isinstance(decay, int | float)
                 and decay >= 0.01

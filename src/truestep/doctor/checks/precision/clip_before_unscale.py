@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, before, next_event, text_of
+from truestep.doctor.source.rewriting import Edits, RewriteError, before, next_event, text_of
 
 
 class ClipBeforeUnscale(SourceCheck):
@@ -56,8 +56,10 @@ class ClipBeforeUnscale(SourceCheck):
                     )
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Unscale first."""
+        """Unscale first, where the step is as certain as the clip: twice in one window raises."""
         step = next_event(module, node, "scaler_step").node
+        if module.enclosing(node, ast.If) is not module.enclosing(step, ast.If):
+            raise RewriteError
         assert isinstance(step, ast.Call)
         scaler, optimizer = text_of(module, step.func).rpartition(".")[0], text_of(module, step.args[0])
         return [before(module, node, f"{scaler}.unscale_({optimizer})")]
@@ -80,7 +82,7 @@ def _after(trace: Trace, clip: Event) -> list[Event]:
 def is_scaled(module: SourceModule, backward: Event) -> bool:
     """Tell whether the loss of a backward is `scaler.scale(loss)`, written there or under a name."""
     loss = backward.receiver
-    values = module.definitions(loss) if isinstance(loss, ast.Name) else [loss]
+    values = (module.definitions(loss) if loss is not None else []) or [loss]
     return bool(values) and all(
         isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == "scale"
         for each in values

@@ -11,7 +11,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, without_keyword
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, literal
 from truestep.doctor.watcher import Saw, Sights, Watcher
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class FusedSgdInHalf(SourceCheck, Watcher):
         if "cuda" in module.text or "device" in module.text or not self._converts(module):
             return
         for call in module.calls("torch.optim.SGD"):
-            if constant(argument(call, None, "fused")) is True:
+            if literal(module, argument(call, None, "fused")) is True:
                 yield At(call, "torch's fused SGD computes wrong numbers from half precision on a CPU.", RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:

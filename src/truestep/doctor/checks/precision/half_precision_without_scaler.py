@@ -48,8 +48,9 @@ class HalfPrecisionWithoutScaler(SourceCheck, Watcher):
     words = ("autocast",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a float16 autocast in a file that trains and has nothing that scales."""
-        if module.method_calls("scale") or not any(trace.training_loops() for trace in module.traces):
+        """Report a float16 autocast in a program that trains and has nothing that scales."""
+        scaled = module.called_anywhere("scale", "manual_backward")
+        if scaled or not any(trace.training_loops() for trace in module.traces):
             return
         for call in module.calls(*AUTOCAST):
             if _is_half(module, call) and _holds_forward(module, call):

@@ -7,7 +7,7 @@ from typing import Any
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, without_keyword
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, constant, literal
 
 
 class MomentumOfSkippedStep(SourceCheck):
@@ -51,7 +51,7 @@ class MomentumOfSkippedStep(SourceCheck):
         stepped = [event for trace in module.traces for event in trace.of("scaler_step")]
         for call in module.calls("torch.optim.SGD") if stepped else ():
             momentum = argument(call, 2, "momentum")
-            fused = constant(argument(call, None, "fused")) is True
+            fused = literal(module, argument(call, None, "fused")) is True
             if fused and momentum is not None and constant(momentum) != 0:
                 yield At(call, "If the scaler skips the first step, the momentum starts from garbage.", RISK)
 

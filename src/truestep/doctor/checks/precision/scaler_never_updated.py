@@ -38,7 +38,8 @@ class ScalerNeverUpdated(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a scaler's step in a file that nowhere updates a scaler."""
-        updated = [call for call in module.method_calls("update") if module.kind(_receiver(call)) == "scaler"]
+        updates = [call for each in module.linked for call in each.method_calls("update")]
+        updated = [call for call in updates if module.kind(_receiver(call)) == "scaler"]
         for trace in module.traces:
             for event in trace.of("scaler_step"):
                 if not updated and not trace.of("unknown"):

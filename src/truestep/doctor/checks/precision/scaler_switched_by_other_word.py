@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, constant, literal
 
 
 class ScalerSwitchedByOtherWord(SourceCheck):
@@ -60,6 +60,6 @@ def _choices(module: SourceModule) -> dict[str, set[str]]:
             long = next((each for each in names if each.startswith("--")), names[0])
             words = {constant(each) for each in given.elts}
             if all(isinstance(each, str) for each in words):
-                dest = constant(argument(call, None, "dest")) or long.lstrip("-").replace("-", "_")
+                dest = literal(module, argument(call, None, "dest")) or long.lstrip("-").replace("-", "_")
                 found[dest] = words
     return found

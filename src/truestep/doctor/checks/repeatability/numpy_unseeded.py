@@ -43,7 +43,7 @@ class NumpyUnseeded(SourceCheck):
             if name.split(".")[-1] not in ("default_rng", "RandomState", "Generator", "seed", "SeedSequence")
         ]
         seeds = module.calls("torch.manual_seed")
-        if draws and seeds and not module.calls("numpy.random.seed"):
+        if draws and seeds and not any(each.calls("numpy.random.seed") for each in module.linked):
             yield At(seeds[0], f"torch is seeded; {draws[0]} is not.", ADVICE)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:

@@ -35,7 +35,7 @@ class LoopOverNumber(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loop over a name that is an integer for certain."""
         for loop in module.all(ast.For):
-            values = module.definitions(loop.iter) if isinstance(loop.iter, ast.Name) else [loop.iter]
+            values = module.definitions(loop.iter) or [loop.iter]
             if values and all(type(constant(each)) is int for each in values):
                 yield At(loop, f"{ast.unparse(loop.iter)} is a number: it can't be iterated over.")
 

@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import BUG, QUESTION, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 
 
@@ -19,6 +19,10 @@ class ScheduleUsedUp(SourceCheck):
         for _ in range(4):
             sched.step()  # here
             rates.append(sched.get_last_lr()[0])
+        for x, y in loader:
+            opt.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
 
     Good:
         dummy = torch.optim.SGD([torch.zeros(1)], lr=0.1)
@@ -43,10 +47,13 @@ class ScheduleUsedUp(SourceCheck):
                 path = event.loop_path()
                 if len(loops) != 1 or trace.within(path, "step", "unknown", "backward", "forward"):
                     continue
+                later = trace.events[trace.order[event] :]
+                trains = any(each.kind in ("step", "backward") for each in later)
                 if any(_reads_rate(module, each, loops[0]) for each in module.method_calls("append")):
                     yield At(
                         event.node,
                         "The loop steps the schedule without any optimizer step: it is used up afterwards.",
+                        BUG if trains else QUESTION,
                     )
 
 

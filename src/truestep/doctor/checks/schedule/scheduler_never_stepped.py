@@ -45,11 +45,13 @@ class SchedulerNeverStepped(SourceCheck):
             if stored is None or not any(trace.training_loops() for trace in module.traces):
                 continue
             last = stored.rsplit(".", 1)[-1]
-            everywhere: list[ast.Name | ast.Attribute] = [*module.all(ast.Name), *module.all(ast.Attribute)]
-            read = [
-                node
-                for node in everywhere
-                if isinstance(node.ctx, ast.Load) and (dotted(node) or "").rsplit(".", 1)[-1] == last
-            ]
+            reads = [node for file in module.linked for node in file.all(ast.Name, ast.Attribute)]
+            read = [node for node in reads if _is_read(node, last)]
             if not read:
                 yield At(call, f"{stored!r} is made and never used: the learning rate stays as it is.")
+
+
+def _is_read(node: ast.AST, name: str) -> bool:
+    """Tell whether something of this name is read, whatever it is an attribute of."""
+    loaded = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)
+    return loaded and (dotted(node) or "").rsplit(".", 1)[-1] == name

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A state put back into the objects it came from: into all of them, or into none."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from truestep.checkpoints.weights import load_weights
+from truestep.core.errors import CheckpointError, nearest
+
+
+class Stateful(Protocol):
+    """Whatever gives its state away and takes one back: a module, an optimizer, a scheduler, a scaler."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state."""
+
+    def load_state_dict(self, state_dict: Any, /) -> Any:
+        """Take a state."""
+
+
+def apply_state(state: Mapping[str, Any], objects: Mapping[str, Stateful]) -> None:
+    """Load each object's part of a state, `state["net"]` into `objects["net"]`.
+
+    If one of them fails, those already loaded get back what they had, and CheckpointError says which and
+    why; of a module, with every missing, unexpected and reshaped name.
+    """
+    if not isinstance(state, Mapping):
+        raise CheckpointError(
+            f"The state is a {type(state).__name__}; give a dict with one state for each name."
+        )
+    plain = [name for name, target in objects.items() if not hasattr(target, "load_state_dict")]
+    if plain:
+        raise CheckpointError(
+            f"{plain[0]!r} is a {type(objects[plain[0]]).__name__}, which has no load_state_dict; nothing was loaded. Take its "
+            f"value out of the state: state[{plain[0]!r}]."
+        )
+    absent = [name for name in objects if name not in state]
+    if absent:
+        there = nearest(absent[0], state)
+        raise CheckpointError(f"The state has nothing for {absent[0]!r}; nothing was loaded. {there}")
+    before: list[tuple[Stateful, Any]] = []
+    for name, target in objects.items():
+        before.append((target, _copy(target.state_dict())))
+        try:
+            _load(target, state[name])
+        except Exception as error:
+            for other, old in reversed(before):
+                other.load_state_dict(old)
+            raise CheckpointError(
+                f"The state of {name!r} could not be loaded; everything is as it was before.\n{error}"
+            ) from error
+
+
+def _load(target: Stateful, state: Any) -> None:
+    if isinstance(target, nn.Module):
+        load_weights(target, state)
+    else:
+        target.load_state_dict(copy.deepcopy(state))
+
+
+def _copy(state: Any) -> Any:
+    """Return a copy of a state on the host, so that undoing needs no memory on the device."""
+    if isinstance(state, Tensor):
+        with torch.no_grad():
+            return state.detach().to("cpu", copy=True)
+    if isinstance(state, dict):
+        return {key: _copy(value) for key, value in state.items()}
+    if isinstance(state, list | tuple) and type(state) in (list, tuple):
+        return type(state)(_copy(value) for value in state)
+    return copy.deepcopy(state)

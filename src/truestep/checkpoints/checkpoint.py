@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One checkpoint on disk."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from truestep.checkpoints.files import Files
+from truestep.checkpoints.manifest import DamagedError, Manifest, NewerFormatError, Summary
+from truestep.checkpoints.tree import decode, subtree
+from truestep.checkpoints.verify import read_manifest, verify
+from truestep.core.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    """A checkpoint that was not used, and why: damaged, of a newer format, or sound but not wanted."""
+
+    name: str
+    reason: str
+    damaged: bool = False
+    newer: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint whose manifest is sound. Its tensors are read, and checked, by `load` and `verify`."""
+
+    path: Path
+    manifest: Manifest = field(repr=False)
+    files: Files = field(repr=False)
+    passed_over: tuple[PassedOver, ...] = ()
+
+    @classmethod
+    def open(cls, path: str | Path, files: Files | None = None) -> "Checkpoint":
+        """Read the manifest in a checkpoint's folder; raises CheckpointError with the file and the reason."""
+        path, files = Path(path), files or Files()
+        try:
+            return cls(path=path, manifest=read_manifest(files, path), files=files)
+        except OSError as error:
+            raise CheckpointError(f"The checkpoint {path} can't be read: {error.strerror}.") from error
+        except (DamagedError, NewerFormatError) as error:
+            raise type(error)(f"The checkpoint {path} can't be used. {error}.") from error
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.path.name
+
+    @property
+    def summary(self) -> Summary:
+        """What it is: step, reason, health, metrics."""
+        return self.manifest.summary
+
+    @property
+    def step(self) -> int:
+        """The step at which it was saved."""
+        return self.summary.step
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The metrics it was saved with."""
+        metrics: dict[str, Any] = decode({"dict": self.summary.metrics}, _no_tensor)
+        return metrics
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its tensors' files."""
+        return sum(entry.bytes for entry in self.manifest.files.values())
+
+    def value(self, *under: str | int) -> Any:
+        """Return a value that is no tensor from the manifest alone: no other file is opened, whatever became of it."""
+        return decode(subtree(self.manifest.state, under), _no_tensor)
+
+    def verify(self) -> None:
+        """Read every byte and raise CheckpointError unless all is as it was written; memory stays small."""
+        with self._explained():
+            verify(self.files, self.path, self.manifest)
+
+    def load(self, *under: str | int) -> Any:
+        """Return the state, on the CPU, or the part of it under the given keys.
+
+        Raises CheckpointError unless every byte of the files read is as it was written.
+        """
+        from truestep.checkpoints.load import load_state
+
+        with self._explained():
+            return load_state(self.files, self.path, self.manifest, under)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say which checkpoint it was that is damaged or can't be read."""
+        try:
+            yield
+        except DamagedError as error:
+            raise DamagedError(f"The checkpoint {self.path} is damaged. {error}.") from error
+        except OSError as error:
+            raise DamagedError(f"The checkpoint {self.path} can't be read: {error}.") from error
+
+
+def _no_tensor(node: dict[str, Any]) -> Any:
+    raise ValueError(f"a number or text was expected, and there is the tensor {node['tensor']!r}")

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checksum of a file, computed by several threads beside reading or writing it. Imports no torch.
+
+It is the SHA-256 of a file of up to 8 MiB. Of a larger one it is the SHA-256 of the checksums of its pieces of 8 MiB,
+one after another, so that pieces can be hashed at the same time. Format 1 had the SHA-256 of every file.
+"""
+
+import hashlib
+import os
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+PIECE_BYTES = 8 << 20
+MOST_THREADS = 4
+
+
+class Checksum:
+    """Takes a file's bytes in their order. What it was given must stay as it is until `lag` bytes later."""
+
+    def __init__(self, *, in_pieces: bool = True) -> None:
+        self._in_pieces = in_pieces
+        self._whole = hashlib.sha256()
+        self._waiting: list[memoryview] = []
+        self._waiting_bytes = 0
+        self._digests: deque[Future[bytes] | bytes] = deque()
+        self._threads: ThreadPoolExecutor | None = None
+        self._num_threads = max(1, min(MOST_THREADS, os.cpu_count() or 1))
+
+    @property
+    def lag(self) -> int:
+        """For how many bytes memory is still read after it was given."""
+        return (self._num_threads + 2) * PIECE_BYTES if self._in_pieces else 0
+
+    def update(self, data: memoryview) -> None:
+        """Take the next bytes."""
+        if not self._in_pieces:
+            self._whole.update(data)
+            return
+        while data:
+            if self._waiting_bytes == PIECE_BYTES:  # and more follows: the last piece is hashed here
+                self._hand_over()
+            part = data[: PIECE_BYTES - self._waiting_bytes]
+            self._waiting.append(part)
+            self._waiting_bytes += len(part)
+            data = data[len(part) :]
+
+    def _hand_over(self) -> None:
+        piece, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._num_threads, "truestep-checksum")
+        running = [digest for digest in self._digests if isinstance(digest, Future) and not digest.done()]
+        if len(running) > self._num_threads:
+            running[0].result()
+        try:
+            self._digests.append(self._threads.submit(_digest, piece))
+        except RuntimeError:  # the interpreter is ending and starts no more threads; this one is waited for
+            self._digests.append(_digest(piece))
+
+    def hexdigest(self) -> str:
+        """Return the checksum of everything that was given."""
+        for part in self._waiting:
+            self._whole.update(part)
+        self._waiting = []
+        if not self._digests:
+            return self._whole.hexdigest()
+        digests = [each.result() if isinstance(each, Future) else each for each in self._digests]
+        return hashlib.sha256(b"".join([*digests, self._whole.digest()])).hexdigest()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+
+
+def _digest(piece: list[memoryview]) -> bytes:
+    found = hashlib.sha256()
+    for part in piece:
+        found.update(part)
+    return found.digest()

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is removed from a directory of checkpoints, and in which order. Imports no torch."""
+
+import stat
+from collections.abc import Collection
+from pathlib import Path
+
+from truestep.checkpoints.checkpoint import Checkpoint
+from truestep.checkpoints.files import Files, remove_tree, sync_folder
+from truestep.checkpoints.manifest import Manifest
+from truestep.checkpoints.names import DELETED, TEMPORARY
+from truestep.checkpoints.retention import Retention
+from truestep.checkpoints.selection import read_all
+
+
+def prune(
+    files: Files,
+    directory: Path,
+    retention: Retention,
+    damaged: Collection[str] = (),
+    known: dict[str, Manifest] | None = None,
+) -> None:
+    """Remove the sound checkpoints that are not to be kept.
+
+    To be called by whoever has just written the newest: the others are judged by their manifests and sizes,
+    and those known to be damaged count for nothing.
+    """
+    _, rest = divide(files, directory, retention, damaged, known)
+    remove(files, directory, [checkpoint.name for checkpoint in rest])
+
+
+def whole(
+    files: Files, directory: Path, damaged: Collection[str] = (), known: dict[str, Manifest] | None = None
+) -> list[Checkpoint]:
+    """Return the checkpoints of which nothing wrong is known, newest first, judged by their manifests and sizes.
+
+    With `known`, as in `read_manifest`, they may lack tensors and state.
+    """
+    return [
+        found
+        for found in read_all(files, directory, known)
+        if isinstance(found, Checkpoint) and _is_whole(found) and found.name not in damaged
+    ]
+
+
+def divide(
+    files: Files,
+    directory: Path,
+    retention: Retention,
+    damaged: Collection[str] = (),
+    known: dict[str, Manifest] | None = None,
+) -> tuple[list[Checkpoint], list[Checkpoint]]:
+    """Return the checkpoints to keep and the others, newest first; what is damaged is neither."""
+    sound = whole(files, directory, damaged, known)
+    kept = retention.kept([checkpoint.summary for checkpoint in sound])
+    return (
+        [checkpoint for checkpoint in sound if checkpoint.summary.sequence in kept],
+        [checkpoint for checkpoint in sound if checkpoint.summary.sequence not in kept],
+    )
+
+
+def remove(files: Files, directory: Path, names: list[str]) -> None:
+    """Remove checkpoints, each renamed first and the new name synced: none is ever seen half deleted."""
+    for name in names:
+        files.rename(directory / name, directory / f"{DELETED}{name}")
+    if names:
+        sync_folder(files, directory)
+    for name in names:
+        remove_tree(files, directory / f"{DELETED}{name}")
+
+
+def _is_whole(checkpoint: Checkpoint) -> bool:
+    """Whether all files are there with their sizes; their contents were checked by whoever wrote them."""
+    try:
+        return all(
+            checkpoint.files.status(checkpoint.path / name).st_size == entry.bytes
+            for name, entry in checkpoint.manifest.files.items()
+        )
+    except OSError:
+        return False
+
+
+def remove_leftovers(files: Files, directory: Path) -> None:
+    """Remove what killed processes left half written or half deleted. Needs the directory's lock."""
+    for name in files.names(directory):
+        if name.startswith((TEMPORARY, DELETED)):
+            path = directory / name
+            if stat.S_ISDIR(files.status(path).st_mode):
+                remove_tree(files, path)
+            else:
+                files.remove(path)

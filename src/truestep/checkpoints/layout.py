@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tensor of a state goes into which file of the checkpoint, and where in it.
+
+One file for each first key of the state; under "learners" one for each part of each learner. The names inside
+are what remains of the path, so `learners.net.modules-r0000.safetensors` is a plain file of weights.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from truestep.checkpoints.dtypes import DTYPES
+from truestep.checkpoints.manifest import Shard, TensorEntry, tensors_text
+from truestep.checkpoints.regions import Region
+from truestep.checkpoints.safetensors_header import Entry, header_bytes
+from truestep.checkpoints.tree import unused
+
+LEARNERS = "learners"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A region in a file: its name there, and where its bytes begin."""
+
+    region: Region
+    key: str
+    begin: int
+
+    @property
+    def end(self) -> int:
+        """Where its bytes end."""
+        return self.begin + self.region.byte_count
+
+
+@dataclass(frozen=True)
+class FileLayout:
+    """A file: its name, and what follows its header, in order."""
+
+    name: str
+    placed: list[Placed]
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes that follow the header."""
+        return self.placed[-1].end
+
+    @cached_property
+    def _header(self) -> bytes:
+        entries = {item.key: _header_entry(item) for item in self.placed}
+        return header_bytes(entries, {"format": "pt"})
+
+    def header(self) -> bytes:
+        """Return the file's header."""
+        return self._header
+
+    @cached_property
+    def _manifest_text(self) -> str:
+        return tensors_text({item.region.name: _manifest_entry(self.name, item) for item in self.placed})
+
+    def manifest_text(self) -> str:
+        """Return the manifest's text of the tensors in this file."""
+        return self._manifest_text
+
+
+def lay_out(regions: list[Region], rank: int = 0) -> list[FileLayout]:
+    """Sort regions into files."""
+    groups: dict[tuple[str, ...], list[Region]] = {}
+    for region in regions:
+        groups.setdefault(_group(region.name), []).append(region)
+    names: set[str] = set()
+    files = []
+    for group, members in groups.items():
+        stem = unused(re.sub(r"[^A-Za-z0-9_.-]", "_", ".".join(group)).lstrip(".") or "state", names)
+        names.add(stem)
+        files.append(lay_out_file(f"{stem}-r{rank:04d}.safetensors", "/".join(group) + "/", members))
+    return files
+
+
+def _group(name: str) -> tuple[str, ...]:
+    parts = name.split("/")
+    depth = 3 if parts[0] == LEARNERS else 1
+    return tuple(parts[: min(depth, len(parts) - 1)]) or ("state",)
+
+
+def lay_out_file(name: str, prefix: str, members: list[Region]) -> FileLayout:
+    """Place regions in one file, under their names without the prefix."""
+    # wide elements first: then each tensor begins at a multiple of its own element size
+    regions = sorted(members, key=lambda region: -DTYPES[region.dtype].element_bytes)
+    placed: dict[str, Placed] = {}
+    at = 0
+    for region in regions:
+        key = unused(region.name.removeprefix(prefix), placed)
+        placed[key] = Placed(region, key, at)
+        at = placed[key].end
+    return FileLayout(name, list(placed.values()))
+
+
+def _header_entry(item: Placed) -> Entry:
+    stored = DTYPES[item.region.dtype]
+    return Entry(stored.code, stored.shape(item.region.shape), item.begin, item.end)
+
+
+def _manifest_entry(file: str, item: Placed) -> TensorEntry:
+    region = item.region
+    origin = (0,) * len(region.shape)
+    shard = Shard(file=file, key=item.key, begin=item.begin, end=item.end, offset=origin, shape=region.shape)
+    return TensorEntry(dtype=region.dtype, shape=region.shape, stride=region.stride, shards=(shard,))

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process writes to a run's checkpoints; its lock ends with it, however it ends."""
+
+import os
+import socket
+import stat
+import sys
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+from truestep.checkpoints.files import Files, read_bytes, write_all
+from truestep.checkpoints.names import LOCK
+from truestep.core.errors import RunDirectoryError
+
+_held: "weakref.WeakSet[RunLock]" = weakref.WeakSet()
+
+
+class RunLock:
+    """The lock of a directory, held until `release` or the end of this process.
+
+    The kernel ties it to the open file, which a forked process shares. So a child closes its copy and never unlocks: the lock
+    stays with the process that took it, and is gone when that one ends. Raises RunDirectoryError with the holder's name where
+    another process, or another store of this one, holds it.
+    """
+
+    def __init__(self, directory: Path, files: Files) -> None:
+        self._files = files
+        self._directory = directory
+        self._path = directory / LOCK
+        self._process = os.getpid()
+        self._descriptor: int | None = None
+        self._take()
+        _released_in_children()
+        _held.add(self)
+
+    def _take(self) -> None:
+        self._descriptor = self._files.open_lock(self._path)
+        try:
+            if not stat.S_ISREG(self._files.status(self._descriptor).st_mode):
+                raise RunDirectoryError(f"{self._path} is no regular file, so it can't be locked. Remove it.")
+            self._files.lock(self._descriptor)
+        except BlockingIOError:
+            holder = self._holder(self._descriptor)
+            self.release()
+            raise RunDirectoryError(
+                f"{self._directory} is in use by {holder}. Two runs in one directory would delete each other's "
+                "checkpoints: end that process, or choose another directory."
+            ) from None
+        except BaseException:
+            self.release()
+            raise
+        with suppress(OSError):  # the name is for people; on a full disk the lock holds without it
+            self._sign(self._descriptor)
+
+    def _holder(self, descriptor: int) -> str:
+        try:
+            name = read_bytes(self._files, descriptor, 4096).decode("utf-8", "replace").strip()
+        except OSError:
+            name = ""
+        return "".join(letter for letter in name if letter.isprintable()) or "another process"
+
+    def _sign(self, descriptor: int) -> None:
+        self._files.truncate(descriptor)
+        command = " ".join(sys.argv)[:200]
+        text = f"process {os.getpid()} on {socket.gethostname()} ({command})\n"
+        write_all(self._files, descriptor, memoryview(text.encode("utf-8", "replace")))
+
+    @property
+    def held(self) -> bool:
+        """Whether this process holds the lock; a process forked from the holder does not."""
+        return self._descriptor is not None and os.getpid() == self._process
+
+    def check(self) -> None:
+        """Raise a RunDirectoryError unless this process still holds the lock that others would ask for.
+
+        Whoever removes the file lets a second process lock a new one. It is made again where it is missing.
+        """
+        assert self._descriptor is not None
+        try:
+            there = self._files.status(self._path)
+        except FileNotFoundError:
+            there = None
+        mine = self._files.status(self._descriptor)
+        if there is None or (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+            self.release()
+            self._take()
+
+    def release(self) -> None:
+        """Let go of the lock."""
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            with suppress(OSError):  # closed, and the lock gone, even where an error is reported
+                self._files.close(descriptor)
+
+    def __del__(self) -> None:
+        self.release()
+
+
+_hooked = False
+
+
+def _released_in_children() -> None:
+    """Make forked processes (data loading workers) close the lock, or it outlives a killed parent in them."""
+    global _hooked
+    if not _hooked:
+        os.register_at_fork(after_in_child=_release_all)
+        _hooked = True
+
+
+def _release_all() -> None:
+    for lock in list(_held):
+        lock.release()

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifest of a checkpoint: what it is, its files with sizes and checksums, its tensors and its state.
+
+Imports no torch. On disk it is one line, `{"sha256":"<64 digits>","body":<body>}`, where the checksum is
+that of the body's bytes as they stand there. This outer line is the same in every format to come, so that a
+version that is too old can tell a newer checkpoint from a damaged one.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+from truestep.checkpoints.dtypes import DTYPES
+from truestep.checkpoints.older import upgraded
+from truestep.core.errors import CheckpointError
+
+FORMAT = 2  # 1: tuples and other dicts in words of their own (older.py), the SHA-256 of whole files
+MANIFEST_NAME = "manifest.json"
+MAX_MANIFEST_BYTES = 1 << 30
+_PREFIX, _MIDDLE, _SUFFIX = b'{"sha256":"', b'","body":', b"}\n"
+HEAD_BYTES = len(_PREFIX) + 64 + len(_MIDDLE)
+
+
+@cache
+def own_version() -> str:
+    """Return the version of truestep, read once."""
+    return metadata.version("truestep")
+
+
+class DamagedError(CheckpointError):
+    """A checkpoint is not what was written: which of its files, and why."""
+
+
+class NewerFormatError(CheckpointError):
+    """A checkpoint is sound, and written by a newer version."""
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """Size and checksum of a file."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A box of a tensor: where it lies in the tensor, and where in a file."""
+
+    file: str
+    key: str
+    begin: int
+    end: int
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorEntry:
+    """A whole tensor: dtype, global shape, the memory order it had if not contiguous, and its shards."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...] | None = None
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What is known of a checkpoint without reading its tensors."""
+
+    sequence: int
+    step: int
+    reason: str
+    healthy: bool
+    complete: bool
+    metrics: dict[str, Any] = field(default_factory=dict)
+    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    truestep: str = field(default_factory=own_version)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Everything about a checkpoint but its tensors' values; metrics and state are encoded trees."""
+
+    summary: Summary
+    files: dict[str, FileEntry]
+    tensors: dict[str, TensorEntry]
+    state: Any
+    format: int = FORMAT
+
+    def to_bytes(self) -> bytes:
+        """Return the manifest as it lies on disk."""
+        return sealed(self, tensors_text(self.tensors))
+
+
+def tensors_text(tensors: dict[str, TensorEntry]) -> str:
+    """Return the entries of tensors as they stand between the braces of a manifest's `tensors`."""
+    return _json({name: _tensor_json(entry) for name, entry in tensors.items()})[1:-1]
+
+
+def _tensor_json(entry: TensorEntry) -> dict[str, Any]:
+    stride = {} if entry.stride is None else {"stride": entry.stride}
+    return {
+        "dtype": entry.dtype,
+        "shape": entry.shape,
+        **stride,
+        "shards": [vars(shard) for shard in entry.shards],
+    }
+
+
+def sealed(manifest: Manifest, tensors: str) -> bytes:
+    """Return a manifest as it lies on disk, with the text of its tensors, which is the same from save to save."""
+    body = {"format": manifest.format, **vars(manifest.summary)}
+    body["files"] = {name: vars(entry) for name, entry in manifest.files.items()}
+    text = f'{_json(body)[:-1]},"tensors":{{{tensors}}},"state":{_json(manifest.state)}}}'
+    return seal(text.encode())
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def seal(body: bytes) -> bytes:
+    """Put a body and its checksum into one line."""
+    return _PREFIX + hashlib.sha256(body).hexdigest().encode() + _MIDDLE + body + _SUFFIX
+
+
+def promised_checksum(head: bytes) -> str:
+    """Return the checksum that a manifest's first bytes promise for its body."""
+    digest = head[len(_PREFIX) : len(_PREFIX) + 64]
+    if len(head) != HEAD_BYTES or head != _PREFIX + digest + _MIDDLE:
+        raise DamagedError(f"{MANIFEST_NAME}: it does not begin as a manifest does")
+    return digest.decode("ascii", "replace")
+
+
+def body_of(data: bytes) -> bytes:
+    """Return the body of a manifest whose checksum holds; raises DamagedError for any other bytes."""
+    promised = promised_checksum(data[:HEAD_BYTES])
+    if not data.endswith(_SUFFIX):
+        raise DamagedError(f"{MANIFEST_NAME}: its end is missing")
+    body = data[HEAD_BYTES : -len(_SUFFIX)]
+    if hashlib.sha256(body).hexdigest() != promised:
+        raise DamagedError(f"{MANIFEST_NAME}: its content does not have the checksum it names")
+    return body
+
+
+def parse(data: bytes) -> Manifest:
+    """Read a manifest, trusting nothing in it.
+
+    Raises DamagedError for what `Manifest.to_bytes` can't have written, NewerFormatError for a newer format.
+    """
+    body_bytes = body_of(data)
+    try:
+        body = json.loads(body_bytes.decode())  # not from bytes: that guesses among encodings
+        _check_format(body)
+        return _manifest(body)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise DamagedError(f"{MANIFEST_NAME}: {type(error).__name__}: {error}") from error
+
+
+def _check_format(body: dict[str, Any]) -> None:
+    found = body["format"]
+    if type(found) is not int or found < 1:
+        raise ValueError(f"the format is {found!r}")
+    if found > FORMAT:
+        raise NewerFormatError(
+            f"it is sound, but in format {found}, written by truestep {body.get('truestep')}. This is "
+            f"truestep "
+            f"{own_version()}, which reads formats up to {FORMAT}: install the newer version to use it"
+        )
+
+
+def _manifest(body: dict[str, Any]) -> Manifest:
+    summary = Summary(**{name: _typed(body, name, kind) for name, kind in _SUMMARY_TYPES.items()})
+    files = {_file_name(name): _file(entry) for name, entry in body["files"].items()}
+    tensors = {name: _tensor(entry, files) for name, entry in body["tensors"].items()}
+    state = body["state"] if body["format"] > 1 else upgraded(body["state"])
+    return Manifest(summary=summary, files=files, tensors=tensors, state=state, format=body["format"])
+
+
+_SUMMARY_TYPES = {
+    "sequence": int,
+    "step": int,
+    "reason": str,
+    "healthy": bool,
+    "complete": bool,
+    "metrics": dict,
+    "created": str,
+    "truestep": str,
+}
+
+
+def _typed(body: dict[str, Any], name: str, kind: type) -> Any:
+    if type(body[name]) is not kind:
+        raise ValueError(f"{name!r} is {body[name]!r}, not of type {kind.__name__}")
+    return body[name]
+
+
+def _file_name(name: str) -> str:
+    """Accept a bare name only: nothing may reach outside of the checkpoint's own folder."""
+    if not name or name in (".", "..", MANIFEST_NAME) or set(name) & set("/\\\0"):
+        raise ValueError(f"{name!r} is no name of a file beside the manifest")
+    return name
+
+
+def _file(entry: dict[str, Any]) -> FileEntry:
+    digest = _typed(entry, "sha256", str)
+    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+        raise ValueError(f"{digest!r} is no SHA-256")
+    return FileEntry(_count(entry["bytes"]), digest)
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no size")
+    return value
+
+
+def _counts(value: Any) -> tuple[int, ...]:
+    return tuple(_count(item) for item in value)
+
+
+def _tensor(entry: dict[str, Any], files: dict[str, FileEntry]) -> TensorEntry:
+    if entry["dtype"] not in DTYPES:
+        raise ValueError(f"the dtype {entry['dtype']!r} is unknown")
+    shape = _counts(entry["shape"])
+    stride = _counts(entry["stride"]) if "stride" in entry else None
+    shards = tuple(_shard(shard, shape, files) for shard in entry["shards"])
+    return TensorEntry(dtype=entry["dtype"], shape=shape, stride=stride, shards=shards)
+
+
+def _shard(entry: dict[str, Any], shape: tuple[int, ...], files: dict[str, FileEntry]) -> Shard:
+    shard = Shard(
+        file=entry["file"],
+        key=_typed(entry, "key", str),
+        begin=_count(entry["begin"]),
+        end=_count(entry["end"]),
+        offset=_counts(entry["offset"]),
+        shape=_counts(entry["shape"]),
+    )
+    if shard.file not in files:
+        raise ValueError(f"a tensor lies in {shard.file!r}, which is not among the files")
+    if not len(shard.offset) == len(shard.shape) == len(shape):
+        raise ValueError(
+            f"a shard of shape {shard.shape} at {shard.offset} is no part of a tensor of shape {shape}"
+        )
+    if any(at + size > whole for at, size, whole in zip(shard.offset, shard.shape, shape, strict=True)):
+        raise ValueError(
+            f"a shard of shape {shard.shape} at {shard.offset} exceeds its tensor of shape {shape}"
+        )
+    return shard

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a state to a checkpoint that can be written without looking at the state again.
+
+Where the tensors of a state lie as they lay at the last save, so does everything that was worked out then: which of
+them share memory, the files they go to, and the places in the buffers.
+"""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from truestep.checkpoints.layout import FileLayout, lay_out
+from truestep.checkpoints.manifest import Summary
+from truestep.checkpoints.regions import regions_of
+from truestep.checkpoints.retrace import ChangedError, part_of
+from truestep.checkpoints.save import FileImage, Pending
+from truestep.checkpoints.snapshot import SnapshotBuffers, direct_image
+from truestep.checkpoints.tree import Encoded, encode
+
+MOST_MOVED = 100  # tensors at another address than last time that are looked at one by one
+
+
+class Preparing:
+    """Makes checkpoints to be written, one after another, of the states of one run.
+
+    With buffers they hold a copy; without, the tensors themselves.
+    """
+
+    def __init__(self, buffers: SnapshotBuffers | None) -> None:
+        self._buffers = buffers
+        self._last: _Plan | None = None
+
+    def pending(self, state: Any, summary: Summary) -> Pending:
+        """Return a checkpoint to be written.
+
+        Raises CheckpointError with the path of whatever can't be saved.
+        """
+        last, self._last = self._last, None  # what fails half way is no plan
+        if last is not None:
+            try:
+                tree, tensors = last.tree_of(state)
+            except ChangedError:
+                pass
+            else:
+                self._last = last
+                return Pending(summary=summary, images=self._images(last, tensors), state=tree)
+        encoded = encode(state)
+        plan = _Plan(state, encoded, lay_out(regions_of(encoded.leaves)))
+        images = self._images(plan, [leaf.tensor for leaf in encoded.leaves])
+        if plan.can_be_kept():
+            self._last = plan
+        return Pending(summary=summary, images=images, state=encoded.tree)
+
+    def _images(self, plan: "_Plan", tensors: list[Tensor]) -> list[FileImage]:
+        sources = plan.sources(tensors)
+        if self._buffers is None:
+            return [direct_image(file, source) for file, source in zip(plan.layout, sources, strict=True)]
+        return self._buffers.take(plan.layout, sources)
+
+
+class _Plan:
+    """What was worked out for a state, and where its tensors lay."""
+
+    def __init__(self, state: Any, encoded: Encoded, layout: list[FileLayout]) -> None:
+        self.layout = layout
+        self._part = part_of(state, encoded.tree)
+        self._names = [leaf.name for leaf in encoded.leaves]
+        tensors = [leaf.tensor for leaf in encoded.leaves]
+        self._kinds = _kinds(tensors)
+        self._addresses = np.array([tensor.data_ptr() for tensor in tensors], dtype=np.uint64)
+        self._bytes = np.array([_extent_bytes(tensor) for tensor in tensors], dtype=np.uint64)
+        self._alone = Counter(leaf.node["tensor"] for leaf in encoded.leaves)
+        self._order: list[list[int]] | None = None
+
+    def tree_of(self, state: Any) -> tuple[Any, list[Tensor]]:
+        """Return the tree of a state, and its tensors; raises ChangedError unless they lie as they lay."""
+        tensors: list[Tensor] = []
+        tree = self._part.node(state, tensors)
+        if _kinds(tensors) != self._kinds:
+            raise ChangedError
+        addresses = np.fromiter(map(Tensor.data_ptr, tensors), np.uint64, len(tensors))
+        moved = np.flatnonzero(addresses != self._addresses).tolist()
+        if len(moved) > MOST_MOVED:
+            raise ChangedError
+        ends = addresses + self._bytes
+        for number in moved:  # made anew, as the states of generators are: it may share memory with no other
+            touching = (addresses < ends[number]) & (ends > addresses[number])
+            if self._alone[self._names[number]] != 1 or int(touching.sum()) > 1:
+                raise ChangedError
+        self._addresses = addresses
+        return tree, tensors
+
+    def can_be_kept(self) -> bool:
+        """Note which tensor each region is, if each is one as it lies, and let go of the tensors themselves."""
+        regions = [item.region for file in self.layout for item in file.placed]
+        if any(region.joint for region in regions) or any(kind[-1] for kind in self._kinds):
+            return False
+        numbers = {name: number for number, name in enumerate(self._names)}
+        self._order = [[numbers[item.region.name] for item in file.placed] for file in self.layout]
+        for region in regions:
+            region.tensor = None
+        return True
+
+    def sources(self, tensors: list[Tensor]) -> list[list[Tensor]]:
+        """Return the tensors that go into each file, in the order of their places."""
+        if self._order is not None:
+            return [[tensors[number] for number in order] for order in self._order]
+        return [
+            [item.region.tensor for item in file.placed if item.region.tensor is not None]
+            for file in self.layout
+        ]
+
+
+def _kinds(tensors: list[Tensor]) -> list[tuple[Any, ...]]:
+    """Return what a layout depends on besides addresses; the last says whether a tensor is to be read as a conjugate."""
+    return [
+        (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.is_conj() or tensor.is_neg())
+        if tensor.layout is torch.strided
+        else (None, True)  # refused in words elsewhere
+        for tensor in tensors
+    ]
+
+
+def _extent_bytes(tensor: Tensor) -> int:
+    """Return how many bytes lie between the first and the last element, both included."""
+    if tensor.numel() == 0 or tensor.is_contiguous():
+        return tensor.nbytes
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return (1 + sum((length - 1) * step for length, step in steps)) * tensor.element_size()

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which bytes of memory a state's tensors are, so that what they share is saved once and shared again."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from truestep.checkpoints.dtypes import DTYPES, is_dense
+from truestep.checkpoints.tree import Leaf
+from truestep.core.errors import CheckpointError
+
+
+@dataclass(kw_only=True)
+class Region:
+    """One tensor to be written: a leaf of the state, or (`joint`) the memory that several leaves overlap in.
+
+    `stride` is what is to be restored: of a dense tensor in another order than usual (channels last), else None.
+    """
+
+    name: str
+    tensor: Tensor | None
+    dtype: str
+    torch_dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...] | None
+    byte_count: int
+    joint: bool = False
+
+    @classmethod
+    def of(cls, name: str, tensor: Tensor, *, joint: bool = False) -> "Region":
+        """Return the region that a tensor is."""
+        shape, stride = tuple(tensor.shape), tuple(tensor.stride())
+        usual = tensor.is_contiguous() or tensor.numel() == 0 or not is_dense(shape, stride)
+        return cls(
+            name=name,
+            tensor=tensor,
+            dtype=dtype_name(tensor),
+            torch_dtype=tensor.dtype,
+            shape=shape,
+            stride=None if usual else stride,
+            byte_count=tensor.numel() * tensor.element_size(),
+            joint=joint,
+        )
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """The bytes of a storage between the first and the last element of a leaf."""
+
+    order: int
+    leaf: Leaf
+    tensor: Tensor
+    storage: tuple[str, int]
+    begin: int
+    end: int
+
+
+def regions_of(leaves: list[Leaf]) -> list[Region]:
+    """Return what must be written for these leaves, and note in their nodes where each is found.
+
+    Leaves that are the same view are one region under the first one's name. Leaves that overlap otherwise
+    become views (shape, stride, offset) of one flat region. Leaves side by side in one storage stay apart.
+    """
+    extents = [_extent(order, leaf) for order, leaf in enumerate(leaves)]
+    found = [pair for group in _overlapping(extents) for pair in _merge(group)]
+    return [region for _, region in sorted(found, key=lambda pair: pair[0])]
+
+
+def _extent(order: int, leaf: Leaf) -> _Extent:
+    tensor = _plain(leaf)
+    begin = int(tensor.storage_offset()) * tensor.element_size()
+    size = tensor.element_size()
+    elements = tensor.numel()
+    if not tensor.is_contiguous():
+        elements = 1 + sum(
+            (length - 1) * step for length, step in zip(tensor.shape, tensor.stride(), strict=True)
+        )
+    storage = tensor.untyped_storage().data_ptr()
+    device = "" if tensor.is_cpu else str(tensor.device)
+    if tensor.numel() == 0 or storage == 0:  # shares nothing
+        return _Extent(order, leaf, tensor, (device, -1 - order), 0, 0)
+    return _Extent(order, leaf, tensor, (device, storage), begin, begin + elements * size)
+
+
+def problem_of_tensor(tensor: Tensor) -> str | None:
+    """Return why a tensor can't be saved, and what to save instead; None where it can."""
+    if type(tensor) not in (Tensor, torch.nn.Parameter):
+        return f"is a {type(tensor).__name__}; save a plain tensor (of a DTensor: tensor.full_tensor())"
+    if tensor.layout != torch.strided:
+        return f"has the layout {tensor.layout}; save its parts (of a sparse one: indices and values)"
+    if tensor.is_meta:
+        return "is on the meta device and has no values; materialise it first"
+    if dtype_name(tensor) not in DTYPES:
+        return f"has the dtype {tensor.dtype}, which no safetensors file can hold; convert it"
+    return None
+
+
+def _plain(leaf: Leaf) -> Tensor:
+    tensor: Tensor = leaf.tensor
+    if problem := problem_of_tensor(tensor):
+        raise CheckpointError(f"The tensor at {leaf.name!r} can't be saved: it {problem}.")
+    return tensor.detach().resolve_conj().resolve_neg()
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """Return a tensor's dtype as the manifest writes it: float32."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _overlapping(extents: Iterable[_Extent]) -> Iterator[list[_Extent]]:
+    """Yield the groups of extents that touch the same bytes, directly or through others."""
+
+    ordered = sorted(extents, key=lambda extent: (extent.storage, extent.begin, extent.order))
+    for _, same_storage in groupby(ordered, key=lambda extent: extent.storage):
+        group: list[_Extent] = []
+        end = 0
+        for extent in same_storage:
+            if group and extent.begin >= end:
+                yield group
+                group = []
+            group.append(extent)
+            end = max(end, extent.end)
+        yield group
+
+
+def _merge(group: list[_Extent]) -> list[tuple[int, Region]]:
+    if len(group) == 1:
+        return [_single(group)]
+    views = {(extent.tensor.dtype, extent.tensor.shape, extent.tensor.stride()) for extent in group}
+    if len(views) == 1 and len({extent.begin for extent in group}) == 1:
+        return [_single(group)]
+    if len({extent.tensor.dtype for extent in group}) > 1:
+        # the same memory seen as two dtypes: the values are kept, the tie is not
+        return [_single([extent]) for extent in group]
+    return [_flat(group)]
+
+
+def _single(group: list[_Extent]) -> tuple[int, Region]:
+    first = min(group, key=lambda extent: extent.order)
+    for extent in group:
+        extent.leaf.node["tensor"] = first.leaf.name
+    return first.order, Region.of(first.leaf.name, first.tensor)
+
+
+def _flat(group: list[_Extent]) -> tuple[int, Region]:
+    first = min(group, key=lambda extent: extent.order)
+    size = first.tensor.element_size()
+    begin, end = (min(extent.begin for extent in group) // size, max(extent.end for extent in group) // size)
+    for extent in group:
+        extent.leaf.node.update(
+            tensor=first.leaf.name,
+            shape=list(extent.tensor.shape),
+            stride=list(extent.tensor.stride()),
+            offset=extent.begin // size - begin,
+        )
+    flat = first.tensor.as_strided((end - begin,), (1,), begin)
+    return first.order, Region.of(first.leaf.name, flat, joint=True)

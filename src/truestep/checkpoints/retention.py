@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which checkpoints stay. Imports no torch."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from truestep.checkpoints.manifest import Summary
+from truestep.core.errors import OptionError, check_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """What to keep: the last few, the best few by a metric, and every one whose step is a multiple.
+
+    Whatever is asked for, the newest healthy checkpoint stays too, since a rollback needs it. Those saved
+    in the middle of a step, after an exception, stay until a whole one is newer. Damaged ones are never
+    removed.
+    """
+
+    last: int = 2
+    best: int = 0
+    best_metric: str | None = None
+    best_mode: Literal["min", "max"] = "max"
+    every: int | None = None
+
+    def __post_init__(self) -> None:
+        check_number("ts.Retention", "last", self.last, example=2)
+        check_number("ts.Retention", "best", self.best, example=1)
+        if self.every is not None:
+            check_number("ts.Retention", "every", self.every, example=1000)
+        if self.last < 1 or self.best < 0 or (self.every is not None and self.every < 1):
+            raise OptionError(
+                f"Retention(last={self.last}, best={self.best}, every={self.every}): last and every are at least 1 "
+                "and best at least 0, because the newest checkpoint is what a killed run goes on from."
+            )
+        if self.best and self.best_metric is None:
+            raise OptionError(
+                f"Retention(best={self.best}) does not say by what: add best_metric='accuracy', say, and "
+                "best_mode='max' or 'min'."
+            )
+        if self.best_mode not in ("min", "max"):
+            raise OptionError(f"best_mode is {self.best_mode!r}; write 'min' or 'max'.")
+
+    def kept(self, summaries: Sequence[Summary]) -> set[int]:
+        """Return the sequence numbers of those to keep."""
+        newest_first = sorted(summaries, key=lambda summary: -summary.sequence)
+        whole = [summary for summary in newest_first if summary.complete]
+        keep = whole[: self.last] + self.best_of(whole)
+        keep += [summary for summary in whole if summary.healthy][:1]
+        keep += [summary for summary in whole if self.every and summary.step % self.every == 0]
+        newest_whole = whole[0].sequence if whole else -1
+        keep += [summary for summary in newest_first if summary.sequence > newest_whole]
+        return {summary.sequence for summary in keep}
+
+    def best_of(self, newest_first: Sequence[Summary]) -> list[Summary]:
+        """Return the best by the metric, best first; of equals the newest."""
+        measured = [summary for summary in newest_first if math.isfinite(self._value(summary))]
+        sign = -1 if self.best_mode == "max" else 1
+        return sorted(measured, key=lambda summary: sign * self._value(summary))[: self.best]
+
+    def _value(self, summary: Summary) -> float:
+        value = summary.metrics.get(self.best_metric or "", math.nan)
+        return float(value) if isinstance(value, int | float) else math.nan

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A state encoded again: where it is built as before, its tree is made of the nodes of the last time.
+
+A run saves the same tree again and again, with other values. Names, paths and nodes of tensors need not be made anew
+for that: the state is walked beside its last tree, and only plain values that changed make new nodes.
+"""
+
+from operator import is_
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from truestep.checkpoints.tree import children_of, plain_node
+
+
+class ChangedError(Exception):
+    """The state is no longer built as it was."""
+
+
+class _Part(Protocol):
+    def node(self, value: Any, tensors: list[Tensor]) -> Any: ...
+
+
+class _TensorPart:
+    def __init__(self, node: Any) -> None:
+        self._node = node
+
+    def node(self, value: Any, tensors: list[Tensor]) -> Any:
+        if type(value) is not Tensor and type(value) is not torch.nn.Parameter:
+            raise ChangedError
+        tensors.append(value)
+        return self._node
+
+
+class _PlainPart:
+    def __init__(self, value: Any, node: Any, path: tuple[Any, ...]) -> None:
+        self._value, self._node, self._path = value, node, path
+
+    def node(self, value: Any, tensors: list[Tensor]) -> Any:
+        if value is self._value:
+            return self._node
+        if isinstance(value, dict | list | tuple | Tensor):
+            raise ChangedError
+        self._value, self._node = value, plain_node(value, self._path)
+        return self._node
+
+
+class _DictPart:
+    def __init__(self, value: dict[Any, Any], node: dict[str, Any], path: tuple[Any, ...]) -> None:
+        ((self._tag, self._content),) = node.items()
+        self._type, self._keys, self._node = type(value), list(value), node
+        nodes = self._content.values() if self._tag == "dict" else [child for _, child in self._content]
+        self._nodes, self._key_types = list(nodes), list(map(type, value))
+        self._parts = [
+            part_of(item, child, (*path, key))
+            for (key, item), child in zip(value.items(), self._nodes, strict=True)
+        ]
+
+    def node(self, value: Any, tensors: list[Tensor]) -> Any:
+        if type(value) is not self._type or list(value) != self._keys:
+            raise ChangedError
+        if self._tag != "dict" and list(map(type, value)) != self._key_types:  # True is equal to 1
+            raise ChangedError
+        nodes = [part.node(item, tensors) for part, item in zip(self._parts, value.values(), strict=True)]
+        if not all(map(is_, nodes, self._nodes)):
+            self._nodes = nodes
+            if self._tag == "dict":
+                self._node = {"dict": dict(zip(self._keys, nodes, strict=True))}
+            else:
+                keys = [key for key, _ in self._content]
+                self._node = {self._tag: [list(pair) for pair in zip(keys, nodes, strict=True)]}
+        return self._node
+
+
+class _ListPart:
+    def __init__(self, value: Any, node: Any, path: tuple[Any, ...]) -> None:
+        self._type, self._node = type(value), node
+        self._nodes = list(node) if isinstance(node, list) else list(node["tuple"])
+        self._parts = [
+            part_of(item, child, (*path, index))
+            for index, (item, child) in enumerate(zip(value, self._nodes, strict=True))
+        ]
+
+    def node(self, value: Any, tensors: list[Tensor]) -> Any:
+        if type(value) is not self._type or len(value) != len(self._parts):
+            raise ChangedError
+        nodes = [part.node(item, tensors) for part, item in zip(self._parts, value, strict=True)]
+        if not all(map(is_, nodes, self._nodes)):
+            self._nodes = nodes
+            self._node = nodes if self._type is list else {"tuple": nodes}
+        return self._node
+
+
+def part_of(value: Any, node: Any, path: tuple[Any, ...] = ()) -> _Part:
+    """Return what encodes values like `value`, which was encoded as `node`, again."""
+    if isinstance(value, Tensor):
+        return _TensorPart(node)
+    if children_of(node) is None:
+        return _PlainPart(value, node, path)
+    return _DictPart(value, node, path) if isinstance(value, dict) else _ListPart(value, node, path)

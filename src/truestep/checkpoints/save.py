@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commit: a checkpoint appears under its name whole, checked and on the disk, or not at all.
+
+A folder of a temporary name beside the target gets the files, then the manifest; each is synced, then the
+folder. One rename publishes it, and one sync of the parent makes that last. Only then is it acknowledged.
+"""
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from truestep.checkpoints.checksum import Checksum
+from truestep.checkpoints.files import (
+    CHUNK_BYTES,
+    Files,
+    remove_tree,
+    sync,
+    sync_folder,
+    write_all,
+    write_file,
+)
+from truestep.checkpoints.manifest import (
+    HEAD_BYTES,
+    MANIFEST_NAME,
+    FileEntry,
+    Manifest,
+    Summary,
+    promised_checksum,
+    sealed,
+)
+from truestep.checkpoints.names import TEMPORARY, name_of
+
+
+@dataclass(frozen=True)
+class FileImage:
+    """A file to be written: its name, the manifest's text of its tensors, their bytes, and its pieces."""
+
+    name: str
+    tensors: Callable[[], str]
+    data_bytes: int
+    pieces: Callable[[], Iterator[memoryview]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pending:
+    """A checkpoint about to be written."""
+
+    summary: Summary
+    images: list[FileImage]
+    state: Any
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its tensors."""
+        return sum(image.data_bytes for image in self.images)
+
+
+class Committed(NamedTuple):
+    """A checkpoint that is on the disk: its folder, its manifest without the tensors, and the manifest's checksum."""
+
+    folder: Path
+    manifest: Manifest
+    checksum: str
+
+
+def commit(files: Files, directory: Path, pending: Pending) -> Committed:
+    """Write a checkpoint and return it once nothing can take it away any more.
+
+    After an OSError nothing was published, unless it was the last sync that failed: then the folder is
+    whole, but might not survive a loss of power, and it counts as not written.
+    """
+    name = name_of(pending.summary)
+    temporary = directory / f"{TEMPORARY}{name}-{uuid.uuid4().hex[:8]}"
+    try:
+        files.make_folder(temporary)
+        manifest, checksum = _fill(files, temporary, pending)
+        files.rename(temporary, directory / name)
+    except BaseException:
+        discard(files, temporary)
+        raise
+    sync_folder(files, directory)
+    return Committed(directory / name, manifest, checksum)
+
+
+def _fill(files: Files, folder: Path, pending: Pending) -> tuple[Manifest, str]:
+    entries = {image.name: _write_image(files, folder / image.name, image) for image in pending.images}
+    manifest = Manifest(summary=pending.summary, files=entries, tensors={}, state=pending.state)
+    data = sealed(manifest, ",".join(filter(None, (image.tensors() for image in pending.images))))
+    write_file(files, folder / MANIFEST_NAME, [memoryview(data)])
+    sync_folder(files, folder)
+    return manifest, promised_checksum(data[:HEAD_BYTES])
+
+
+def _write_image(files: Files, path: Path, image: FileImage) -> FileEntry:
+    """Write a file; the checksum is that of the memory it comes from, not of what the disk says it got."""
+    size = 0
+    descriptor = files.create(path)
+    try:
+        with Checksum() as checksum:
+            for chunk in _chunks(image.pieces()):
+                checksum.update(chunk)
+                write_all(files, descriptor, chunk)
+                size += len(chunk)
+            sync(files, descriptor)
+            return FileEntry(size, checksum.hexdigest())
+    finally:
+        files.close(descriptor)
+
+
+def _chunks(pieces: Iterable[memoryview]) -> Iterable[memoryview]:
+    for piece in pieces:
+        for start in range(0, len(piece), CHUNK_BYTES):
+            yield piece[start : start + CHUNK_BYTES]
+
+
+def discard(files: Files, folder: Path) -> None:
+    """Remove what is left of an attempt, as far as that is possible; opening the store removes the rest."""
+    with suppress(OSError):
+        remove_tree(files, folder)

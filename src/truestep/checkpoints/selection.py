@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which checkpoint of a directory is used: the newest that is sound. Imports no torch."""
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
+from truestep.checkpoints.files import Files
+from truestep.checkpoints.manifest import DamagedError, Manifest, NewerFormatError
+from truestep.checkpoints.names import committed, sequence_of
+from truestep.checkpoints.verify import read_manifest
+from truestep.core.errors import CheckpointError
+
+MID_STEP = "it was saved in the middle of a step"
+
+
+def read_all(
+    files: Files, directory: Path, known: dict[str, Manifest] | None = None
+) -> Iterator[Checkpoint | PassedOver]:
+    """Yield what is in a directory, newest first: checkpoints, and what can't be read with the reason.
+
+    Only manifests are read; `known` as in `read_manifest`.
+    """
+    for name in committed(files, directory):
+        try:
+            manifest = read_manifest(files, directory / name, known)
+            if manifest.summary.sequence != sequence_of(name):
+                raise DamagedError(
+                    f"its manifest is that of save {manifest.summary.sequence}: it was moved here"
+                )
+        except (DamagedError, NewerFormatError, OSError) as error:
+            # pruned, since its name was read, by the process that owns the directory
+            if name in committed(files, directory):
+                newer = isinstance(error, NewerFormatError)
+                yield PassedOver(name, str(error), damaged=not newer, newer=newer)
+        else:
+            yield Checkpoint(path=directory / name, manifest=manifest, files=files)
+
+
+def mid_step(checkpoint: Checkpoint) -> str | None:
+    """Refuse what was saved in the middle of a step: it is no state to go on from."""
+    return None if checkpoint.summary.complete else MID_STEP
+
+
+class Choice(NamedTuple):
+    """A checkpoint, what was made of it, and what was passed over to reach it."""
+
+    checkpoint: Checkpoint | None
+    result: Any
+    passed_over: tuple[PassedOver, ...]
+
+
+def choose(
+    files: Files,
+    directory: Path,
+    refuse: Callable[[Checkpoint], str | None],
+    use: Callable[[Checkpoint], Any],
+) -> Choice:
+    """Choose the newest checkpoint that is not refused and on which `use` finds no damage.
+
+    There is none where the directory has none, or all were refused. Raises CheckpointError where all that
+    were not are damaged: to begin anew then must be decided by someone who knows what is lost.
+    """
+    passed: list[PassedOver] = []
+    damaged = False
+    for found in read_all(files, directory):
+        problem = found if isinstance(found, PassedOver) else None
+        if isinstance(found, Checkpoint) and (reason := refuse(found)):
+            passed.append(PassedOver(found.name, reason))
+            continue
+        if isinstance(found, Checkpoint):
+            try:
+                return Choice(replace(found, passed_over=tuple(passed)), use(found), tuple(passed))
+            except DamagedError as error:
+                if found.name not in committed(files, directory):
+                    continue  # pruned while it was read, by the process that owns the directory
+                problem = PassedOver(found.name, str(error.__cause__ or error), damaged=True)
+        assert problem is not None
+        if problem.newer:  # to go back behind it would silently lose what came after
+            raise NewerFormatError(
+                f"The checkpoint {directory / problem.name} can't be read: {problem.reason}."
+            )
+        passed.append(problem)
+        damaged = True
+    if damaged:
+        raise CheckpointError(_nothing_left(directory, passed))
+    return Choice(None, None, tuple(passed))
+
+
+def warn_of(directory: Path, passed_over: Iterable[PassedOver], *, stacklevel: int) -> None:
+    """Warn of each checkpoint that was not used, by name and with the reason."""
+    for item in passed_over:
+        warnings.warn(
+            f"The checkpoint {directory / item.name} was passed over: {item.reason}.", stacklevel=stacklevel
+        )
+
+
+def _nothing_left(directory: Path, passed: list[PassedOver]) -> str:
+    listed = "\n".join(f"  {item}" for item in passed)
+    return (
+        f"No checkpoint in {directory} can be used:\n{listed}\n"
+        "Nothing was deleted. To begin anew, move them away or choose another directory."
+    )

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A private copy of a state, taken while its owner waits, from which a writer works at leisure."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from truestep.checkpoints.layout import FileLayout
+from truestep.checkpoints.memory import bytes_of
+from truestep.checkpoints.save import FileImage
+
+
+class SnapshotBuffers:
+    """Host memory for copies, one flat buffer a file, kept from save to save.
+
+    Allocating memory costs several times what copying into memory in use does, so that only the first save
+    pays for it. With CUDA tensors the buffers are pinned and the copies are queued on the current stream: the
+    caller goes on at once, and later work of that stream can't overtake them.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Tensor] = {}
+        self._places: dict[str, tuple[FileLayout, Tensor, list[Tensor]]] = {}
+
+    def take(self, files: list[FileLayout], sources: list[list[Tensor]]) -> list[FileImage]:
+        """Copy what the files are to hold. The images are valid until the next call."""
+        images = [self._take(file, tensors) for file, tensors in zip(files, sources, strict=True)]
+        wanted = {file.name for file in files}
+        self._buffers = {name: buffer for name, buffer in self._buffers.items() if name in wanted}
+        self._places = {name: place for name, place in self._places.items() if name in wanted}
+        return images
+
+    def _take(self, file: FileLayout, sources: list[Tensor]) -> FileImage:
+        devices = {source.device for source in sources if source.is_cuda}
+        buffer = self._buffer(file.name, file.data_bytes, pinned=bool(devices))
+        with torch.no_grad():
+            torch._foreach_copy_(self._places_in(file, buffer), sources, non_blocking=True)
+        events = [torch.cuda.current_stream(device).record_event() for device in devices]
+
+        def pieces() -> Iterator[memoryview]:
+            for event in events:
+                event.synchronize()
+            yield memoryview(file.header())
+            yield bytes_of(buffer[: file.data_bytes])
+
+        return FileImage(file.name, file.manifest_text, file.data_bytes, pieces)
+
+    def _places_in(self, file: FileLayout, buffer: Tensor) -> list[Tensor]:
+        """Return the memory of each tensor in a buffer, kept as long as layout and buffer are the same."""
+        found = self._places.get(file.name)
+        if found is None or found[0] is not file or found[1] is not buffer:
+            places = [
+                buffer[item.begin : item.end].view(item.region.torch_dtype).view(item.region.shape)
+                for item in file.placed
+            ]
+            found = self._places[file.name] = (file, buffer, places)
+        return found[2]
+
+    def _buffer(self, name: str, size: int, *, pinned: bool) -> Tensor:
+        buffer = self._buffers.get(name)
+        if buffer is None or len(buffer) < size or buffer.is_pinned() != pinned:
+            self._buffers.pop(name, None)  # free the old one before the new one is made
+            buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+            self._buffers[name] = buffer
+        return buffer
+
+
+def direct_image(file: FileLayout, sources: list[Tensor]) -> FileImage:
+    """Return an image that reads the tensors themselves, for a writer during which their owner waits."""
+
+    def pieces() -> Iterator[memoryview]:
+        yield memoryview(file.header())
+        for source in sources:
+            yield bytes_of(source.detach().cpu().contiguous())
+
+    return FileImage(file.name, file.manifest_text, file.data_bytes, pieces)

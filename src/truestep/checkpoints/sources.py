@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a state can come from: a run, a checkpoint, a safetensors file, a file of torch.save."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from truestep.checkpoints.checkpoint import Checkpoint
+from truestep.checkpoints.files import Files
+from truestep.checkpoints.manifest import MANIFEST_NAME
+from truestep.checkpoints.names import committed
+from truestep.checkpoints.selection import MID_STEP, Choice, choose, mid_step, warn_of
+from truestep.core.errors import CheckpointError
+
+FOLDER = "checkpoints"
+
+T = TypeVar("T")
+
+
+def checkpoints_folder(path: Path) -> Path:
+    """Return the folder of checkpoints of a run, given the run's directory or that folder itself."""
+    inside = path / FOLDER
+    return inside if inside.is_dir() else path
+
+
+def read_newest(path: str | Path, use: Callable[[Checkpoint], T]) -> tuple[Checkpoint, T]:
+    """Return a checkpoint, given by its folder, or a run's newest of which `use` finds no damage, and what
+    it returns.
+
+    Reads only; a run that is going on may be asked. Raises CheckpointError where there is none.
+    """
+    path, files = Path(path), Files()
+    if (path / MANIFEST_NAME).exists():
+        checkpoint = Checkpoint.open(path, files)
+        return checkpoint, use(checkpoint)
+    folder = checkpoints_folder(path)
+    if not folder.is_dir():
+        what = "is a file, not a run's directory" if path.exists() else "does not exist"
+        raise CheckpointError(f"{path} {what}, so there is no checkpoint to read.")
+    choice = _choose_while_others_prune(files, folder, use)
+    if choice.checkpoint is None:
+        passed = "".join(f"; {item}" for item in choice.passed_over)
+        raise CheckpointError(
+            f"{path} holds no checkpoint to read: there is no {MANIFEST_NAME} in it, and no folder like "
+            f"000001-step-100 in it or in its {FOLDER!r}{passed}."
+        )
+    warn_of(folder, [item for item in choice.passed_over if item.reason != MID_STEP], stacklevel=4)
+    return choice.checkpoint, choice.result
+
+
+def _choose_while_others_prune(files: Files, folder: Path, use: Callable[[Checkpoint], T]) -> Choice:
+    """Choose; look again where all that was there has been replaced meanwhile."""
+    while True:
+        names = committed(files, folder)
+        choice = choose(files, folder, mid_step, use)
+        if choice.checkpoint or committed(files, folder) == names:
+            return choice
+
+
+def read_checkpoint(source: str | Path) -> Any:
+    """Return the whole state in a run's newest checkpoint, in one checkpoint, or in a file, on the CPU.
+
+    A file is one of safetensors (its tensors by name) or of torch.save, which is read with
+    `weights_only=True` and can't run code. Raises CheckpointError for what is damaged or would have to run
+    code.
+    """
+    path = Path(source)
+    if path.is_dir():
+        return read_newest(path, Checkpoint.load)[1]
+    from truestep.checkpoints.imports import read_file
+
+    return read_file(path)

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkpoints of one run: saved beside the training, pruned, chosen, and brought back."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from truestep.checkpoints.attempts import MAX_ATTEMPTS, clear_attempts, count_attempts, note_attempt
+from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
+from truestep.checkpoints.clean import prune, remove_leftovers, whole
+from truestep.checkpoints.files import Files
+from truestep.checkpoints.lock import RunLock
+from truestep.checkpoints.manifest import Manifest, Summary
+from truestep.checkpoints.names import committed, name_of, next_sequence
+from truestep.checkpoints.retention import Retention
+from truestep.checkpoints.save import Pending, commit
+from truestep.checkpoints.selection import MID_STEP, Choice, choose, mid_step, read_all, warn_of
+from truestep.checkpoints.tree import encode
+from truestep.checkpoints.writer import BackgroundWriter
+from truestep.core.errors import CheckpointError, OptionError
+
+if TYPE_CHECKING:
+    from truestep.checkpoints.prepare import Preparing
+
+UNHEALTHY = "it was not marked healthy when it was saved"
+
+
+class Stall(NamedTuple):
+    """Seconds for which saving held up the caller."""
+
+    last: float
+    total: float
+
+
+class Resumed(NamedTuple):
+    """What a run goes on from."""
+
+    checkpoint: Checkpoint
+    state: Any
+
+
+class CheckpointStore:
+    """The checkpoints in a directory, which this process alone writes to until `close`.
+
+    A state is a tree of dicts, lists and tuples whose leaves are tensors or None, bool, int, float or str.
+    With `background=True` a save copies the tensors and returns; a thread does the rest, and what it fails
+    with is raised by the next call. Raises RunDirectoryError where another process has the directory.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        retention: Retention | None = None,
+        background: bool = True,
+        files: Files | None = None,
+    ) -> None:
+        self.directory = Path(directory).resolve()  # the folder may be a link to a larger disk
+        self.retention = _checked_retention(retention)
+        self.background = background
+        self.stall_seconds = Stall(0.0, 0.0)
+        self._damaged: set[str] = set()
+        self._known: dict[str, Manifest] = {}  # without tensors, by the checksum of what is on disk
+        self._files = files or Files()
+        self._preparing: Preparing | None = None
+        self._lock = self._take_directory()
+        self._writer = BackgroundWriter()
+
+    def _take_directory(self) -> RunLock:
+        with self._explained():
+            self._files.make_folders(self.directory)
+            lock = RunLock(self.directory, self._files)
+            try:
+                remove_leftovers(self._files, self.directory)
+                self._sequence = next_sequence(self._files, self.directory)
+            except BaseException:
+                lock.release()
+                raise
+        return lock
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say which directory it was that the operating system failed on."""
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointError(f"The directory {self.directory} can't be used: {error}.") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except CheckpointError as own:
+            if error is None:
+                raise
+            error.add_note(f"Besides: {own}")
+
+    def save(
+        self,
+        step: int,
+        state: dict[str, Any],
+        *,
+        reason: str = "periodic",
+        metrics: dict[str, float] | None = None,
+        healthy: bool = True,
+        complete: bool = True,
+    ) -> None:
+        """Save a state; in the background everything may be changed as soon as this returns.
+
+        One save is in flight at a time: another waits for it. `healthy=False` says that the state is no
+        target for a rollback, `complete=False` that it was taken in the middle of a step and is no state to
+        go on from.
+        """
+        self._check_open()
+        started = time.perf_counter()
+        try:
+            self._writer.wait()
+            summary = Summary(
+                sequence=self._sequence,
+                step=_checked_step(step),
+                reason=_checked(reason, "reason", str),
+                healthy=_checked(healthy, "healthy", bool),
+                complete=_checked(complete, "complete", bool),
+                metrics=_encoded_metrics(metrics or {}),
+            )
+            pending = self._prepare(state, summary)
+            self._sequence += 1
+            if self.background:
+                self._writer.start(lambda: self._write(pending))
+            else:
+                self._write(pending)
+        finally:
+            last = time.perf_counter() - started
+            self.stall_seconds = Stall(last, self.stall_seconds.total + last)
+
+    def _prepare(self, state: Any, summary: Summary) -> Pending:
+        # imported here so that looking at checkpoints needs no torch
+        from truestep.checkpoints.prepare import Preparing
+        from truestep.checkpoints.snapshot import SnapshotBuffers
+
+        if self._preparing is None:
+            self._preparing = Preparing(SnapshotBuffers() if self.background else None)
+        return self._preparing.pending(state, summary)
+
+    def _write(self, pending: Pending) -> None:
+        name = name_of(pending.summary)
+        self._check_open()
+        try:
+            self._lock.check()
+            done = commit(self._files, self.directory, pending)
+        except OSError as error:
+            raise CheckpointError(
+                f"The checkpoint {name} ({pending.bytes:,} bytes) could not be written to "
+                f"{self.directory}: {error}. "
+                "What was saved before is untouched."
+            ) from error
+        try:
+            if pending.summary.complete:
+                clear_attempts(self._files, self.directory)
+            self._known[done.checksum] = replace(done.manifest, state=None)
+            prune(self._files, self.directory, self.retention, self._damaged, self._known)
+            there = committed(self._files, self.directory)
+            self._known = {
+                key: known for key, known in self._known.items() if name_of(known.summary) in there
+            }
+        except OSError as error:
+            raise CheckpointError(
+                f"The checkpoint {name} is saved, but older ones in {self.directory} could not be removed: "
+                f"{error}."
+            ) from error
+
+    def wait(self) -> None:
+        """Return when nothing is in flight; raises what the writer failed with."""
+        self._writer.wait()
+
+    def close(self) -> None:
+        """Finish the save in flight and let go of the directory; raises what the writer failed with."""
+        try:
+            if self._lock.held:
+                self._writer.close()
+        finally:
+            if not self._writer.busy:  # interrupted while waiting: the lock stays as long as the process does
+                self._lock.release()
+                self._preparing = None  # its memory is as large as the state
+
+    @property
+    def next_sequence(self) -> int:
+        """The number of the checkpoint that is saved next; another process that saved would have moved it."""
+        return self._sequence
+
+    def checkpoints(self) -> list[Checkpoint | PassedOver]:
+        """Return what is there, newest first: checkpoints, and the damaged ones with the reason."""
+        self._writer.wait()
+        with self._explained():
+            return list(read_all(self._files, self.directory))
+
+    def usable(self) -> list[Checkpoint]:
+        """Return those of which nothing wrong is known, newest first; their contents are not read."""
+        self._writer.wait()
+        with self._explained():
+            return whole(self._files, self.directory, self._damaged)
+
+    def newest(self, *, healthy: bool = False, incomplete: bool = False) -> Checkpoint | None:
+        """Return the newest checkpoint of which every byte is as it was written; None where there is none.
+
+        Ones from the middle of a step are left out unless asked for. Raises CheckpointError where there are
+        only damaged ones, or the newest was written by a newer version.
+        """
+        self._writer.wait()
+
+        def refuse(checkpoint: Checkpoint) -> str | None:
+            if healthy and not checkpoint.summary.healthy:
+                return UNHEALTHY
+            return None if incomplete else mid_step(checkpoint)
+
+        choice = self._choose(refuse, Checkpoint.verify)
+        self._take_note(choice)
+        return choice.checkpoint
+
+    def resume(self) -> Resumed | None:
+        """Return what to go on from, and count the attempt; None where there is nothing.
+
+        A checkpoint from which three runs began and none reached its next save is passed over, unless there
+        is no other. Raises CheckpointError where there are only damaged ones, or the newest is of a newer
+        version.
+        """
+        self._check_open()
+        self._writer.wait()
+        with self._explained():
+            attempts = count_attempts(self._files, self.directory)
+        tired = {name: made for name, made in attempts.items() if made >= MAX_ATTEMPTS}
+        choice = self._choose_among_others(tired) if tired else None
+        if choice is None:
+            choice = self._choose(mid_step, Checkpoint.load)
+        self._take_note(choice)
+        if choice.checkpoint is None:
+            return None
+        with self._explained():
+            note_attempt(self._files, self.directory, choice.checkpoint.name)
+        return Resumed(choice.checkpoint, choice.result)
+
+    def _choose_among_others(self, tired: dict[str, int]) -> Choice | None:
+        """Choose among those that have not been tried too often; None where none of them can be used."""
+
+        def refuse(checkpoint: Checkpoint) -> str | None:
+            if made := tired.get(checkpoint.name):
+                return f"{made} runs went on from it, and none of them reached its next save"
+            return mid_step(checkpoint)
+
+        try:
+            choice = self._choose(refuse, Checkpoint.load)
+        except CheckpointError:
+            return None
+        return choice if choice.checkpoint else None
+
+    def forget_attempts(self) -> None:
+        """Say that what went on from here did not die: a run that ended well without another save."""
+        self._check_open()
+        with self._explained():
+            clear_attempts(self._files, self.directory)
+
+    def _choose(self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]) -> Choice:
+        with self._explained():
+            return choose(self._files, self.directory, refuse, use)
+
+    def _take_note(self, choice: Choice) -> None:
+        """Warn of what was passed over, and remember what is damaged: it counts for nothing from now on."""
+        passed = [item for item in choice.passed_over if item.reason not in (UNHEALTHY, MID_STEP)]
+        warn_of(self.directory, passed, stacklevel=4)
+        self._damaged |= {item.name for item in passed if item.damaged}
+
+    def _check_open(self) -> None:
+        if not self._lock.held:
+            raise CheckpointError(
+                f"The store of {self.directory} is closed, or was opened by the process this one was forked from, which alone "
+                "writes to it."
+            )
+
+
+def _checked_step(step: Any) -> int:
+    if type(step) is not int or step < 0:
+        raise CheckpointError(f"A checkpoint's step is {step!r}; it is the number of steps done, 0 or more.")
+    return step
+
+
+def _checked(value: Any, name: str, kind: type) -> Any:
+    """Return a value that the manifest can be read back with; one of another type would make a damaged checkpoint."""
+    if type(value) is not kind:
+        raise CheckpointError(f"{name}={value!r}: a checkpoint's {name} is a {kind.__name__}.")
+    return value
+
+
+def _checked_retention(retention: Any) -> Retention:
+    if not isinstance(retention, Retention | None):
+        raise OptionError(f"retention={retention!r}: write ts.Retention(last=2), which says what to keep.")
+    return retention or Retention()
+
+
+def _encoded_metrics(metrics: dict[str, float]) -> dict[str, Any]:
+    if not isinstance(metrics, dict) or not all(isinstance(name, str) for name in metrics):
+        raise CheckpointError(
+            f"metrics={metrics!r}: give a dict of names and numbers, metrics={{'loss': 0.5}}."
+        )
+    encoded = encode(metrics)
+    if encoded.leaves:
+        raise CheckpointError(f"The metric {encoded.leaves[0].name!r} is a tensor; save float(value).")
+    tree: dict[str, Any] = encoded.tree["dict"]
+    return tree

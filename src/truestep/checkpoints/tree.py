@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The codec of states: a tree of dicts, lists and tuples whose leaves are tensors or plain values, as JSON and back.
+
+What JSON has itself (null, booleans, integers, finite numbers, strings, lists) stands for itself. Everything
+else is an object of one tag: `{"dict": {...}}`, `{"items": [[key, value], ...]}` (a dict whose keys are not all
+strings), `{"counter": [[key, value], ...]}`, `{"tuple": [...]}`, `{"float": "nan"}` and `{"tensor": "its/name", ...}`.
+So a state's own keys are never mistaken for markup, and what comes back has the types that went in.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from truestep.core.errors import CheckpointError, nearest
+
+MAX_DEPTH = 100
+MAX_INTEGER_BITS = 8192
+_NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+ADVICE = {
+    "ndarray": "torch.from_numpy(value)",
+    "generator": "list(value)",
+    "set": "sorted(value)",
+    "frozenset": "sorted(value)",
+    "bytes": "value.hex(), or torch.frombuffer(bytearray(value), dtype=torch.uint8)",
+    "Generator": "value.get_state()",
+    "device": "str(value)",
+    "dtype": "str(value)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaf:
+    """A tensor of a state, its name, and the JSON node that stands for it."""
+
+    name: str
+    tensor: Any
+    node: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A state as a JSON tree, and its tensors in the order met."""
+
+    tree: Any
+    leaves: list[Leaf]
+
+
+def encode(state: Any) -> Encoded:
+    """Split a state into a JSON tree, private to the caller, and its tensors (not copied).
+
+    Raises CheckpointError with the path of whatever is neither a tensor nor a plain value.
+    """
+    from torch import Tensor
+
+    encoder = _Encoder(Tensor)
+    return Encoded(encoder.node(state, ()), encoder.leaves)
+
+
+@dataclass
+class _Encoder:
+    tensor_type: type
+    leaves: list[Leaf] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+
+    def node(self, value: Any, path: tuple[Any, ...]) -> Any:
+        if value is None or type(value) in (bool, str):
+            return value
+        if isinstance(value, self.tensor_type):
+            return self._tensor(value, path)
+        if len(path) > MAX_DEPTH:
+            raise CheckpointError(
+                f"The state at {show_path(path[:5])}... is nested more than {MAX_DEPTH} deep, or holds "
+                f"itself, "
+                "so it can't be saved. Save what identifies it instead."
+            )
+        if isinstance(value, dict):
+            return self._dict(value, path)
+        if type(value) is list:
+            return [self.node(item, (*path, index)) for index, item in enumerate(value)]
+        if isinstance(value, tuple):
+            return {"tuple": [self.node(item, (*path, index)) for index, item in enumerate(value)]}
+        return plain_node(value, path)
+
+    def _dict(self, value: dict[Any, Any], path: tuple[Any, ...]) -> dict[str, Any]:
+        if not isinstance(value, Counter) and all(type(key) is str for key in value):
+            return {"dict": {key: self.node(item, (*path, key)) for key, item in value.items()}}
+        pairs = [[_key(key, path), self.node(item, (*path, key))] for key, item in value.items()]
+        return {"counter" if isinstance(value, Counter) else "items": pairs}
+
+    def _tensor(self, tensor: Any, path: tuple[Any, ...]) -> dict[str, Any]:
+        name = unused(tensor_name(path), self.names)
+        self.names.add(name)
+        node: dict[str, Any] = {"tensor": name}
+        self.leaves.append(Leaf(name=name, tensor=tensor, node=node))
+        return node
+
+
+def _key(key: Any, path: tuple[Any, ...]) -> Any:
+    if key is None or type(key) in (bool, int, float, str):
+        return plain_node(key, path)
+    if type(key) is tuple:
+        return {"tuple": [_key(part, path) for part in key]}
+    raise CheckpointError(
+        f"The key {key!r} of the state at {show_path(path)} is a {type(key).__name__}. Keys of a state are None, bool, "
+        f"int, float, str and tuples of these, so that they come back equal; write {str(key)!r}."
+    )
+
+
+def plain_node(value: Any, path: tuple[Any, ...]) -> Any:
+    """Return the node of a value that is neither a tensor nor has parts; raises CheckpointError for any other."""
+    # subclasses of float and str (numpy's float64 and str_) are those values; an Enum is more than its value
+    if isinstance(value, float) and not isinstance(value, Enum):
+        return float(value) if math.isfinite(value) else {"float": str(float(value))}
+    if type(value) is int:
+        if value.bit_length() <= MAX_INTEGER_BITS:
+            return value
+        raise CheckpointError(
+            f"The integer at {show_path(path)} has {value.bit_length()} bits; save it as hex(value), a "
+            f"string."
+        )
+    if isinstance(value, str) and not isinstance(value, Enum):
+        return str(value)
+    if value is None or type(value) is bool:
+        return value
+    if hasattr(value, "dtype") and getattr(value, "ndim", None) == 0:  # a scalar of NumPy's
+        return plain_node(value.item(), path)
+    kind = type(value).__name__
+    advice = ADVICE.get(kind) or "its state_dict()"
+    raise CheckpointError(
+        f"The state at {show_path(path)} is a {type(value).__module__}.{kind}. Only tensors, None, bool, "
+        f"int, "
+        f"float and str in dicts, lists and tuples can be saved, because loading anything else would mean "
+        f"running "
+        f"code from a file. Save {advice} instead."
+    )
+
+
+def show_path(path: tuple[Any, ...]) -> str:
+    """Write a path the way Python would reach it: state['optimizer'][0]."""
+    return "state" + "".join(f"[{key!r}]" for key in path)
+
+
+def tensor_name(path: tuple[Any, ...]) -> str:
+    """Join a path by slashes; slashes inside of keys are escaped as JSON pointers do."""
+    return "/".join(str(key).replace("~", "~0").replace("/", "~1") for key in path)
+
+
+def unused(name: str, taken: Collection[str]) -> str:
+    """Return the name, with a number at its end if it is taken: {0: a, "0": b} has two tensors named 0."""
+    if name not in taken and name != "__metadata__":
+        return name
+    return next(
+        candidate for number in range(2, len(taken) + 3) if (candidate := f"{name}~{number}") not in taken
+    )
+
+
+def decode(node: Any, tensor: Callable[[dict[str, Any]], Any]) -> Any:
+    """Rebuild a state; `tensor` turns the node of a tensor into it.
+
+    Raises ValueError for a node that no `encode` can have written.
+    """
+    if node is None or isinstance(node, bool | int | float | str):
+        return node
+    if isinstance(node, list):
+        return [decode(item, tensor) for item in node]
+    if "tensor" in node:
+        return tensor(node)
+    if len(node) != 1:
+        raise ValueError(f"a node of the state has the tags {sorted(node)}; there must be one")
+    ((tag, content),) = node.items()
+    match tag, content:
+        case "dict", dict():
+            return {key: decode(item, tensor) for key, item in content.items()}
+        case "items", list():
+            return {decode(key, _no_key): decode(item, tensor) for key, item in content}
+        case "counter", list():
+            return Counter({decode(key, _no_key): decode(item, tensor) for key, item in content})
+        case "tuple", list():
+            return tuple(decode(item, tensor) for item in content)
+        case "float", str() if content in _NONFINITE:
+            return _NONFINITE[content]
+    raise ValueError(f"a node of the state has the unknown tag {tag!r}")
+
+
+def _no_key(node: dict[str, Any]) -> Any:
+    raise ValueError(f"a key of the state is the tensor {node['tensor']!r}")
+
+
+def subtree(node: Any, path: tuple[Any, ...]) -> Any:
+    """Return the node at a path; raises CheckpointError with what there is instead."""
+    for depth, key in enumerate(path):
+        children = children_of(node) or {}
+        if key not in children:
+            there = nearest(str(key), map(str, children)) if children else "It has no parts."
+            raise CheckpointError(f"There is no {key!r} in {show_path(path[:depth])}. {there}")
+        node = children[key]
+    return node
+
+
+def children_of(node: Any) -> dict[Any, Any] | None:
+    """Return the nodes right under one, by key or index; None for a leaf."""
+    if isinstance(node, list):
+        return dict(enumerate(node))
+    match node:
+        case {"dict": children}:
+            return dict(children)
+        case {"items": pairs} | {"counter": pairs}:
+            return {decode(key, _no_key): child for key, child in pairs}
+        case {"tuple": items}:
+            return dict(enumerate(items))
+    return None
+
+
+def nodes_of_tensors(node: Any) -> list[dict[str, Any]]:
+    """Return the nodes of a tree that stand for tensors, in order."""
+    found: list[dict[str, Any]] = []
+    decode(node, found.append)
+    return found

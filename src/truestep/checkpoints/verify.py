@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a checkpoint on disk is what was written, decided before anything of it is used. Imports no torch.
+
+Memory stays small however large or wrong the files are: sizes are compared before anything is read, and
+contents pass through one buffer.
+"""
+
+import hashlib
+import math
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from truestep.checkpoints.checksum import Checksum
+from truestep.checkpoints.dtypes import DTYPES, is_dense
+from truestep.checkpoints.files import CHUNK_BYTES, Files, read_bytes, read_chunks, read_into
+from truestep.checkpoints.manifest import (
+    HEAD_BYTES,
+    MANIFEST_NAME,
+    MAX_MANIFEST_BYTES,
+    DamagedError,
+    Manifest,
+    Shard,
+    TensorEntry,
+    parse,
+    promised_checksum,
+)
+from truestep.checkpoints.safetensors_header import (
+    MAX_HEADER_BYTES,
+    Entry,
+    header_length,
+    parse_header,
+)
+from truestep.checkpoints.tree import nodes_of_tensors
+
+_SUFFIX_BYTES = 2
+
+
+@contextmanager
+def opened(files: Files, path: Path) -> Iterator[tuple[int, int]]:
+    """Open a regular file and yield its descriptor and size; raises DamagedError where it is none."""
+    try:
+        descriptor = files.open(path)
+    except OSError as error:
+        raise DamagedError(f"{path.name}: {_why_not_opened(files, path, error)}") from error
+    try:
+        status = files.status(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise DamagedError(f"{path.name}: it is not a regular file")
+        yield descriptor, status.st_size
+    except OSError as error:
+        raise DamagedError(f"{path.name}: it can't be read ({error.strerror})") from error
+    finally:
+        files.close(descriptor)
+
+
+def _why_not_opened(files: Files, path: Path, error: OSError) -> str:
+    try:
+        linked = stat.S_ISLNK(files.status(path).st_mode)
+    except OSError:
+        linked = False
+    if linked:
+        return "it is a symbolic link, which could lead anywhere"
+    return (
+        "it is missing" if isinstance(error, FileNotFoundError) else f"it can't be opened ({error.strerror})"
+    )
+
+
+def read_manifest(files: Files, folder: Path, known: dict[str, Manifest] | None = None) -> Manifest:
+    """Read a checkpoint's manifest; raises DamagedError, or NewerFormatError.
+
+    `known` are manifests by their checksums, perhaps without tensors and state: the same bytes need not be parsed again.
+    """
+    if stat.S_ISLNK(files.status(folder).st_mode):
+        raise DamagedError("the folder is a symbolic link, which could lead anywhere")
+    path = folder / MANIFEST_NAME
+    with opened(files, path) as (descriptor, size):
+        if not HEAD_BYTES + _SUFFIX_BYTES <= size <= MAX_MANIFEST_BYTES:
+            raise DamagedError(f"{MANIFEST_NAME}: it has {size} bytes")
+        # the checksum first, in one small buffer: a damaged manifest is never held in memory
+        checksum = _check_manifest(files, descriptor, size)
+    if known is not None and checksum in known:
+        return known[checksum]
+    with opened(files, path) as (descriptor, _):
+        manifest = parse(read_bytes(files, descriptor, size))
+    if known is not None:
+        known[checksum] = replace(manifest, tensors={}, state=None)
+    return manifest
+
+
+def _check_manifest(files: Files, descriptor: int, size: int) -> str:
+    promised = promised_checksum(read_bytes(files, descriptor, HEAD_BYTES))
+    digest = hashlib.sha256()
+    for chunk in read_chunks(files, descriptor, size - HEAD_BYTES - _SUFFIX_BYTES):
+        digest.update(chunk)
+    if digest.hexdigest() != promised:
+        raise DamagedError(f"{MANIFEST_NAME}: its content does not have the checksum it names")
+    return promised
+
+
+def verify(files: Files, folder: Path, manifest: Manifest) -> None:
+    """Check every byte of a checkpoint's files against its manifest; raises DamagedError."""
+    check_structure(folder, files, manifest)
+    for name, entry in manifest.files.items():
+        scan(files, folder / name, manifest, scratch(entry.bytes))
+
+
+def scratch(size: int) -> Iterator[memoryview]:
+    """Yield memory for bytes that nobody needs, a few buffers again and again."""
+    kept = [memoryview(bytearray(min(size, CHUNK_BYTES)))]
+    for number, start in enumerate(range(0, size, CHUNK_BYTES)):
+        place = number % (1 + Checksum().lag // CHUNK_BYTES)  # by then the first is no longer read
+        if place == len(kept):
+            kept.append(memoryview(bytearray(CHUNK_BYTES)))
+        yield kept[place][: size - start]
+
+
+def check_structure(folder: Path, files: Files, manifest: Manifest) -> None:
+    """Check what can be known before a file is read: names, sizes, shapes, and whether shards make wholes.
+
+    After this no tensor needs more memory than its files have bytes on the disk.
+    """
+    foreign = {name for name in files.names(folder) if not name.startswith(".")}
+    foreign -= {MANIFEST_NAME, *manifest.files}
+    if foreign:
+        raise DamagedError(
+            f"{min(foreign)}: it is no part of the checkpoint, whose manifest does not name it"
+        )
+    for name, promised in manifest.files.items():
+        with opened(files, folder / name) as (_, size):
+            if size != promised.bytes:
+                raise DamagedError(f"{name}: it has {size} bytes instead of {promised.bytes}")
+    try:
+        for name, tensor in manifest.tensors.items():
+            check_shards(name, tensor)
+        for name in manifest.files:
+            _check_tiling(name, manifest)
+        for node in nodes_of_tensors(manifest.state):
+            _check_node(node, manifest)
+        nodes_of_tensors({"dict": manifest.summary.metrics})
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DamagedError(f"{MANIFEST_NAME}: {error}") from error
+
+
+def shards_in(file: str, manifest: Manifest) -> list[tuple[str, Shard]]:
+    """Return the shards in a file with their tensors' names, in the order in which they lie there."""
+    found = [
+        (name, shard)
+        for name, tensor in manifest.tensors.items()
+        for shard in tensor.shards
+        if shard.file == file
+    ]
+    return sorted(found, key=lambda item: (item[1].begin, item[1].end))
+
+
+def _check_tiling(file: str, manifest: Manifest) -> None:
+    at = 0
+    for name, shard in shards_in(file, manifest):
+        if shard.begin != at:
+            raise ValueError(f"{name!r} begins at byte {shard.begin} of {file}, where {at} is expected")
+        at = shard.end
+    if at + 8 > manifest.files[file].bytes:
+        raise ValueError(f"the tensors in {file} need {at} bytes, and it has {manifest.files[file].bytes}")
+
+
+def _check_node(node: dict[str, Any], manifest: Manifest) -> None:
+    name = node["tensor"]
+    if name not in manifest.tensors:
+        raise ValueError(f"the state names the tensor {name!r}, which is not among the tensors")
+    if set(node) == {"tensor"}:
+        return
+    size = math.prod(manifest.tensors[name].shape)
+    shape, stride, offset = node["shape"], node["stride"], node["offset"]
+    numbers = (offset, *shape, *stride)
+    if len(shape) != len(stride) or any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError(f"a view of {name!r} is {node!r}")
+    last = offset + sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
+    if 0 in shape or last >= size:
+        raise ValueError(f"a view of {name!r} ends at element {last}, of {size}")
+
+
+def check_shards(name: str, tensor: TensorEntry) -> None:
+    """Raise ValueError unless the shards fill the tensor exactly."""
+    element = DTYPES[tensor.dtype].element_bytes
+    for shard in tensor.shards:
+        if shard.end - shard.begin != math.prod(shard.shape) * element:
+            raise ValueError(
+                f"a shard of {name!r} of shape {shard.shape} has {shard.end - shard.begin} bytes"
+            )
+    if tensor.stride is not None and not is_dense(tensor.shape, tensor.stride):
+        raise ValueError(f"{name!r} of shape {tensor.shape} can't have the strides {tensor.stride}")
+    volume = sum(math.prod(shard.shape) for shard in tensor.shards)
+    if volume != math.prod(tensor.shape) or not tensor.shards or _overlap(tensor.shards):
+        raise ValueError(
+            f"the {len(tensor.shards)} shards of {name!r} do not make a tensor of shape {tensor.shape}"
+        )
+
+
+def _overlap(shards: tuple[Shard, ...]) -> bool:
+    ordered = sorted((shard for shard in shards if 0 not in shard.shape), key=lambda shard: shard.offset)
+    for index, shard in enumerate(ordered):
+        for other in ordered[index + 1 :]:
+            if other.offset[:1] >= _ends(shard)[:1]:
+                break  # and so do all that follow
+            if all(
+                a < d and c < b
+                for a, b, c, d in zip(shard.offset, _ends(shard), other.offset, _ends(other), strict=True)
+            ):
+                return True
+    return False
+
+
+def _ends(shard: Shard) -> tuple[int, ...]:
+    return tuple(at + size for at, size in zip(shard.offset, shard.shape, strict=True))
+
+
+def scan(files: Files, path: Path, manifest: Manifest, buffers: Iterable[memoryview]) -> None:
+    """Read a file once, its tensors into buffers, and raise DamagedError unless every byte is as promised.
+
+    The manifest's structure must have been checked. What the buffers hold must not be used before this
+    returns.
+    """
+    shards = shards_in(path.name, manifest)
+    data_bytes = shards[-1][1].end if shards else 0
+    try:
+        with opened(files, path) as (descriptor, size), Checksum(in_pieces=manifest.format > 1) as digest:
+            header, checksum = _read(files, descriptor, size - data_bytes, buffers, digest)
+        if checksum != manifest.files[path.name].sha256:
+            raise ValueError("its content does not have the checksum in the manifest")
+        _check_header(parse_header(header[8:], data_bytes), shards, manifest)
+    except ValueError as error:
+        raise DamagedError(f"{path.name}: {error}") from error
+
+
+def _read(
+    files: Files, descriptor: int, header_bytes: int, buffers: Iterable[memoryview], digest: Checksum
+) -> tuple[bytes, str]:
+    if header_bytes > MAX_HEADER_BYTES:
+        raise ValueError(f"{header_bytes} bytes of it belong to no tensor")
+    header = read_bytes(files, descriptor, header_bytes)
+    if header_length(header[:8], header_bytes) != header_bytes - 8:
+        raise ValueError(f"its header does not have the {header_bytes - 8} bytes that are left for it")
+    digest.update(memoryview(header))
+    for buffer in buffers:
+        for start in range(0, len(buffer), CHUNK_BYTES):
+            chunk = buffer[start : start + CHUNK_BYTES]
+            digest.update(chunk[: read_into(files, descriptor, chunk)])
+    return header, digest.hexdigest()
+
+
+def _check_header(header: dict[str, Entry], shards: list[tuple[str, Shard]], manifest: Manifest) -> None:
+    for name, shard in shards:
+        stored = DTYPES[manifest.tensors[name].dtype]
+        expected = Entry(stored.code, stored.shape(shard.shape), shard.begin, shard.end)
+        if header.get(shard.key) != expected:
+            raise ValueError(f"it does not hold {name!r} as {expected}, but {header.get(shard.key)}")

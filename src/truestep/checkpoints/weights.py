@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The weights alone, for fine-tuning, inference and other programs."""
+
+import math
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from truestep.checkpoints.checkpoint import Checkpoint
+from truestep.checkpoints.differences import Differences, Missing, compare
+from truestep.checkpoints.files import Files, sync_folder, write_file
+from truestep.checkpoints.imports import SUFFIX, read_file, weights_in
+from truestep.checkpoints.layout import LEARNERS, lay_out_file
+from truestep.checkpoints.listing import select
+from truestep.checkpoints.regions import Region
+from truestep.checkpoints.snapshot import direct_image
+from truestep.checkpoints.sources import read_newest
+from truestep.checkpoints.tree import children_of, subtree
+from truestep.core.errors import CheckpointError
+
+Source = str | os.PathLike[str] | Mapping[str, Any]
+
+
+def load_weights(
+    module: nn.Module,
+    source: Source,
+    *,
+    checkpoint: str | int | None = None,
+    learner: str | None = None,
+    averages: bool = False,
+    strict: bool = True,
+) -> Differences:
+    """Load weights into a module: all of them, or, where a name or a shape does not fit, none.
+
+    `source` is a run's directory (its newest sound checkpoint), one checkpoint, a safetensors file, a file of
+    torch.save, or a state dict. Of a run, `checkpoint` takes another than the newest: a step, a name, or of
+    those kept the "highest accuracy", the "lowest loss", by any metric that was logged. `learner` says whose,
+    where a run has several, and `averages=True` takes the moving averages that it kept. What DataParallel, DDP
+    or torch.compile put into names does not matter. With `strict=False` what fits is loaded, and what does not
+    is returned. Raises CheckpointError with every difference.
+    """
+    found = read_weights(source, checkpoint=checkpoint, learner=learner, averages=averages)
+    expected = module.state_dict()
+    comparison = compare(_shapes(expected), _shapes(found))
+    differences = _without_ties(comparison.differences, comparison.pairs, expected)
+    if differences and strict:
+        raise CheckpointError(
+            f"The weights of {_show(source)} do not fit {type(module).__name__}; nothing was "
+            f"loaded.\n{differences}\n"
+            "To load what fits: strict=False."
+        )
+    reshaped = {item.name for item in differences.reshaped}
+    fitting = {name: found[other] for name, other in comparison.pairs.items() if name not in reshaped}
+    module.load_state_dict(fitting, strict=False)
+    return differences
+
+
+def read_weights(
+    source: Source,
+    *,
+    checkpoint: str | int | None = None,
+    learner: str | None = None,
+    averages: bool = False,
+) -> dict[str, Tensor]:
+    """Return weights by name, on the CPU, from any of the sources of `load_weights`."""
+    if not isinstance(source, str | os.PathLike | Mapping):
+        hint = "source.state_dict()" if isinstance(source, nn.Module) else "'runs/digits', say"
+        raise CheckpointError(
+            f"Weights come from a run's directory, a checkpoint, a file or a state dict, and not from a {type(source).__name__}: "
+            f"write {hint}."
+        )
+    if checkpoint is not None and (isinstance(source, Mapping) or not Path(source).is_dir()):
+        raise CheckpointError(
+            f"checkpoint={checkpoint!r} chooses among those of a run, and {_show(source)} is no run's directory."
+        )
+    if isinstance(source, Mapping):
+        return weights_in(source, lambda: "The dict")
+    path = Path(source)
+    if not path.is_dir():
+        if learner or averages:
+            raise CheckpointError(f"{path} is a file, not a run: it has neither learners nor averages.")
+        return weights_in(read_file(path), lambda: str(path))
+    if checkpoint is not None:
+        return _learner_weights(select(path, str(checkpoint)), learner, averages)
+    return read_newest(path, lambda checkpoint: _learner_weights(checkpoint, learner, averages))[1]
+
+
+def _learner_weights(checkpoint: Checkpoint, learner: str | None, averages: bool) -> dict[str, Tensor]:
+    learners = list(children_of(subtree(checkpoint.manifest.state, (LEARNERS,))) or ())
+    if learner is None and len(learners) != 1:
+        names = ", ".join(map(str, learners))
+        raise CheckpointError(
+            f"{checkpoint.path} has the learners {names}: say whose weights, learner='...'."
+        )
+    name = learner or learners[0]
+    weights: dict[str, Tensor] = checkpoint.load(LEARNERS, name, "modules")
+    return _averaged(weights, checkpoint.load(LEARNERS, name, "averages")) if averages else weights
+
+
+def _averaged(weights: dict[str, Tensor], averages: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Put averages in the place of weights; buffers have none, and tied weights share one."""
+    shared = {id(weights[name]): average for name, average in averages.items()}
+    return {name: shared.get(id(weight), weight) for name, weight in weights.items()}
+
+
+def export_weights(
+    source: Source,
+    target: str | os.PathLike[str],
+    *,
+    checkpoint: str | int | None = None,
+    learner: str | None = None,
+    averages: bool = False,
+) -> Path:
+    """Write weights into one plain file that other programs read, and return its path.
+
+    `.safetensors` makes a safetensors file, `.pt` or `.pth` a state dict of torch.save. The file appears
+    whole or not at all. Sources, and which checkpoint of a run, are those of `load_weights`.
+    """
+    path = Path(target)
+    weights = read_weights(source, checkpoint=checkpoint, learner=learner, averages=averages)
+    if path.suffix == SUFFIX:
+        data = _safetensors_pieces(weights)
+    elif path.suffix in (".pt", ".pth"):
+        data = [_torch_file(weights)]
+    else:
+        raise CheckpointError(
+            f"{path} ends in {path.suffix!r}; weights go to .safetensors, or to .pt or .pth."
+        )
+    _replace_file(path, data)
+    return path
+
+
+def _safetensors_pieces(weights: dict[str, Tensor]) -> list[memoryview]:
+    file = lay_out_file("weights", "", [Region.of(name, tensor) for name, tensor in weights.items()])
+    return list(direct_image(file, [weights[item.region.name] for item in file.placed]).pieces())
+
+
+def _torch_file(weights: dict[str, Tensor]) -> memoryview:
+    import io
+
+    buffer = io.BytesIO()
+    torch.save(weights, buffer)
+    return buffer.getbuffer()
+
+
+def _replace_file(path: Path, pieces: list[memoryview]) -> None:
+    files = Files()
+    temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        write_file(files, temporary, pieces)
+        files.rename(temporary, path)
+        sync_folder(files, path.absolute().parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise CheckpointError(f"{path} could not be written: {error}.") from error
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    # what get_extra_state gives is no tensor and has no shape to compare
+    return {name: tuple(getattr(tensor, "shape", ())) for name, tensor in tensors.items()}
+
+
+def _without_ties(
+    differences: Differences, pairs: Mapping[str, str], expected: Mapping[str, Tensor]
+) -> Differences:
+    """Leave out what is loaded under another of its names: many programs save tied weights once."""
+
+    def memory(name: str) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        tensor = expected[name]
+        return tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride())
+
+    loaded = {memory(name) for name in pairs if isinstance(expected[name], Tensor)}
+
+    def is_tied(item: Missing) -> bool:
+        return math.prod(item.shape) > 0 and memory(item.name) in loaded
+
+    missing = tuple(item for item in differences.missing if not is_tied(item))
+    return Differences(missing, differences.unexpected, differences.reshaped)
+
+
+def _show(source: Source) -> str:
+    return "the given dict" if isinstance(source, Mapping) else str(source)

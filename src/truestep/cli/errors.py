@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep errors`: the errors that are explained, and the page of one."""
+
+from itertools import groupby
+from typing import Annotated, Any
+
+import typer
+
+from truestep.cli.screen import print_document
+from truestep.explainer.catalogue import errors, find_error, topic_of
+from truestep.explainer.explainer import Explainer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(name="errors")
+def show(
+    name: Annotated[str | None, typer.Argument(help="An error's name; all errors when left out.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """List the errors that `truestep explain` knows, or print the page of one."""
+    wanted = (
+        [find_error(name)]
+        if name
+        else sorted(errors().values(), key=lambda each: (topic_of(each), each.name()))
+    )
+    if as_json:
+        print_document({"schema_version": 1, "errors": [_entry(each) for each in wanted]})
+    else:
+        typer.echo("\n".join(_page(wanted[0]) if name else _list(wanted)))
+
+
+def _entry(error: type[Explainer]) -> dict[str, Any]:
+    page = error.page()
+    return {
+        "name": error.name(),
+        "topic": topic_of(error),
+        "summary": page.summary,
+        "means": page.means,
+        "raises": page.raises or None,
+        "recorded": page.recorded or None,
+        "works": page.works or None,
+        "fix": page.fix,
+        "checks": list(error.checks),
+    }
+
+
+def _list(wanted: list[type[Explainer]]) -> list[str]:
+    width = max(len(each.name()) for each in wanted)
+    lines = []
+    for topic, members in groupby(wanted, key=topic_of):
+        lines += [topic, *(f"  {each.name():<{width}}  {each.page().summary}" for each in members), ""]
+    return [*lines, f"{len(wanted)} errors. `truestep errors NAME` prints a page."]
+
+
+def _page(error: type[Explainer]) -> list[str]:
+    page = error.page()
+    lines = [error.name(), page.summary, "", f"Means: {page.means}", ""]
+    for title, code in (("Raises", page.raises), ("Recorded", page.recorded), ("Works", page.works)):
+        if code:
+            lines += [f"{title}:", *(f"    {line}".rstrip() for line in code.splitlines()), ""]
+    checks = f" (the doctor's checks: {', '.join(error.checks)})" if error.checks else ""
+    return [*lines, f"Fix: {page.fix}{checks}"]

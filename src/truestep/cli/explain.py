@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep explain`: what the error in a log means, and what to do."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from truestep.cli.screen import print_document
+from truestep.cli.statuses import EXIT_FAILED
+from truestep.core.errors import OptionError
+from truestep.explainer.logs.explaining import LogError, LogReport, explain_log
+from truestep.explainer.logs.reading import read_text
+
+app = typer.Typer(add_completion=False)
+_MAX_OTHERS = 5
+_MAX_NAME = 255
+
+
+@app.command()
+def explain(
+    log: Annotated[
+        str,
+        typer.Argument(
+            help="A file, - for what is piped in, or the message itself.", metavar="FILE|-|MESSAGE"
+        ),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Say what the error in a log means, its likeliest cause there, and what to do; imports no torch.
+
+    A log may be of any length and of several ranks. The error to mend comes first, then those that follow from it.
+    The exit status is 1 where no error was found, or none that is known.
+    """
+    report = explain_log(_text(log))
+    if as_json:
+        print_document(report.to_dict())
+    else:
+        typer.echo("\n".join(_lines(report)))
+    if report.main is None or report.main.explanation is None:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _text(log: str) -> str:
+    if log == "-":
+        return read_text(sys.stdin.buffer.read())
+    if len(log) <= _MAX_NAME and "\n" not in log and "\0" not in log:
+        path = Path(log)
+        if path.is_file():
+            return read_text(path.read_bytes())
+        if path.is_dir() or (
+            " " not in log and (os.sep in log or path.suffix in (".log", ".txt", ".out", ".err"))
+        ):
+            raise OptionError(
+                f"There is no file {log!r} to explain. A message stands in quotes, and - reads what is piped in."
+            )
+    return log
+
+
+def _lines(report: LogReport) -> list[str]:
+    main = report.main
+    cut = [_cut(report.cut_at)] if report.cut_at else []
+    if main is None:
+        return cut or [_without_error(report.num_lines)]
+    shown = [*_heading(main, report), *(main.explanation.lines() if main.explanation else _unknown(main))]
+    others = report.errors[1 : 1 + _MAX_OTHERS]
+    if others:
+        shown += ["", "Also in it:"]
+    for each in others:
+        known = f"  ({each.explanation.name})" if each.explanation else ""
+        shown.append(f"  line {each.line}{_ranks(each)}: {each.error[:120]}{known}")
+    more = len(report.errors) - 1 - len(others)
+    shown += [f"  and {more} more (--json has all)"] if more > 0 else []
+    return [*shown, "", *cut] if cut else shown
+
+
+def _cut(line: int) -> str:
+    return f"The traceback at line {line} is cut: its last line, which names the error, is not in the log."
+
+
+def _without_error(num_lines: int) -> str:
+    if not num_lines:
+        return "There is nothing in it: the log is empty."
+    return f"There is no error in {'this line' if num_lines == 1 else f'these {num_lines} lines'}."
+
+
+def _heading(main: LogError, report: LogReport) -> list[str]:
+    where = f"line {main.line} of {report.num_lines}{_ranks(main)}: " if report.num_lines > 1 else ""
+    return [f"{where}{main.error}", ""]
+
+
+def _ranks(error: LogError) -> str:
+    if not error.ranks:
+        return ""
+    word = "rank" if len(error.ranks) == 1 else "ranks"
+    return f", {word} {', '.join(map(str, error.ranks[:8]))}{', ...' if len(error.ranks) > 8 else ''}"
+
+
+def _unknown(main: LogError) -> list[str]:
+    near = f" Nearest: {', '.join(main.nearest)} (truestep errors NAME)." if main.nearest else ""
+    return [f"This error is not known.{near}", "`truestep errors` lists those that are."]

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep schedule`: the learning rate of every update, before the first one is made."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+class Axis(StrEnum):
+    """What the axis counts."""
+
+    STEPS = "steps"
+    EPOCHS = "epochs"
+
+
+@app.command()
+def schedule(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE.py:NAME...",
+            help="Functions that make a schedule of the optimizer they are given, or of one of their own.",
+        ),
+    ],
+    *,
+    steps: Annotated[int, typer.Option("--steps", help="Updates of the training.")],
+    lr: Annotated[
+        float, typer.Option("--lr", help="Learning rate of the optimizer that is scheduled.")
+    ] = 1.0,
+    steps_per_epoch: Annotated[
+        int | None,
+        typer.Option("--steps-per-epoch", help="Updates in an epoch; schedules that count epochs need it."),
+    ] = None,
+    by: Annotated[Axis, typer.Option("--by", help="What the axis counts.")] = Axis.STEPS,
+    out: Annotated[
+        list[Path] | None, typer.Option("--out", help="Also write a file: .svg, .csv, .png or .pdf.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Plot the learning rate that a schedule gives over a training, with warm-up, peak and end.
+
+    The schedule is stepped on a dummy parameter; several are drawn in one plot.
+    """
+    from truestep.cli.screen import print_document, show, warn
+    from truestep.cli.targets import load_target
+    from truestep.model.schedules.plot import plot_schedule
+    from truestep.model.schedules.stepping import takes_optimizer
+
+    factories = {target.rpartition(":")[2]: takes_optimizer(load_target(target)) for target in targets}
+    plot = plot_schedule(factories, steps, optimizer=lr, steps_per_epoch=steps_per_epoch, by=by.value)
+    for path in out or []:
+        warn(f"wrote {plot.save(path)}")
+    print_document(plot.to_dict()) if as_json else show(plot)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`FILE.py:NAME` on the command line: the object of that name, with what the file prints kept off stdout."""
+
+import inspect
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from truestep.core.errors import ModelError, OptionError, nearest
+
+
+def load_target(target: str) -> Any:
+    """Import the file of `FILE.py:NAME` and return what NAME is there.
+
+    Raises:
+        OptionError: no such file or name, or importing the file starts a training.
+        ModelError: importing the file raises.
+    """
+    from truestep.recipes.loading.parse import load
+
+    path, name = _parts(target)
+    with redirect_stdout(sys.stderr), _no_training(path):
+        try:
+            module = load(path)
+        except SyntaxError as error:
+            raise OptionError(
+                f"{error.filename}, line {error.lineno}: {error.msg}. The file is not valid Python."
+            ) from error
+        except (OptionError, ModelError):
+            raise
+        except (Exception, SystemExit) as error:
+            raise ModelError(
+                f"Importing {path} raised {type(error).__name__}{_line(error, path)}: {error}"
+            ) from error
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            known = [
+                each for each in vars(module) if not each.startswith("_") and callable(getattr(module, each))
+            ]
+            raise OptionError(f"{path} has no {name!r}. {nearest(name, known)}")
+        found = getattr(found, part)
+    return found
+
+
+def call_target(target: str) -> Any:
+    """Return what the function (or class) of `FILE.py:NAME` gives when it is called without arguments."""
+    made = load_target(target)
+    if not callable(made):
+        return made
+    try:
+        inspect.signature(made).bind()
+    except TypeError as error:
+        raise OptionError(
+            f"{target} can't be called without arguments: {error}. Write a function that needs none, for example "
+            f"def make_model(): return {target.rpartition(':')[2]}(...)."
+        ) from None
+    except ValueError:
+        pass  # no signature to read: the call will tell
+    with redirect_stdout(sys.stderr):
+        try:
+            return made()
+        except Exception as error:
+            raise ModelError(
+                f"{target} raised {type(error).__name__}{_line(error, _parts(target)[0])}: {error}"
+            ) from error
+
+
+def model_and_batch(target: str, inputs: "list[str]", batch: str | None) -> tuple[Any, Any]:
+    """Return the model that a target makes, and the batch that is described or made by another target."""
+    if bool(inputs) == bool(batch):
+        raise OptionError(
+            "Say what the model takes: --input 1,3,224,224 (--input 2,12:int64 for whole numbers; once for each argument), or "
+            "--batch FILE.py:make_batch."
+        )
+    if batch:
+        return call_target(target), call_target(batch)
+    tensors = tuple(_tensor(description) for description in inputs)
+    return call_target(target), tensors
+
+
+def _tensor(description: str) -> Any:
+    import torch
+
+    sizes, _, name = description.partition(":")
+    dtype = getattr(torch, name or "float32", None)
+    if not isinstance(dtype, torch.dtype) or not all(size.strip().isdigit() for size in sizes.split(",")):
+        raise OptionError(
+            f"--input {description} is no shape. Write 1,3,224,224, or with a dtype 2,12:int64."
+        )
+    shape = [int(size) for size in sizes.split(",")]
+    generator = torch.Generator().manual_seed(0)
+    if not dtype.is_floating_point:
+        return torch.zeros(shape, dtype=dtype)  # the one index that every embedding has
+    return torch.randn(shape, generator=generator).to(dtype)
+
+
+def _parts(target: str) -> tuple[Path, str]:
+    file, _, name = target.rpartition(":")
+    if not file or not name:
+        raise OptionError(
+            f"{target!r} does not say what to take from which file. Write FILE.py:NAME, for example train.py:make_model."
+        )
+    path = Path(file)
+    if not path.is_file():
+        folder = path.parent
+        names = {each.name for each in folder.glob("*.py")} if folder.is_dir() else set()
+        raise OptionError(
+            f"There is no file {file} in {Path.cwd()}. {nearest(path.name, names) if names else ''}".rstrip()
+        )
+    return path, name
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """Return where in the user's file an error came from."""
+    resolved = str(path.resolve())
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == resolved
+    ]
+    return f" at line {lines[-1]}" if lines else ""
+
+
+@contextmanager
+def _no_training(path: Path) -> Iterator[None]:
+    """Stop an import that trains: it would take hours, and write where the real training does."""
+    import torch
+
+    backward = torch.autograd.backward
+
+    def refuse(*_: Any, **__: Any) -> None:
+        frames = [each.lineno for each in traceback.extract_stack() if each.filename == str(path.resolve())]
+        line = f", line {frames[-1]}" if frames else ""
+        raise OptionError(
+            f'Importing {path} starts a training (backward{line}). Put what trains under: if __name__ == "__main__":'
+        )
+
+    torch.autograd.backward = refuse
+    try:
+        yield
+    finally:
+        torch.autograd.backward = backward

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One chart: a plot that stretches to any width while its text keeps its size, and a table of what it shows.
+
+The curves are drawn in a nested SVG that is stretched; grid, ticks and words stand outside of it and are
+placed by per cent. So one SVG serves a phone and a wide screen, without a script.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from truestep.core.charts.axes import Axis, axis_for
+from truestep.core.charts.curve import Curve, Extreme, Point
+from truestep.core.charts.markup import Html, data, tag
+from truestep.core.wording import number
+
+SIZE = 1000.0  # of the stretched drawing, in both directions
+MARKERS_UP_TO = 60  # a curve of so few values shows each of them
+NUM_COLOURS = 6  # in chart.css
+MAX_EPOCH_LINES = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One curve of a chart, its name there, and the number of its colour."""
+
+    name: str
+    curve: Curve
+    colour: int = 0
+
+    @property
+    def style(self) -> str:
+        """The CSS classes of its colour; dashed when the colours have been used up."""
+        return f"c{self.colour % NUM_COLOURS}{' dashed' if self.colour >= NUM_COLOURS else ''}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """What a chart shows; values are divided by `divisor` and then have `unit`."""
+
+    title: str
+    series: Sequence[Series]
+    unit: str = ""
+    divisor: float = 1.0
+    may_be_log: bool = True
+    from_zero: bool = False
+    is_wide: bool = False
+    note: str = ""
+    wording: Callable[[float], str] = number
+
+    @property
+    def slug(self) -> str:
+        """A name that may stand in an id."""
+        return "chart-" + "".join(letter if letter.isalnum() else "-" for letter in self.title.lower())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """The x axis, which all charts of a report share, and where epochs begin on it."""
+
+    axis: Axis
+    epoch_starts: Sequence[int]
+    unit: str = "step"
+    labels: Sequence[str] | None = None  # of the axis's ticks, where they are no steps
+
+    def x(self, step: float) -> float:
+        """Return where a step lies in the stretched drawing."""
+        return round(SIZE * self.axis.position(step), 2)
+
+
+def draw(chart: Chart, steps: Steps) -> Html:
+    """Return the chart as a figure."""
+    points = [[_scaled(point, chart.divisor) for point in series.curve.points()] for series in chart.series]
+    axis = _value_axis(chart, points)
+    heading = f"{chart.title} ({chart.unit})" if chart.unit else chart.title
+    plot = tag(
+        "div",
+        _plot(chart, axis, steps, points),
+        data(_hover_data(chart, axis, steps, points), class_="values"),
+        class_="plot",
+        style=f"--label: {max(map(len, axis.labels()), default=0)}",
+    )
+    scale = "logarithmic axis" if axis.is_log else None
+    caption = tag(
+        "figcaption", tag("h3", heading, id=chart.slug), tag("span", scale, class_="scale") if scale else None
+    )
+    note = tag("p", chart.note, class_="note") if chart.note else None
+    shape = "card wide" if chart.is_wide else "card"
+    return tag("figure", caption, plot, _table(chart), note, class_=shape, aria_labelledby=chart.slug)
+
+
+def plot_alone(chart: Chart, steps: Steps, **attributes: str | float) -> Html:
+    """Return the plot without heading, table and hover values, for a file of its own."""
+    points = [[_scaled(point, chart.divisor) for point in series.curve.points()] for series in chart.series]
+    return _plot(chart, _value_axis(chart, points), steps, points, **attributes)
+
+
+def _scaled(point: Point, divisor: float) -> Point:
+    if divisor == 1:
+        return point
+    mean, low, high = point.mean / divisor, point.low / divisor, point.high / divisor
+    return Point(point.step, mean, low, high, point.num_values, point.num_nan, point.num_infinite)
+
+
+def _value_axis(chart: Chart, points: Sequence[Sequence[Point]]) -> Axis:
+    finite = [point for curve in points for point in curve if point.is_finite]
+    if not finite:
+        return Axis(low=0, high=1, is_log=False, ticks=())
+    low, high = min(point.low for point in finite), max(point.high for point in finite)
+    if chart.from_zero:
+        low = min(0.0, low)
+    return axis_for(low, high, may_be_log=chart.may_be_log)
+
+
+def _plot(
+    chart: Chart, axis: Axis, steps: Steps, points: Sequence[Sequence[Point]], **attributes: str | float
+) -> Html:
+    curves = [
+        tag("g", *_curve(curve, axis, steps), class_=series.style)
+        for series, curve in zip(chart.series, points, strict=True)
+    ]
+    spoiled = list(_spoiled_spans(points, steps))
+    shades = [
+        tag("rect", x=left, y=0, width=right - left, height=SIZE, class_="spoiled")
+        for left, right, _ in spoiled
+    ]
+    drawing = tag(
+        "svg",
+        *_epoch_lines(steps),
+        *shades,
+        *curves,
+        viewBox="0 0 1000 1000",
+        preserveAspectRatio="none",
+        width="100%",
+        height="100%",
+    )
+    title = tag("title", f"{chart.title} over the steps")
+    words = tag("desc", _in_words(chart))
+    parts = (title, words, *_grid(axis), *_step_ticks(steps), drawing, *_spoiled_labels(spoiled))
+    return tag("svg", *parts, role="img", **attributes)
+
+
+def _in_words(chart: Chart) -> str:
+    return " ".join(
+        f"{series.name}: last {chart.wording(series.curve.last)}{_range_in_words(chart, series.curve)}."
+        for series in chart.series
+    )
+
+
+def _range_in_words(chart: Chart, curve: Curve) -> str:
+    if curve.lowest is None or curve.highest is None:
+        return ""
+    least, most = chart.wording(curve.lowest.value), chart.wording(curve.highest.value)
+    return f", least {least} at step {curve.lowest.step:,}, greatest {most} at step {curve.highest.step:,}"
+
+
+def _per_cent(fraction: float) -> str:
+    return f"{100 * fraction:.2f}%"
+
+
+def _grid(axis: Axis) -> Iterator[Html]:
+    for tick, label in zip(axis.ticks, axis.labels(), strict=True):
+        y = _per_cent(1 - axis.position(tick))
+        yield tag("line", x1=0, x2="100%", y1=y, y2=y, class_="grid")
+        yield tag("text", label, x=-8, y=y, dy="0.35em", text_anchor="end")
+
+
+def _step_ticks(steps: Steps) -> Iterator[Html]:
+    yield tag("line", x1=0, x2="100%", y1="100%", y2="100%", class_="base")
+    yield tag("text", steps.unit, x=-8, y="100%", dy=18, text_anchor="end", class_="quiet")
+    for tick, label in zip(steps.axis.ticks, steps.labels or steps.axis.labels(), strict=True):
+        place = steps.axis.position(tick)
+        anchor = "start" if place < 0.02 else "end" if place > 0.98 else "middle"
+        yield tag("line", x1=_per_cent(place), x2=_per_cent(place), y1="100%", y2="100%", class_="tick")
+        yield tag("text", label, x=_per_cent(place), y="100%", dy=18, text_anchor=anchor)
+
+
+def _epoch_lines(steps: Steps) -> Iterator[Html]:
+    starts = steps.epoch_starts[1:]
+    if len(starts) < MAX_EPOCH_LINES:  # more would be a grey wall
+        for start in starts:
+            yield tag("path", d=f"M{steps.x(start)} 0V{SIZE:.0f}", class_="epoch")
+
+
+def _curve(points: Sequence[Point], axis: Axis, steps: Steps) -> Iterator[Html]:
+    """Draw the band from least to greatest, the line through the means, and markers where they are few."""
+
+    def y(value: float) -> float:
+        return round(SIZE * (1 - axis.position(value)), 1)
+
+    few = len(points) <= MARKERS_UP_TO
+    band, line, dots = "", "", ""
+    for is_finite, group in groupby(points, key=lambda point: point.is_finite):
+        if not is_finite:
+            continue
+        stretch = [(steps.x(point.step), point) for point in group]
+        if any(point.low < point.high for _, point in stretch):
+            there = " ".join(f"{x} {y(point.high)}" for x, point in stretch)
+            back = " ".join(f"{x} {y(point.low)}" for x, point in reversed(stretch))
+            band += f"M{there} {back}Z"
+        line += "M" + " ".join(f"{x} {y(point.mean)}" for x, point in stretch)
+        if few or len(stretch) == 1:
+            dots += "".join(f"M{x} {y(point.mean)}h.01" for x, point in stretch)
+    if band:
+        yield tag("path", d=band, class_="band")
+    if line:
+        yield tag("path", d=line, class_="line")
+    if dots:
+        yield tag("path", d=dots, class_="dots")
+
+
+def _spoiled_spans(points: Sequence[Sequence[Point]], steps: Steps) -> Iterator[tuple[float, float, str]]:
+    """Yield where values were NaN or infinite, near ones as one: left, right and the word for them."""
+    marks = sorted(
+        (steps.x(point.step), "NaN" if point.num_nan else "∞")
+        for curve in points
+        for point in curve
+        if point.num_nan or point.num_infinite
+    )
+    if not marks:
+        return
+    left, word = marks[0]
+    right = left
+    for x, other in [*marks[1:], (math.inf, "")]:
+        if x - right > 6:
+            yield left - 1.5, right + 1.5, word
+            left, word = x, other
+        elif other != word:
+            word = "NaN, ∞"
+        right = x
+
+
+def _spoiled_labels(spans: Sequence[tuple[float, float, str]]) -> Iterator[Html]:
+    free_from = -math.inf
+    for left, right, word in spans:
+        centre = (left + right) / 2
+        if centre < free_from:
+            continue
+        anchor = "start" if centre < 60 else "end" if centre > SIZE - 60 else "middle"
+        yield tag("text", word, x=_per_cent(centre / SIZE), y=0, dy=-5, text_anchor=anchor, class_="bad")
+        free_from = centre + (180 if len(word) > 3 else 120)
+
+
+def _table(chart: Chart) -> Html:
+    head = tag(
+        "tr",
+        tag("th", tag("span", "curve", class_="hidden"), scope="col"),
+        *(tag("th", word, scope="col") for word in ("last", "least", "greatest")),
+    )
+    return tag(
+        "table",
+        tag("thead", head),
+        tag("tbody", *(_row(chart, series) for series in chart.series)),
+        class_="legend",
+    )
+
+
+def _row(chart: Chart, series: Series) -> Html:
+    curve = series.curve
+    swatch = tag("span", class_=f"swatch {series.style}", aria_hidden="true")
+    spoiled = [
+        tag("span", f"{count:,} × {word}", class_="badge")
+        for count, word in ((curve.num_nan, "NaN"), (curve.num_infinite, "∞"))
+        if count
+    ]
+    last = chart.wording(curve.last)
+    return tag(
+        "tr",
+        tag("th", tag("span", swatch, tag("span", series.name, *spoiled), class_="name"), scope="row"),
+        tag("td", last if math.isfinite(curve.last) else tag("span", last, class_="badge")),
+        _extreme(chart, curve.lowest),
+        _extreme(chart, curve.highest),
+    )
+
+
+def _extreme(chart: Chart, extreme: Extreme | None) -> Html:
+    if extreme is None:
+        return tag("td", "–")
+    return tag("td", chart.wording(extreme.value), " ", tag("small", f"at {extreme.step:,}"))
+
+
+def _hover_data(
+    chart: Chart, axis: Axis, steps: Steps, points: Sequence[Sequence[Point]]
+) -> dict[str, object]:
+    return {
+        "x": [steps.axis.low, steps.axis.high],
+        "y": [axis.low, axis.high, int(axis.is_log)],
+        "unit": chart.unit,
+        "series": [
+            {"name": series.name, "style": series.style, **_columns(curve)}
+            for series, curve in zip(chart.series, points, strict=True)
+        ],
+    }
+
+
+def _columns(points: Sequence[Point]) -> dict[str, object]:
+    """Return the points as columns, rounded to what can be read off."""
+
+    def short(value: float) -> float | None:
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+
+    columns: dict[str, object] = {
+        "steps": [round(point.step) for point in points],
+        "mean": [short(point.mean) for point in points],
+    }
+    if any(point.num_values > 1 for point in points):
+        columns |= {
+            "low": [short(point.low) for point in points],
+            "high": [short(point.high) for point in points],
+            "count": [point.num_values for point in points],
+        }
+    spoiled = {
+        index: f"{point.num_nan} × NaN" if point.num_nan else f"{point.num_infinite} × ∞"
+        for index, point in enumerate(points)
+        if point.num_nan or point.num_infinite
+    }
+    return columns | ({"spoiled": spoiled} if spoiled else {})

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A chart as an SVG file of its own: heading, plot, legend and notes, readable in light and dark."""
+
+import base64
+import textwrap
+from collections.abc import Sequence
+
+from truestep.core.charts import chart_style
+from truestep.core.charts.chart import Chart, Steps, plot_alone
+from truestep.core.charts.markup import Html, tag
+
+PLOT_HEIGHT = 240
+LEFT, RIGHT, LINE = 72, 20, 18
+LETTER = 6.6  # pixels that a letter of 12 px takes, on average
+STYLE = """
+text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; fill: var(--soft); }
+text { font-variant-numeric: tabular-nums; }
+text.heading { font-size: 15px; font-weight: 600; fill: var(--ink); }
+.ground { fill: var(--card); }
+.key { stroke: var(--series); stroke-width: 4; stroke-linecap: round; } .key.dashed { stroke-dasharray: 5 6; }
+"""
+
+
+def svg_document(
+    charts: Sequence[Chart], steps: Steps, *, notes: Sequence[str] = (), width: int = 720
+) -> str:
+    """Return the charts below one another as an SVG document `width` pixels wide, with notes at its end."""
+    parts: list[Html] = []
+    y = 0
+    for chart in charts:
+        drawn, y = _chart(chart, steps, y, width)
+        parts += drawn
+    letters = int((width - 2 * RIGHT) / LETTER)
+    for line in [line for note in notes for line in textwrap.wrap(note, letters)]:
+        y += LINE
+        parts.append(tag("text", line, x=RIGHT, y=y))
+    y += 16
+    ground = tag("rect", width=width, height=y, class_="ground")
+    style = tag("style", Html(chart_style() + STYLE))
+    sizes: dict[str, str | float] = {"width": width, "height": y, "viewBox": f"0 0 {width} {y}"}
+    fits = "max-width: 100%; height: auto"
+    return str(
+        tag("svg", style, ground, *parts, xmlns="http://www.w3.org/2000/svg", role="img", style=fits, **sizes)
+    )
+
+
+def _chart(chart: Chart, steps: Steps, top: int, width: int) -> tuple[list[Html], int]:
+    """Return a chart's heading, keys and plot, and where they end."""
+    y = top + 26
+    parts = [
+        tag(
+            "text",
+            f"{chart.title} ({chart.unit})" if chart.unit else chart.title,
+            x=RIGHT,
+            y=y,
+            class_="heading",
+        )
+    ]
+    x = float(RIGHT)
+    y += LINE + 4
+    for series in chart.series:
+        needed = 30 + LETTER * len(series.name)
+        if x > RIGHT and x + needed > width - RIGHT:
+            x, y = float(RIGHT), y + LINE
+        parts.append(tag("path", d=f"M{x:.0f} {y - 4}h14", class_=f"key {series.style}"))
+        parts.append(tag("text", series.name, x=round(x + 22), y=y))
+        x += needed
+    y += 20
+    place: dict[str, str | float] = {
+        "x": LEFT,
+        "y": y,
+        "width": width - LEFT - RIGHT,
+        "height": PLOT_HEIGHT,
+        "overflow": "visible",
+    }
+    parts.append(tag("g", tag("g", plot_alone(chart, steps, **place)), class_="plot"))
+    return parts, y + PLOT_HEIGHT + 34
+
+
+def image_of(svg: str, description: str) -> str:
+    """Return an HTML image of an SVG document: in a page of somebody else its styles stay its own."""
+    text = base64.b64encode(svg.encode()).decode()
+    return str(tag("img", src=f"data:image/svg+xml;base64,{text}", alt=description, style="max-width: 100%"))

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exceptions that Truestep raises for its users.
+
+TruestepError
+├── BatchError            a batch that can't be counted, split or moved
+├── DataError             a data set, an order or a worker that can't give the samples asked for
+├── LossError             a loss of the wrong shape, type or without gradient
+│   └── NonFiniteError    a loss or gradient became NaN or infinite
+├── OptionError           an option, or a pair of options, that does not work
+├── CheckpointError       a checkpoint that can't be written, read or trusted
+├── RunDirectoryError     a run directory that belongs to something else
+├── ModelError            a model whose forward fails, or that can't be taken apart or exported
+├── MissingPackageError   a package that is needed here and not installed
+└── GpuError              a GPU that is missing, taken, or asked for too late
+
+Each says what happened with its values, why it matters, and what to write instead.
+"""
+
+import difflib
+import numbers
+from collections.abc import Iterable
+
+
+class TruestepError(Exception):
+    """Base of every exception that Truestep raises for its users."""
+
+
+class BatchError(TruestepError, ValueError):
+    """A batch can't be counted, split or moved."""
+
+
+class DataError(TruestepError, ValueError):
+    """A data set, an order or a worker can't give the samples asked for."""
+
+
+class LossError(TruestepError, ValueError):
+    """A loss function returned something that can't be trained on."""
+
+
+class NonFiniteError(LossError):
+    """A loss or a gradient became NaN or infinite."""
+
+
+class OptionError(TruestepError, ValueError):
+    """An option, or a pair of options, does not work."""
+
+
+class CheckpointError(TruestepError, RuntimeError):
+    """A checkpoint can't be written, read or trusted."""
+
+
+class RunDirectoryError(TruestepError, RuntimeError):
+    """A run directory holds something else than this run."""
+
+
+class GpuError(TruestepError, RuntimeError):
+    """A GPU is missing, taken by somebody else, or asked for too late."""
+
+
+class ModelError(TruestepError, RuntimeError):
+    """A model's forward fails on the batch given, or the model can't be exported."""
+
+
+class MissingPackageError(TruestepError, ModuleNotFoundError):
+    """A package that is needed here is not installed; the message names what to install."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the end of a "not found" message: the nearest names first, then all there are."""
+    names = sorted(known)
+    if not names:
+        return "There are none."
+    close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
+    return f"{hint}There are: {', '.join(names)}." if names else "There are none."
+
+
+def check_number(owner: str, name: str, value: object, *, example: float) -> None:
+    """Raise an OptionError unless an option is a real number; a whole one, where the example is."""
+    kind = numbers.Integral if isinstance(example, int) else numbers.Real
+    if isinstance(value, bool) or not isinstance(value, kind):
+        whole = "whole " if kind is numbers.Integral else ""
+        raise OptionError(
+            f"{owner}({name}={value!r}) was given a {type(value).__name__} where a {whole}number is compared: write one, such as "
+            f"{owner}({name}={example})."
+        )

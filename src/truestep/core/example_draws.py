@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random draws that belong to the examples of a batch, however it is split.
+
+The rows of a batch are drawn in blocks. Each block has a generator keyed by the update, the draw and the block's first row, so
+a part of the batch draws only the blocks that its rows lie in, and neither its size nor the others' changes them.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from threading import get_ident
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from truestep.core.errors import LossError, OptionError
+from truestep.core.random_streams import key_of
+
+# A generator costs about as much as a thousand numbers: blocks double from there, so that neither few nor many rows cost much more.
+FIRST_BLOCK, LARGEST_BLOCK = 1024, 16384
+
+Size = int | Sequence[int]
+
+
+def rand(
+    *size: Size,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Return numbers from [0, 1) as `torch.rand` does; in a loss each row belongs to its example, however the batch is split.
+
+    Inside of an update the leading dimension is that of the batch the loss was given, `ts.rand(len(batch), ...)`, and the rows
+    are drawn from the update's key: the same whole, in micro-batches and in each evaluation of LBFGS. A draw without dimensions,
+    `ts.rand(())`, is one number for the whole batch. Outside, it is `torch.rand`.
+
+    Args:
+        size: the shape, as numbers or as one sequence.
+        dtype: as in `torch.rand`.
+        device: as in `torch.rand`, the CPU by default.
+        generator: where to draw from outside of an update.
+
+    Raises:
+        LossError: the batch is split, and another number of rows was asked for than the part holds.
+        OptionError: a generator was given inside of an update.
+    """
+    return draw(torch.rand, size, dtype, device, generator)
+
+
+def randn(
+    *size: Size,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Return normal numbers as `torch.randn` does; in a loss each row belongs to its example, however the batch is split.
+
+    See `ts.rand`, whose arguments it takes.
+    """
+    return draw(torch.randn, size, dtype, device, generator)
+
+
+class _Drawn(NamedTuple):
+    """Which draw of an update it is, and the place of its first row in the batch."""
+
+    ordinal: int
+    start: int
+
+
+class Kind(NamedTuple):
+    """What is drawn: `torch.rand` or `torch.randn`, the shape of one row, type and device."""
+
+    draw: Any
+    row: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+class ExampleDraws:
+    """The draws of the updates of one training, one update at a time."""
+
+    def __init__(self, key: Callable[[], int]) -> None:
+        self._key = key
+        self._outer: ExampleDraws | None = None
+        self._generators: dict[torch.device, torch.Generator] = {}
+        self._kept: dict[int, tuple[tuple[Kind, int, int], Tensor]] = {}
+        self._drawn: dict[int, _Drawn] = {}
+        self._rows: dict[int, int] = {}
+        self._thread = 0
+        self._update_key = 0
+        self.begin(0)
+
+    def open(self) -> None:
+        """Begin an update: draws of this thread are its own until `close`."""
+        global _current
+        self._outer, _current = _current, self
+        self._thread = get_ident()
+        self._update_key = 0
+        self.begin(0)
+
+    def close(self) -> None:
+        """End the update."""
+        global _current
+        _current = self._outer
+        if self._update_key:  # something was drawn
+            self._kept.clear()
+            self._drawn.clear()
+            self._rows.clear()
+
+    def begin(self, start: int | None, size: int | None = None) -> None:
+        """Begin a part of the batch: its first row (None: after those of the parts before), its size (None: any)."""
+        self._start, self._size, self._count = start, size, 0
+
+    def is_here(self) -> bool:
+        """Whether what is running belongs to the update: its thread, or a backward (a device has a thread of its own for it)."""
+        return get_ident() == self._thread or torch._C._current_graph_task_id() != -1
+
+    def rows(self, kind: "Kind", num_rows: int | None) -> Tensor:
+        """Return so many rows of this part; None: one, without a leading dimension, for the whole batch."""
+        if num_rows is not None and self._size not in (None, num_rows):
+            raise LossError(_other_size(kind, num_rows, self._size))
+        if not self._update_key:
+            self._update_key = self._key()
+        ordinal, start = self._place(num_rows or 0)
+        if num_rows is None:
+            return self._block(kind, ordinal, 0, 1)[0].clone()
+        stop = start + num_rows
+        rows = torch.empty((num_rows, *kind.row), dtype=kind.dtype, device=kind.device)
+        for begin, end in _blocks(start, stop, math.prod(kind.row)):
+            first, last = max(begin, start), min(end, stop)
+            into = rows[first - start : last - start]
+            if last - first == end - begin:
+                kind.draw(into.shape, generator=self._generator(kind, ordinal, begin), out=into)
+            else:
+                into.copy_(self._block(kind, ordinal, begin, end)[first - begin : last - begin])
+        return rows
+
+    def _place(self, num_rows: int) -> _Drawn:
+        """Say which draw this is.
+
+        A number from torch's stream recognises it when a checkpointed layer runs again in the backward: with the same state
+        of that stream, as `torch.utils.checkpoint` puts back.
+        """
+        token = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+        if torch._C._current_graph_task_id() != -1:
+            if token not in self._drawn:
+                raise LossError(
+                    "ts.rand or ts.randn was called in a backward, where its rows are known only if it runs again what the forward "
+                    "ran. With torch.utils.checkpoint keep preserve_rng_state=True, its default."
+                )
+            return self._drawn[token]
+        ordinal = self._count
+        self._count += 1
+        start = self._rows.get(ordinal, 0) if self._start is None else self._start
+        self._rows[ordinal] = start + num_rows
+        drawn = self._drawn[token] = _Drawn(ordinal, start)
+        return drawn
+
+    def _block(self, kind: "Kind", ordinal: int, begin: int, end: int) -> Tensor:
+        """Return a block, kept for the next part, which may begin in the midst of it."""
+        what = (kind, begin, end)
+        kept = self._kept.get(ordinal)
+        if kept is None or kept[0] != what:
+            generator = self._generator(kind, ordinal, begin)
+            block = kind.draw(
+                (end - begin, *kind.row), generator=generator, dtype=kind.dtype, device=kind.device
+            )
+            kept = self._kept[ordinal] = (what, block)
+        return kept[1]
+
+    def _generator(self, kind: "Kind", ordinal: int, row: int) -> torch.Generator:
+        generator = self._generators.get(kind.device)
+        if generator is None:
+            generator = self._generators[kind.device] = torch.Generator(kind.device)
+        return generator.manual_seed(key_of(self._update_key, ordinal, row))
+
+
+_current: ExampleDraws | None = None
+
+
+def draw(
+    function: Any,
+    size: tuple[Size, ...],
+    dtype: torch.dtype | None,
+    device: torch.device | str | None,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """Draw with `torch.rand` or `torch.randn`, from the update's key where one is under way."""
+    sizes: Any = size[0] if len(size) == 1 and not hasattr(size[0], "__index__") else size
+    draws = _current
+    if draws is not None and torch.compiler.is_compiling():
+        raise OptionError(NOT_COMPILED)
+    if draws is None or not draws.is_here():
+        drawn: Tensor = function(sizes, dtype=dtype, device=device, generator=generator)
+        return drawn
+    if generator is not None:
+        raise OptionError(
+            "ts.rand or ts.randn was given a generator inside of an update, where each row belongs to an example and is drawn "
+            "from the update's key, so that the batch can be split. Leave generator= out; the run's seed decides the numbers."
+        )
+    shape = tuple(sizes)
+    kind = Kind(function, shape[1:], dtype or torch.get_default_dtype(), torch.empty(0, device=device).device)
+    return draws.rows(kind, shape[0] if shape else None)
+
+
+NOT_COMPILED = (
+    "ts.rand and ts.randn in a loss can't be compiled: each call has its own key. Draw outside of the compiled code, or use "
+    "compile=False for this learner."
+)
+
+
+def _blocks(start: int, stop: int, row_size: int) -> Iterator[tuple[int, int]]:
+    """Yield the blocks of rows that hold the rows `start` to `stop`.
+
+    The first holds about a thousand numbers, each following one as many rows as all before it, up to the largest.
+    """
+    first = max(1, FIRST_BLOCK // max(row_size, 1))
+    largest = first * (LARGEST_BLOCK // FIRST_BLOCK)
+    while start < stop:
+        if start < first:
+            begin, length = 0, first
+        elif start < largest:
+            begin = length = first << ((start // first).bit_length() - 1)
+        else:
+            begin, length = start - start % largest, largest
+        yield begin, begin + length
+        start = begin + length
+
+
+def _other_size(kind: Kind, num_rows: int, expected: int | None) -> str:
+    return (
+        f"{num_rows} rows of random numbers were asked for (shape {(num_rows, *kind.row)}) in a part of the batch that holds "
+        f"{expected} examples. The batch is split, and each row must belong to one example, or the update would depend on the "
+        "split. Ask for len(batch) rows; several numbers an example are (len(batch), several, ...), one number for the whole "
+        "batch is ts.rand(())."
+    )

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a run: regular files that no link leads away from, each either the old one or the new one, never half of it.
+
+A run's files are opened by name again and again, for days, by processes that truncate and append. So none of them follows a
+link (it could lead to a file that is somebody else's), and none waits at a pipe or a terminal. The directory itself may be a link.
+"""
+
+import errno
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+SUFFIX = ".partial"
+OLD_SECONDS = 60.0
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a file and return its descriptor; raises an OSError that says so where it is a link, or no regular file."""
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP and path.is_symlink():
+            raise OSError(
+                errno.ELOOP, "it is a symbolic link, which could lead anywhere", str(path)
+            ) from None
+        if error.errno == errno.ENXIO:
+            raise _not_regular(path) from None
+        raise
+    try:
+        if stat.S_ISDIR(mode := os.fstat(descriptor).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise _not_regular(path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _not_regular(path: Path) -> OSError:
+    return OSError(errno.EINVAL, "it is a pipe, a socket or a device, and no regular file", str(path))
+
+
+def read_regular(path: Path) -> bytes:
+    """Return what is in a regular file; raises an OSError as `open_regular` does."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.read()
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Give a file to write that replaces `path` at the end, all at once and for good; on an error, not at all."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=SUFFIX)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o666 & ~_umask())  # mkstemp's 0600 would hide the file from colleagues
+        Path(name).replace(path)
+        _sync(path.parent)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def is_partial(path: Path) -> bool:
+    """Whether this is what a process that was killed left of a file it was writing."""
+    return path.name.startswith(".") and path.name.endswith(SUFFIX)
+
+
+def remove_partial(directory: Path) -> None:
+    """Remove what killed processes left; another one may be writing just now, but none for so long."""
+    for path in filter(is_partial, directory.iterdir()):
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > OLD_SECONDS:
+                path.unlink()
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

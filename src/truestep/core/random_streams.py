@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random streams keyed by where training stands, with the caller's own stream put back."""
+
+from typing import Any
+
+import torch
+
+_MASK = (1 << 64) - 1
+_GOLDEN, _OFFSET, _FIRST, _SECOND = (
+    *(0x9E3779B97F4A7C15, 0x632BE59BD9B4E019),
+    *(0xBF58476D1CE4E5B9, 0x94D049BB133111EB),
+)
+_WINDOW = 64  # steps whose keys are computed at once
+_SMALL = 16  # numbers beyond come so seldom again that a window would be computed in vain
+
+
+def key_of(*numbers: int) -> int:
+    """Return a 64-bit key that depends on every number and on their order (SplitMix64's finaliser, chained)."""
+    key = _GOLDEN
+    for number in numbers:
+        key = (key + (number & _MASK) * _GOLDEN + _OFFSET) & _MASK
+        key = ((key ^ (key >> 30)) * _FIRST) & _MASK
+        key = ((key ^ (key >> 27)) * _SECOND) & _MASK
+        key ^= key >> 31
+    return key
+
+
+class StepKeys:
+    """The keys `key_of(seed, step, *others)` of steps one after another, a window of them computed at once."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._windows: dict[tuple[int, ...], tuple[int, list[int]]] = {}
+
+    def at(self, step: int, others: tuple[int, ...]) -> int:
+        """Return the key of a step."""
+        first, keys = self._windows.get(others, (0, []))
+        if not 0 <= step - first < len(keys):
+            if any(number > _SMALL for number in others[:-1]):
+                return key_of(self.seed, step, *others)
+            first, keys = self._windows[others] = step, _keys_of(self.seed, step, others)
+        return keys[step - first]
+
+
+def _keys_of(seed: int, step: int, others: tuple[int, ...]) -> list[int]:
+    import numpy as np
+
+    def mixed(key: Any, number: Any) -> Any:
+        key = key + number * np.uint64(_GOLDEN) + np.uint64(_OFFSET)
+        key = (key ^ (key >> np.uint64(30))) * np.uint64(_FIRST)
+        key = (key ^ (key >> np.uint64(27))) * np.uint64(_SECOND)
+        return key ^ (key >> np.uint64(31))
+
+    with np.errstate(over="ignore"):
+        keys = np.full(_WINDOW, key_of(seed), np.uint64)
+        keys = mixed(keys, np.uint64(step & _MASK) + np.arange(_WINDOW, dtype=np.uint64))
+        for number in others:
+            keys = mixed(keys, np.uint64(number & _MASK))
+    found: list[int] = keys.tolist()
+    return found
+
+
+class KeyedRandom:
+    """Sets torch's streams (CPU, and `device`'s own) to a key, and puts the caller's back afterwards."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._generators: list[torch.Generator] = [torch.default_generator]
+        if device.type == "cuda":
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+            self._generators.append(torch.cuda.default_generators[device.index or 0])
+
+    def save(self) -> list[torch.Tensor]:
+        """Return the caller's streams as they are."""
+        return [generator.get_state() for generator in self._generators]
+
+    def set(self, key: int) -> None:
+        """Start all streams at `key`."""
+        for generator in self._generators:
+            generator.manual_seed(key)
+
+    def restore(self, states: list[torch.Tensor]) -> None:
+        """Put back what `save` returned."""
+        for generator, state in zip(self._generators, states, strict=True):
+            generator.set_state(state)
+
+
+def host_streams() -> tuple[Any, Any]:
+    """Return the states of python's and of NumPy's global stream."""
+    import random
+
+    import numpy as np
+
+    return random.getstate(), np.random.get_state()
+
+
+def set_host_streams(states: tuple[Any, Any]) -> None:
+    """Put back what `host_streams` returned."""
+    import random
+
+    import numpy as np
+
+    random.setstate(states[0])
+    np.random.set_state(states[1])

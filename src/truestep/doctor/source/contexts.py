@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values in their context: what a parameter stands for in this call, which object that is, what a test gives.
+
+An object is known by where it was made and in which call, with the attributes that lead to it; so an optimizer keeps
+its identity under another name, in another function and in another file.
+"""
+
+import ast
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from truestep.doctor.source.names import Binding, Class, Function, dotted
+from truestep.doctor.source.resolving import Resolver
+
+MAX_STEPS = 12  # from a name back to where its value was made
+MAX_DEPTH = 12  # of questions within questions
+
+
+class Unknown:
+    """A value that can't be seen; it is equal to nothing."""
+
+    def __bool__(self) -> bool:
+        raise AssertionError("an unknown value is neither true nor false")
+
+
+class Other:
+    """A value that a world gives to a variable that is none of those it is compared with."""
+
+
+UNKNOWN, OTHER = Unknown(), Other()
+World = Mapping[str, Any]  # the value of each variable that was chosen
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """One call of a function: what its parameters stand for; without a function, the top of a file."""
+
+    function: Function | None = None
+    arguments: "Mapping[str, Located]" = field(default_factory=dict)
+    caller: "Context | None" = None
+    number: int = 0  # tells calls of one function apart
+
+    def of(self, function: Function | None) -> "Context | None":
+        """Return the innermost call around in which a function's names live."""
+        current: Context | None = self
+        while current is not None and current.function is not function:
+            current = current.caller
+        return current
+
+
+@dataclass(frozen=True, eq=False)
+class Located:
+    """An expression and the call in which it is evaluated."""
+
+    node: ast.expr
+    context: Context
+
+
+TOP = Context()  # the body of a file
+
+_COMPARE = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+}  # fmt: skip
+_ARITHMETIC = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Mod: operator.mod,
+    ast.FloorDiv: operator.floordiv,
+}  # fmt: skip
+
+
+class Contexts:
+    """Follows expressions back through calls, and evaluates tests as far as a world decides them."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self.resolver = resolver
+        self.index = resolver.index
+        self.world: World = {}
+        self.counters: dict[str, Any] = {}  # the variables of a loop that is being run
+        self.asked_counter = False
+        self.assumed: tuple[int, int] | None = None  # meanwhile: micro-batches in a window, and batches
+        self._keys: dict[tuple[ast.expr, Context], str] = {}
+        self._origins: dict[tuple[ast.expr, Context], Located] = {}
+        self._depth = 0
+
+    # ── where a value was made ────────────────────────────────────────────────────────────────
+
+    def origin(self, value: Located) -> Located:
+        """Return the expression that made a value, in its call; the value itself where that can't be seen."""
+        place = (value.node, value.context)
+        if place not in self._origins:
+            self._origins[place] = value  # a cycle ends here
+            made = value
+            for _ in range(MAX_STEPS if self._depth < MAX_DEPTH else 0):
+                self._depth += 1
+                found = self._one_step(made)
+                self._depth -= 1
+                if found is None:
+                    break
+                made = found
+            self._origins[place] = made
+        return self._origins[place]
+
+    def choose(self, world: World) -> None:
+        """Give the variables of a world their values."""
+        self.world = world
+        self._keys.clear()
+        self._origins.clear()
+        self._depth = 0
+
+    def _one_step(self, value: Located) -> Located | None:
+        match value.node:
+            case ast.Name():
+                return self._of_name(value.node, value.context)
+            case ast.Attribute():
+                return self._of_attribute(value.node, value.context)
+            case ast.Call():
+                return self._of_call(value.node, value.context)
+            case ast.Subscript(slice=ast.Constant(value=key)):
+                base = self.origin(Located(value.node.value, value.context))
+                return self._only(self.resolver.part_of(base.node, key), base.context)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                decided = self.test(Located(test, value.context))
+                if not isinstance(decided, Unknown):
+                    return Located(body if decided else orelse, value.context)
+            case ast.NamedExpr(value=given):
+                return Located(given, value.context)
+        return None
+
+    def _only(self, parts: list[ast.expr | None] | None, context: Context) -> Located | None:
+        given = [each for each in parts or () if each is not None]
+        return Located(given[0], context) if parts and len(given) == len(parts) == 1 else None
+
+    def _of_name(self, name: ast.Name, context: Context) -> Located | None:
+        bindings = self.resolver.reaching(name)
+        if name.id == "self" and bindings and bindings[0].how == "parameter":
+            return self._argument(bindings[0].parameter_of, "self", context)
+        if len(bindings) != 1:
+            return None
+        (binding,) = bindings
+        if binding.how == "parameter":
+            return self._argument(binding.parameter_of, name.id, context)
+        if binding.value is None or binding.how not in ("assign", "unpack"):
+            return None
+        scope = self.index.scope_of[binding.node]
+        home = context.of(scope if isinstance(scope, Function) else None) or TOP
+        if binding.how == "assign":
+            return Located(binding.value, home)
+        return self._unpacked(Located(binding.value, home), binding.position)
+
+    def _argument(self, function: Function | None, name: str, context: Context) -> Located | None:
+        home = context.of(function)
+        return home.arguments.get(name) if home is not None and function is not None else None
+
+    def _unpacked(self, value: Located, position: tuple[int, ...]) -> Located | None:
+        for place in position:
+            made = self.origin(value)
+            if isinstance(made.node, ast.Call):
+                inside = self.entered(made.node, made.context)
+                given = self.resolver.results(inside.function) if inside and inside.function else []
+                if len(given) != 1 or inside is None:
+                    return None
+                made = self.origin(Located(given[0], inside))
+            found = self._only(self.resolver.part_of(made.node, place), made.context)
+            if found is None:
+                return None
+            value = found
+        return value
+
+    def _of_attribute(self, node: ast.Attribute, context: Context) -> Located | None:
+        base = self.origin(Located(node.value, context))
+        owner = self.class_of(base)
+        if owner is not None:
+            return self._of_object(base, owner, node.attr)
+        tree = self.resolver.linker.module_named(node.value)
+        bindings = self.resolver.linker.exported(tree, node.attr) if tree is not None else []
+        if len(bindings) == 1 and bindings[0].how == "assign" and bindings[0].value is not None:
+            return Located(bindings[0].value, TOP)
+        return None
+
+    def class_of(self, made: Located) -> Class | None:
+        """Return the class of an object, by the call that made it or by what its name can be."""
+        if isinstance(made.node, ast.Call) and (owner := self.resolver.class_named(made.node.func)):
+            return owner
+        return self.resolver.class_of(made.node)
+
+    def _of_object(self, base: Located, owner: Class, name: str) -> Located | None:
+        """Return what an attribute was given when the object was made."""
+        bindings = self.resolver.attribute_bindings(owner, name)
+        given = [each for each in bindings if each.value is not None and not _is_none(each.value)]
+        if len(given) != 1 or given[0].how not in ("assign", "unpack"):
+            return None
+        (binding,) = given
+        assert binding.value is not None
+        scope = self.index.scope_of[binding.node]
+        function = scope if isinstance(scope, Function) else None
+        context = self._method_context(base, function)
+        if binding.how == "assign":
+            return Located(binding.value, context)
+        return self._unpacked(Located(binding.value, context), binding.position)
+
+    def _method_context(self, base: Located, function: Function | None) -> Context:
+        """Return a call of a method of this object: of its constructor, by which it was made."""
+        if isinstance(base.node, ast.Call) and getattr(function, "name", "") == "__init__":
+            made = self.entered(base.node, base.context)
+            if made is not None and made.function is function:
+                return made
+        return Context(function, {"self": base}, None, base.context.number)
+
+    def _of_call(self, call: ast.Call, context: Context) -> Located | None:
+        inner = self.resolver.unwrapped(call)
+        if inner is not None:
+            return Located(inner, context)
+        if self.resolver.class_named(call.func) is not None:
+            return None
+        inside = self.entered(call, context)
+        if inside is None or inside.function is None:
+            return None
+        given = self.resolver.results(inside.function)
+        return Located(given[0], inside) if len(given) == 1 else None
+
+    # ── calls ─────────────────────────────────────────────────────────────────────────────────
+
+    def entered(self, call: ast.Call, context: Context) -> Context | None:
+        """Return the call's own context, if a function of the program runs."""
+        function = self.resolver.constructor(call) or self.resolver.target(call)
+        if function is None:
+            function = self._bound_method(call, context)
+        return self.enter(function, call, context) if function is not None else None
+
+    def _bound_method(self, call: ast.Call, context: Context) -> Function | None:
+        """Return what a call runs where only this context tells of what class its object is, or which function it is."""
+        if isinstance(call.func, ast.Attribute):
+            owner = self.class_of(self.origin(Located(call.func.value, context)))
+            return self.resolver.method(owner, call.func.attr) if owner is not None else None
+        made = self.origin(Located(call.func, context))
+        if isinstance(made.node, ast.Name | ast.Attribute | ast.Lambda) and made.node is not call.func:
+            return self.resolver.function_named(made.node)
+        return None
+
+    def enter(self, function: Function, call: ast.Call, context: Context) -> Context:
+        """Return the context in which a function runs when it is called so."""
+        arguments: dict[str, Located] = {}
+        for argument in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]:
+            given = self.resolver.argument_for(function, call, argument.arg)
+            if given is not None:
+                home = context if self.index.parents.get(given) is not function.args else TOP
+                arguments[argument.arg] = Located(given, home)
+        first = function.args.args[0].arg if function.args.args else ""
+        if first == "self" and "self" not in arguments:
+            made = self.resolver.class_named(call.func) is not None
+            receiver = call if made else call.func
+            if not made and isinstance(call.func, ast.Attribute) and self._is_method_call(call, function):
+                receiver = call.func.value
+            arguments["self"] = self._receiver(receiver, context)
+        number = hash((id(call), context.number))
+        return Context(function, arguments, context, number)
+
+    def _is_method_call(self, call: ast.Call, function: Function) -> bool:
+        return isinstance(call.func, ast.Attribute) and call.func.attr == getattr(function, "name", "")
+
+    def _receiver(self, node: ast.expr, context: Context) -> Located:
+        """`super().method()` runs on the object itself."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
+            own = context.arguments.get("self")
+            if own is not None:
+                return own
+        return Located(node, context)
+
+    # ── identity ──────────────────────────────────────────────────────────────────────────────
+
+    def key(self, value: Located) -> str:
+        """Return a text that is the same wherever the same object is meant; a name for it stands before the @."""
+        place = (value.node, value.context)
+        if place not in self._keys:
+            self._keys[place] = "?"  # a cycle ends here
+            self._keys[place] = self._key(value)
+        return self._keys[place]
+
+    def _key(self, value: Located) -> str:
+        node, context = value.node, value.context
+        if isinstance(node, ast.Attribute):
+            return self._key_of_attribute(node, context)
+        if (before := self._one_step(value)) is not None:
+            return self.key(before)
+        if isinstance(node, ast.Name):
+            return self._key_of_name(node, context)
+        if isinstance(node, ast.Subscript):
+            return f"{self.key(Located(node.value, context))}[{ast.unparse(node.slice)}]"
+        return f"{self._given_name(node)}@{self._place(node)}:{context.number}"
+
+    def _key_of_attribute(self, node: ast.Attribute, context: Context) -> str:
+        """A part is known by its whole: `self.body`, made with the model, as the model's; what was handed in as itself."""
+        made = self._of_attribute(node, context)
+        whole = self.origin(Located(node.value, context))
+        if made is not None:
+            source = self.origin(made)
+            owner = source.context.arguments.get("self")
+            if owner is None or self.origin(owner).node is not whole.node:
+                return self.key(made)
+        return f"{self.key(Located(node.value, context))}.{node.attr}"
+
+    def _key_of_name(self, node: ast.Name, context: Context) -> str:
+        bindings: list[Binding] = self.resolver.linker.local_bindings(node)
+        if node.id == "self":
+            owner = self.index.enclosing(node, ast.ClassDef)
+            return owner.name if owner is not None else "self"
+        if not bindings:
+            return node.id
+        scope = self.index.scope_of[bindings[0].node]
+        home = context.of(scope) if isinstance(scope, Function) else None
+        return f"{node.id}@{self._place(bindings[0].node)}:{home.number if home else 0}"
+
+    def _place(self, node: ast.AST) -> str:
+        return f"{id(self.index.tree_of(node))}:{getattr(node, 'lineno', 0)}:{getattr(node, 'col_offset', 0)}"
+
+    def _given_name(self, node: ast.expr) -> str:
+        """Return the name under which the maker of an object keeps it."""
+        parent = self.index.parents.get(node)
+        targets = parent.targets if isinstance(parent, ast.Assign) else []
+        return next((name.rsplit(".", 1)[-1] for each in targets if (name := dotted(each))), "")
+
+    # ── tests ─────────────────────────────────────────────────────────────────────────────────
+
+    def test(self, value: Located) -> Any:
+        """Return whether a test holds: True, False, or UNKNOWN."""
+        found = self.value(value)
+        if isinstance(found, Unknown):
+            return UNKNOWN
+        return True if isinstance(found, Other) else bool(found)
+
+    def value(self, value: Located) -> Any:
+        """Return the constant that an expression gives, in this call and this world."""
+        node, context = value.node, value.context
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.UnaryOp(op=ast.Not()):
+                inner = self.test(Located(node.operand, context))
+                return inner if isinstance(inner, Unknown) else not inner
+            case ast.UnaryOp(op=ast.USub()):
+                inner = self.value(Located(node.operand, context))
+                return -inner if isinstance(inner, int | float) else UNKNOWN
+            case ast.BoolOp():
+                return self._combined(node, context)
+            case ast.Compare() if len(node.ops) == 1:
+                return self._compared(node, context)
+            case ast.BinOp():
+                return self._computed(node, context)
+            case ast.Call(func=ast.Name(id="bool" | "int"), args=[given]):
+                return self.value(Located(given, context))
+            case ast.Call(func=ast.Name(id="len")) if self.assumed is not None:
+                return self.assumed[1]
+        return self._of_variable(value)
+
+    def _of_variable(self, value: Located) -> Any:
+        if self.counters and (slot := self.slot(value)) in self.counters:
+            self.asked_counter = True
+            return self.counters[slot]
+        name = self.variable(value)
+        if name in self.world:
+            return self.world[name]
+        if isinstance(value.node, ast.Name | ast.Attribute | ast.Subscript | ast.IfExp):
+            made = self.origin(value)
+            if made.node is not value.node:
+                return self.value(made)
+        return UNKNOWN
+
+    def slot(self, value: Located) -> str:
+        """Return the name of the variable itself, whatever it holds."""
+        if isinstance(value.node, ast.Name):
+            return self._key_of_name(value.node, value.context)
+        if isinstance(value.node, ast.Attribute):
+            return f"{self.key(Located(value.node.value, value.context))}.{value.node.attr}"
+        return ""
+
+    def variable(self, value: Located) -> str:
+        """Return the name under which a world gives an expression its value; calls are each a variable of their own."""
+        if isinstance(value.node, ast.Name | ast.Attribute | ast.Subscript):
+            return self.key(value)
+        # an expression begins where its first part does: the kind tells them apart
+        return f"({type(value.node).__name__}:{self._place(value.node)}:{value.context.number})"
+
+    def _combined(self, node: ast.BoolOp, context: Context) -> Any:
+        values = [self.test(Located(each, context)) for each in node.values]
+        deciding = isinstance(node.op, ast.Or)
+        if any(not isinstance(each, Unknown) and each is deciding for each in values):
+            return deciding
+        return UNKNOWN if any(isinstance(each, Unknown) for each in values) else not deciding
+
+    def _compared(self, node: ast.Compare, context: Context) -> Any:
+        sides = Located(node.left, context), Located(node.comparators[0], context)
+        whole = self.world.get(self.variable(Located(node, context)), UNKNOWN)
+        if isinstance(node.ops[0], ast.In | ast.NotIn):
+            found = self._among(sides[0], node.comparators[0])
+            return found if isinstance(found, Unknown) else found is isinstance(node.ops[0], ast.In)
+        left, right = (self.value(each) for each in sides)
+        if isinstance(left, Unknown) or isinstance(right, Unknown):
+            return whole
+        try:
+            return _COMPARE[type(node.ops[0])](left, right)
+        except (KeyError, TypeError):
+            return whole
+
+    def _among(self, value: Located, options: ast.expr) -> Any:
+        left = self.value(value)
+        known = isinstance(options, ast.Tuple | ast.List | ast.Set)
+        if isinstance(left, Unknown) or not known:
+            return UNKNOWN
+        values = [self.value(Located(each, value.context)) for each in options.elts]  # type: ignore[attr-defined]
+        return UNKNOWN if any(isinstance(each, Unknown) for each in values) else left in values
+
+    def _computed(self, node: ast.BinOp, context: Context) -> Any:
+        left, right = (self.value(Located(each, context)) for each in (node.left, node.right))
+        if isinstance(node.op, ast.Mod) and self.assumed is not None and isinstance(right, Unknown):
+            right = self.assumed[0]
+        known = isinstance(left, int | float) and isinstance(right, int | float)
+        try:
+            return _ARITHMETIC[type(node.op)](left, right) if known else UNKNOWN
+        except (KeyError, ZeroDivisionError):
+            return UNKNOWN
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a name stands for, in whatever file: its bindings, its full name, and the definition behind imports."""
+
+import ast
+from collections.abc import Callable
+
+from truestep.doctor.source.names import (
+    Binding,
+    Function,
+    Index,
+    Scope,
+    dotted,
+    imported,
+    public,
+)
+
+# What a star import of these, or a cell without its imports, is taken to mean.
+_USUAL = {"nn": "torch.nn", "F": "torch.nn.functional", "optim": "torch.optim", "np": "numpy"}
+MAX_IMPORTS = 12  # how many files a name is followed through
+BENEATH = -1  # instead of a number of dots: a file beneath the folder of a package
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
+FindModule = Callable[[ast.Module, str, int], ast.Module | None]  # importing file, name, dots before it
+
+
+class Linker:
+    """Follows names through scopes, aliases and the imports between the files of an index."""
+
+    def __init__(self, index: Index, find_module: FindModule) -> None:
+        self.index = index
+        self._find_module = find_module
+        self._qualified: dict[ast.AST, str | None] = {}
+        self._local: dict[tuple[Scope, str], list[Binding]] = {}
+        self._modules_named: dict[ast.AST, ast.Module | None] = {}
+        self._defined: dict[ast.AST, Definition | None] = {}
+        self._passing: set[tuple[ast.Module, str]] = set()  # files that import a name from one another
+
+    # ── scopes ────────────────────────────────────────────────────────────────────────────────
+
+    def bindings(self, name: ast.Name) -> list[Binding]:
+        """Return the places that bind this name in the scope that owns it."""
+        scope = self.owner(name.id, self.index.scope_of[name])
+        return self.index.names[scope].bindings[name.id] if scope is not None else []
+
+    def owner(self, name: str, scope: Scope) -> Scope | None:
+        """Return the innermost scope around that binds a name."""
+        current: ast.AST | None = scope
+        while current is not None:
+            if isinstance(current, Function | ast.Module) and current in self.index.names:
+                names = self.index.names[current]
+                if name in names.bindings and name not in names.declared_outside:
+                    return current
+            current = self.index.parents.get(current)
+        return None
+
+    # ── what is local ─────────────────────────────────────────────────────────────────────────
+
+    def exported(self, tree: ast.Module, name: str, depth: int = 0) -> list[Binding]:
+        """Return what binds a name at the top of a file, behind the imports that only pass it on."""
+        if depth > MAX_IMPORTS:
+            return []
+        found: list[Binding] = []
+        for binding in self.index.names[tree].bindings.get(name, []):
+            if binding.how != "import":
+                found.append(binding)
+            elif isinstance(binding.node, ast.ImportFrom):
+                found += self._behind(tree, binding.node, name, depth)
+        if found or name in self.index.names[tree].bindings:
+            return found
+        for star in self._stars(tree):
+            source = self._find_module(tree, star.module or "", star.level)
+            if source is not None and (found := self.exported(source, name, depth + 1)):
+                return found
+        return []
+
+    def _stars(self, tree: ast.Module) -> list[ast.ImportFrom]:
+        bound = self.index.names[tree].bindings.get("*", [])
+        return [each.node for each in bound if isinstance(each.node, ast.ImportFrom)]
+
+    def _behind(self, tree: ast.Module, node: ast.ImportFrom, name: str, depth: int) -> list[Binding]:
+        source = self._find_module(tree, node.module or "", node.level)
+        original = next((each.name for each in node.names if (each.asname or each.name) == name), name)
+        return self.exported(source, original, depth + 1) if source is not None else []
+
+    def local_bindings(self, name: ast.Name) -> list[Binding]:
+        """Return the bindings of a name, those of an imported one in the file where it is made."""
+        scope = self.owner(name.id, self.index.scope_of[name])
+        if scope is None:
+            return self.exported(self.index.tree_of(name), name.id)
+        if (scope, name.id) not in self._local:
+            self._local[scope, name.id] = self._behind_imports(name)
+        return self._local[scope, name.id]
+
+    def _behind_imports(self, name: ast.Name) -> list[Binding]:
+        found: list[Binding] = []
+        tree = self.index.tree_of(name)
+        for binding in self.bindings(name):
+            if isinstance(binding.node, ast.ImportFrom):
+                found += self._behind(tree, binding.node, name.id, 0) or [binding]
+            else:
+                found.append(binding)
+        return found
+
+    def module_named(self, node: ast.expr) -> ast.Module | None:
+        """Return the local file that a name stands for (`import utils`, `from pkg import model`)."""
+        if not isinstance(node, ast.Name | ast.Attribute):
+            return None
+        if node not in self._modules_named:
+            self._modules_named[node] = self._module_named(node)
+        return self._modules_named[node]
+
+    def _module_named(self, node: ast.Name | ast.Attribute) -> ast.Module | None:
+        if isinstance(node, ast.Attribute):
+            inside = self.module_named(node.value)
+            return self._submodule(inside, node.attr) if inside is not None else self._by_path(node)
+        tree = self.index.tree_of(node)
+        bindings = self.bindings(node)
+        for binding in bindings[:MAX_IMPORTS]:  # a name that is bound more often than that is no file
+            if isinstance(binding.node, ast.Import):
+                found = self._find_module(tree, imported(binding.node, node.id) or "", 0)
+            elif isinstance(binding.node, ast.ImportFrom):
+                found = self._find_module(
+                    tree, imported(binding.node, node.id) or "", binding.node.level
+                ) or self._module_passed_on(tree, binding.node, node.id)
+            else:
+                found = None
+            if found is not None:
+                return found
+        return None
+
+    def _by_path(self, node: ast.Attribute) -> ast.Module | None:
+        """`import pkg.model` binds pkg; `pkg.model` is the file although pkg may be no package."""
+        path = dotted(node)
+        root = path.partition(".")[0] if path else ""
+        tree = self.index.tree_of(node)
+        scope = self.owner(root, self.index.scope_of[node]) if path else None
+        bound = self.index.names[scope].bindings[root] if scope is not None else []
+        if path and any(isinstance(each.node, ast.Import) for each in bound):
+            return self._find_module(tree, path, 0)
+        return None
+
+    def _submodule(self, tree: ast.Module, name: str) -> ast.Module | None:
+        for binding in self.index.names[tree].bindings.get(name, []):
+            if isinstance(binding.node, ast.ImportFrom):
+                path = imported(binding.node, name) or ""
+                if found := self._find_module(tree, path, binding.node.level):
+                    return found
+        return self._find_module(tree, name, BENEATH)
+
+    def _module_passed_on(self, tree: ast.Module, node: ast.ImportFrom, name: str) -> ast.Module | None:
+        source = self._find_module(tree, node.module or "", node.level)
+        original = next((each.name for each in node.names if (each.asname or each.name) == name), name)
+        return self._submodule(source, original) if source is not None else None
+
+    def defined(self, node: ast.expr, depth: int = 0) -> Definition | None:
+        """Return the one class, function or file of the program that a name stands for."""
+        if not isinstance(node, ast.Name | ast.Attribute):
+            return None
+        if node not in self._defined:
+            self._defined[node] = None  # a cycle ends here
+            self._defined[node] = self._define(node, depth)
+        return self._defined[node]
+
+    def _define(self, node: ast.Name | ast.Attribute, depth: int) -> Definition | None:
+        if depth > MAX_IMPORTS:
+            return None
+        if isinstance(node, ast.Name):
+            bindings = self.local_bindings(node)
+        else:
+            tree = self.module_named(node.value)
+            bindings = self.exported(tree, node.attr) if tree is not None else []
+        return self._definition(bindings, depth) or self.module_named(node)
+
+    def _definition(self, bindings: list[Binding], depth: int) -> Definition | None:
+        """Return what all bindings agree on; of an import and its makeshift, the one that is here."""
+        known = [each for each in bindings if each.how != "import"] or bindings
+        if not known or len({each.node for each in known}) > 1:
+            return None
+        binding = known[-1]
+        if isinstance(binding.node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            return binding.node
+        if binding.how == "assign" and binding.value is not None:
+            return self.defined(_partial_of(binding.value), depth + 1)
+        return None
+
+    # ── full names ────────────────────────────────────────────────────────────────────────────
+
+    def qualify(self, node: ast.expr) -> str | None:
+        """Return the full name of what an expression refers to, if it was imported or is a builtin."""
+        if node not in self._qualified:
+            self._qualified[node] = None
+            self._qualified[node] = self._qualify(node)
+        return self._qualified[node]
+
+    def _qualify(self, node: ast.expr) -> str | None:
+        if isinstance(node, ast.Attribute):
+            tree = self.module_named(node.value)
+            if tree is not None:
+                return self._agreed(self.exported(tree, node.attr), tree, node.attr)
+            base = self.qualify(node.value)
+            return public(f"{base}.{node.attr}") if base else None
+        if not isinstance(node, ast.Name):
+            return None
+        bindings = self.bindings(node)
+        if not bindings:
+            if elsewhere := self.exported(self.index.tree_of(node), node.id):
+                return self._agreed(elsewhere, self.index.tree_of(node), node.id)
+            return _USUAL.get(node.id, node.id)  # a builtin, a star import, or a cell without its imports
+        return self._agreed(bindings, self.index.tree_of(node), node.id)
+
+    def _agreed(self, bindings: list[Binding], tree: ast.Module, name: str) -> str | None:
+        imports = [binding.node for binding in bindings if binding.how == "import"]
+        if not bindings:
+            return self._passed_on(tree, name)
+        if len(imports) != len(bindings):
+            return self._alias(bindings)
+        # what is imported for want of something better comes last
+        parents = self.index.parents
+        imports.sort(key=lambda each: isinstance(parents[each], ast.ExceptHandler), reverse=True)
+        for node in reversed(imports):
+            if found := self._imported_name(node, name):
+                return public(found)
+        return None
+
+    def _imported_name(self, node: ast.AST, name: str) -> str | None:
+        """Return the full name behind an import; a local file passes on what it imported itself."""
+        tree = self.index.tree_of(node)
+        if isinstance(node, ast.ImportFrom):
+            source = self._find_module(tree, node.module or "", node.level)
+            if source is not None:
+                original = next((a.name for a in node.names if (a.asname or a.name) == name), name)
+                return self._passed_on(source, original)
+            if node.level:
+                return None
+        return imported(node, name)
+
+    def _passed_on(self, tree: ast.Module, name: str) -> str | None:
+        """Return the full name that a local file gives a name, if it has it from a library."""
+        bindings = self.index.names[tree].bindings.get(name, [])
+        if not bindings or (tree, name) in self._passing:
+            return None
+        self._passing.add((tree, name))
+        try:
+            if all(each.how == "import" for each in bindings):
+                return self._imported_name(bindings[-1].node, name)
+            return self._alias(bindings)
+        finally:
+            self._passing.discard((tree, name))
+
+    def _alias(self, bindings: list[Binding]) -> str | None:
+        """Follow `Tensor = torch.cuda.FloatTensor`, where it is the only assignment."""
+        values = [binding.value for binding in bindings if binding.how == "assign"]
+        if len(values) == len(bindings) == 1 and values[0] is not None:
+            return self.qualify(values[0]) if dotted(values[0]) else None
+        return None
+
+
+def _partial_of(value: ast.expr) -> ast.expr:
+    """Return f of `functools.partial(f, ...)`."""
+    if isinstance(value, ast.Call) and value.args:
+        name = dotted(value.func) or ""
+        if name in ("partial", "functools.partial"):
+            return value.args[0]
+    return value

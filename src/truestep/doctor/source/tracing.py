@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows a program from each place where it can be entered, into every call, once for each world.
+
+A trace starts at a file's body and at each function that nothing in the program calls. It walks statements and
+arguments in the order of evaluation, and enters calls with their arguments. A test that these decide is no branch.
+The tests left over that guard what happens are given values, the same throughout: each choice is a world.
+"""
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+from truestep.doctor.source.contexts import OTHER, TOP, Context, Contexts, Located, Unknown
+from truestep.doctor.source.events import Event, Frame, Path, Trace
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function
+from truestep.doctor.source.protocol import Protocol
+from truestep.doctor.source.resolving import Resolver
+
+MAX_CALLS_DEEP = 8
+MAX_EVENTS = 5_000  # of one entry, and
+MAX_CALLS = 3_000  # of one entry: beyond these it is followed no further, and the checks abstain
+MAX_WORLDS = 8
+_QUIET = ("unknown", "forward", "count")  # what a branch may hold without its test being worth a world
+
+
+@dataclass
+class _Guards:
+    """The tests of one entry that nothing decided, by the variables they ask."""
+
+    values: dict[str, list[Any]] = field(default_factory=dict)
+    num_uses: dict[str, int] = field(default_factory=dict)
+
+    def add(self, name: str, values: Iterable[Any]) -> None:
+        known = self.values.setdefault(name, [])
+        known += [each for each in values if not any(each is old or _same(each, old) for old in known)]
+        self.num_uses[name] = self.num_uses.get(name, 0) + 1
+
+    def worlds(self) -> list[dict[str, Any]]:
+        """Return the choices of values: variables that are asked most often first, while there is room."""
+        chosen: dict[str, list[Any]] = {}
+        room = MAX_WORLDS
+        for name in sorted(self.values, key=lambda each: -self.num_uses[each]):
+            if len(self.values[name]) <= room and len(self.values[name]) > 1:
+                chosen[name] = self.values[name]
+                room //= len(self.values[name])
+        return [dict(zip(chosen, values, strict=True)) for values in product(*chosen.values())]
+
+
+def _same(first: Any, second: Any) -> bool:
+    return type(first) is type(second) and bool(first == second)
+
+
+def follow(modules: list[SourceModule], resolver: Resolver) -> list[Trace]:
+    """Return what happens in a program, from each place where it can be entered and in each world."""
+    return _Tracer(modules, resolver).traces() if modules else []
+
+
+class _Tracer:
+    """Walks one entry after the other, and remembers which functions were entered on the way."""
+
+    def __init__(self, modules: list[SourceModule], resolver: Resolver) -> None:
+        self.modules = modules
+        self.resolver = resolver
+        self.contexts = Contexts(resolver)
+        self.protocol = Protocol(modules[0])
+        self._methods: dict[str, list[Function]] | None = None
+        self.eventful = self._eventful()
+        self.num_calls = 0
+        self.entered: set[Function] = set()
+        self.stack: list[Function] = []
+        self.trace = Trace(ast.Module([], []))
+        self.guards = _Guards()
+        self.yields: list[
+            tuple[Function, Callable[[], None]]
+        ] = []  # the with blocks whose managers are being run
+
+    def traces(self) -> list[Trace]:
+        """Return the traces: files first, then what nothing calls, then what only circles reach."""
+        found: list[Trace] = []
+        for module in self.modules:
+            if module.tree in self.eventful:
+                found += self.worlds_of(module.tree, module.tree.body)
+        functions = [each for module in self.modules for each in module.functions if each in self.eventful]
+        called = {each for each in functions if self.resolver.callers(each)}
+        for function in [each for each in functions if each not in called] + [*functions]:
+            if function not in self.entered:
+                self.entered.add(function)
+                found += self.worlds_of(function, function.body)
+        return [trace for trace in found if any(event.kind != "count" for event in trace.events)]
+
+    def worlds_of(self, root: ast.AST, body: list[ast.stmt]) -> list[Trace]:
+        """Return one trace for each world in which something else happens."""
+        try:
+            return self._worlds_of(root, body)
+        except RecursionError:  # the checks abstain on what could not be followed; the rest is judged
+            self.yields.clear()
+            return [Trace(root, events=self.trace.events[:1], complete=False)]
+
+    def _worlds_of(self, root: ast.AST, body: list[ast.stmt]) -> list[Trace]:
+        self.guards = _Guards()
+        first = self.run(root, body, {})
+        found: list[Trace] = []
+        for world in self.guards.worlds() if first.complete else [{}]:
+            trace = self.run(root, body, world) if world else first
+            if not any(_alike(trace, other) for other in found):
+                found.append(trace)
+        for trace in found:
+            trace.worlds = found
+        return found
+
+    def run(self, root: ast.AST, body: list[ast.stmt], world: dict[str, Any]) -> Trace:
+        self.contexts.choose(world)
+        self.trace = Trace(root, world=world, contexts=self.contexts)
+        self.num_calls = 0
+        self.stack = [root] if isinstance(root, Function) else []
+        context = Context(root) if isinstance(root, Function) else TOP
+        self.statements(body, (), context)
+        return self.trace
+
+    # ── statements ────────────────────────────────────────────────────────────────────────────
+
+    def statements(self, body: list[ast.stmt], path: Path, context: Context) -> None:
+        for statement in body:
+            if len(self.trace.events) >= MAX_EVENTS or self.num_calls >= MAX_CALLS:
+                self.trace.complete = False
+                return
+            self.statement(statement, path, context)
+
+    def statement(self, node: ast.stmt, path: Path, context: Context) -> None:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                pass  # a function's body happens where it is called
+            case ast.ClassDef():
+                self.statements(node.body, path, context)
+            case ast.For() | ast.AsyncFor():
+                self.expressions(node.iter, path, context)
+                self.statements(node.body, (*path, Frame("loop", node, context)), context)
+                self.statements(node.orelse, path, context)
+            case ast.While():
+                inner = (*path, Frame("loop", node, context))
+                self.expressions(node.test, inner, context)
+                self.statements(node.body, inner, context)
+            case ast.If():
+                self.branch(node, path, context)
+            case ast.With() | ast.AsyncWith():
+                self.block(node, 0, path, context)
+            case ast.Try():
+                self.attempt(node, path, context)
+            case _:
+                self.expressions(node, path, context)
+
+    def block(self, node: ast.With | ast.AsyncWith, index: int, path: Path, context: Context) -> None:
+        """Run a with block inside of its managers: a generator's at its yield, an object's between enter and exit."""
+        if index == len(node.items):
+            self.statements(node.body, (*path, Frame("with", node)), context)
+            return
+
+        def rest() -> None:
+            self.block(node, index + 1, path, context)
+
+        manager = node.items[index].context_expr
+        waiting = len(self.yields)
+        target = self.resolver.target(manager) if isinstance(manager, ast.Call) else None
+        if target is not None and self.is_generator(target):
+            self.yields.append((target, rest))
+            self.expressions(manager, path, context)
+            if len(self.yields) > waiting:  # it was not followed to its yield
+                self.yields.pop()
+                rest()
+            return
+        self.expressions(manager, path, context)
+        owner = self.contexts.class_of(self.contexts.origin(Located(manager, context)))
+        self.hook("__enter__", owner, manager, path, context)
+        rest()
+        self.hook("__exit__", owner, manager, path, context)
+
+    def hook(
+        self, name: str, owner: ast.ClassDef | None, manager: ast.expr, path: Path, context: Context
+    ) -> None:
+        function = self.resolver.method(owner, name) if owner is not None else None
+        if function is not None:
+            inside = Context(function, {"self": Located(manager, context)}, context, context.number)
+            self.enter(inside, manager, path)
+
+    def is_generator(self, function: Function | None) -> bool:
+        return function is not None and any(
+            self.resolver.index.scope_of.get(each) is function
+            for each in ast.walk(function)
+            if isinstance(each, ast.Yield)
+        )
+
+    def branch(self, node: ast.If, path: Path, context: Context) -> None:
+        self.expressions(node.test, path, context)
+        holds = self.contexts.test(Located(node.test, context))
+        if not isinstance(holds, Unknown):
+            self.statements(node.body if holds else node.orelse, path, context)
+            return
+        before = len(self.trace.events)
+        self.statements(node.body, (*path, Frame("if", node, context)), context)
+        self.statements(node.orelse, (*path, Frame("else", node, context)), context)
+        if any(event.kind not in _QUIET for event in self.trace.events[before:]):
+            for name, values in self.asked(Located(node.test, context)):
+                self.guards.add(name, values)
+
+    def asked(self, test: Located) -> Iterator[tuple[str, list[Any]]]:
+        """Yield the variables of a test with the values that tell its ways apart; counters are not chosen."""
+        made = self.contexts.origin(test)
+        if isinstance(made.node, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.BinOp):
+            test = made
+        node, context = test.node, test.context
+        match node:
+            case ast.UnaryOp(op=ast.Not()):
+                yield from self.asked(Located(node.operand, context))
+            case ast.BoolOp():
+                for each in node.values:
+                    yield from self.asked(Located(each, context))
+            case ast.Compare():
+                yield from self._asked_by_comparison(node, context)
+            case ast.BinOp(op=ast.Mod()):
+                pass
+            case _:
+                if isinstance(self.contexts.value(test), Unknown) and not self._counts(node):
+                    yield self.contexts.variable(test), [True, False]
+
+    def _asked_by_comparison(self, node: ast.Compare, context: Context) -> Iterator[tuple[str, list[Any]]]:
+        if any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod) for each in ast.walk(node)):
+            return
+        variable = isinstance(node.left, ast.Name | ast.Attribute | ast.Subscript)
+        other = node.comparators[0]
+        options = other.elts if isinstance(other, ast.Tuple | ast.List | ast.Set) else [other]
+        values = [self.contexts.value(Located(each, context)) for each in options]
+        known = len(node.ops) == 1 and variable and not any(isinstance(each, Unknown) for each in values)
+        if known and not self._counts(node.left):
+            yield self.contexts.variable(Located(node.left, context)), _around(node.ops[0], values)
+        elif not any(self._counts(each) for each in ast.walk(node)):
+            yield self.contexts.variable(Located(node, context)), [True, False]
+
+    def _counts(self, node: ast.AST) -> bool:
+        """Tell whether a name is given another value in a loop: no world can choose one for it."""
+        if not isinstance(node, ast.Name):
+            return False
+        bindings = self.resolver.linker.bindings(node)
+        return any(each.how in ("augmented", "for") for each in bindings)
+
+    def attempt(self, node: ast.Try, path: Path, context: Context) -> None:
+        self.statements(node.body, path, context)
+        for handler in node.handlers:
+            self.statements(handler.body, (*path, Frame("if", node, context)), context)
+        self.statements(node.orelse, path, context)
+        self.statements(node.finalbody, path, context)
+
+    # ── expressions ───────────────────────────────────────────────────────────────────────────
+
+    def expressions(self, node: ast.AST, path: Path, context: Context) -> None:
+        """Visit what an expression evaluates, arguments before the call they are for."""
+        if isinstance(node, Function):
+            return
+        if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+            path = (*path, Frame("loop", node, context))
+        if isinstance(node, ast.IfExp):
+            path = (*path, Frame("if", node, context))
+        for child in self.resolver.index.children[node]:
+            if not isinstance(child, ast.Name | ast.Constant):
+                self.expressions(child, path, context)
+        if isinstance(node, ast.Yield) and self.yields and self.stack[-1:] == [self.yields[-1][0]]:
+            _, rest = self.yields.pop()
+            rest()
+        if isinstance(node, ast.Call):
+            self.call(node, path, context)
+        elif isinstance(node, ast.Assign | ast.AugAssign):
+            self.add(self.protocol.assignment(node), path, context)
+            self.count(node, path, context)
+
+    def call(self, call: ast.Call, path: Path, context: Context) -> None:
+        closure = self.protocol.closure(call)
+        if closure is not None:
+            self.enter(self.contexts.enter(closure, call, context), call, path)
+        if self.protocol.is_protocol(call):
+            self.add(self.protocol.call(call), path, context)
+            return
+        inside = self.contexts.entered(call, context) or self.forward(call, context)
+        if inside is None:
+            self.add(self.protocol.call(call), path, context)
+            return
+        if self.protocol.is_forward(call):
+            self.add([("forward", call, call.func)], path, context)
+        self.enter(inside, call, path)
+
+    def forward(self, call: ast.Call, context: Context) -> Context | None:
+        """Return the context of the forward that a call of a module runs."""
+        if isinstance(call.func, ast.Lambda):
+            return None
+        owner = self.contexts.class_of(self.contexts.origin(Located(call.func, context)))
+        function = self.resolver.method(owner, "forward") if owner is not None else None
+        return self.contexts.enter(function, call, context) if function is not None else None
+
+    def enter(self, inside: Context, call: ast.expr, path: Path) -> None:
+        target = inside.function
+        assert target is not None
+        self.entered.add(target)
+        if target in self.stack or len(self.stack) >= MAX_CALLS_DEEP or target not in self.eventful:
+            return
+        self.num_calls += 1
+        self.stack.append(target)
+        below = (*path, Frame("call", call))
+        if isinstance(target, ast.Lambda):
+            self.expressions(target.body, below, inside)
+        else:
+            self.statements(target.body, below, inside)
+        self.stack.pop()
+
+    def add(
+        self,
+        found: Iterable[tuple[str, ast.expr, ast.expr | None]],
+        path: Path,
+        context: Context,
+    ) -> None:
+        for kind, node, subject in found:
+            key = self.contexts.key(Located(subject, context)) if subject is not None else ""
+            event = Event(kind, node, key, path, subject, context)
+            if kind in ("zero_grad", "step") and subject is not None:
+                made = self.contexts.origin(Located(subject, context)).node
+                optimizer = self.modules[0].kind(made) == "optimizer"
+                event = replace(event, made=isinstance(made, ast.Call), of_optimizer=optimizer)
+            self.trace.events.append(event)
+
+    def count(self, node: ast.Assign | ast.AugAssign, path: Path, context: Context) -> None:
+        """Note what gives a counter its value."""
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        simple = isinstance(node.value, ast.Constant | ast.BinOp | ast.UnaryOp | ast.Name)
+        if len(targets) == 1 and isinstance(targets[0], ast.Name | ast.Attribute) and simple:
+            slot = self.contexts.slot(Located(targets[0], context))
+            self.trace.events.append(Event("count", targets[0], slot, path, targets[0], context))
+
+    # ── which functions matter ────────────────────────────────────────────────────────────────
+
+    def _eventful(self) -> set[ast.AST]:
+        """Return the functions in which something of the protocol happens, be it in what they call."""
+        found: set[ast.AST] = set()
+        callers: dict[ast.AST, set[ast.AST]] = {}
+        scopes = self.resolver.index.scope_of
+        for module in self.modules:
+            for call in module.all(ast.Call):
+                if self.protocol.call(call):
+                    found.add(scopes[call])
+                for target in self._targets(call):
+                    callers.setdefault(target, set()).add(scopes[call])
+            assignments: list[ast.Assign | ast.AugAssign] = [
+                *module.all(ast.Assign),
+                *module.all(ast.AugAssign),
+            ]
+            found |= {scopes[node] for node in assignments if any(self.protocol.assignment(node))}
+        waiting = list(found)
+        while waiting:
+            for caller in callers.get(waiting.pop(), set()) - found:
+                found.add(caller)
+                waiting.append(caller)
+        return found
+
+    def _targets(self, call: ast.Call) -> Iterator[Function]:
+        """Yield the functions of the program that a call may run."""
+        resolver = self.resolver
+        owner = resolver.class_of(call.func) if not isinstance(call.func, ast.Lambda) else None
+        forward = resolver.method(owner, "forward") if owner is not None else None
+        for each in (self.protocol.closure(call), resolver.target(call), forward, resolver.constructor(call)):
+            if each is not None:
+                yield each
+        if isinstance(call.func, ast.Attribute):
+            yield from self._of_that_name(call.func.attr)
+
+    def _of_that_name(self, name: str) -> list[Function]:
+        """Return the methods of a name: which of them runs may be clear only in the call's context."""
+        if self._methods is None:
+            self._methods = {}
+            for module in self.modules:
+                for each in module.functions:
+                    if isinstance(self.resolver.index.parents.get(each), ast.ClassDef):
+                        self._methods.setdefault(each.name, []).append(each)
+        return self._methods.get(name, [])
+
+
+def _alike(first: Trace, second: Trace) -> bool:
+    """Tell whether the same happens on the same ways in two traces."""
+    mine = [(event.kind, event.node, event.subject, event.path) for event in first.events]
+    return mine == [(event.kind, event.node, event.subject, event.path) for event in second.events]
+
+
+def _around(op: ast.cmpop, values: list[Any]) -> list[Any]:
+    """Return values of a variable on all sides of what it is compared with."""
+    numbers = [each for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
+    if isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) and len(numbers) == len(values) == 1:
+        return [numbers[0] - 1, numbers[0], numbers[0] + 1]
+    return [*values, OTHER]

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The death of a worker is told where its batch is waited for, and nowhere else.
+
+torch's handler for SIGCHLD raises in whatever line the training process is at: between the moments of an optimizer and its weights,
+or in a line of metrics half written. Here it is asked only while a batch is waited for; a death before that is found then.
+"""
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+import torch
+
+
+class _Told(threading.local):
+    """Within this block a worker's death is raised at once, as torch's RuntimeError, also one that came before."""
+
+    is_on = False
+
+    def __enter__(self) -> None:
+        self.is_on = True
+        try:
+            torch._C._error_if_any_worker_fails()
+        except BaseException:
+            self.is_on = False
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.is_on = False
+
+
+told = _Told()
+_of_torch: Any = None
+
+
+def defer() -> None:
+    """Take torch's handler over, once it is in place; only a main thread can."""
+    global _of_torch
+    current = signal.getsignal(signal.SIGCHLD)
+    if (
+        current is _handle
+        or not callable(current)
+        or threading.current_thread() is not threading.main_thread()
+    ):
+        return
+    _of_torch = current
+    signal.signal(signal.SIGCHLD, _handle)
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    if told.is_on:
+        _of_torch(number, frame)

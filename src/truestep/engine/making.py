@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making a learner's parts: the module is brought to its device and type first, its optimizers are made then."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import nn
+from torch.optim import Optimizer
+
+from truestep.core.buffers import MovingBuffers, spectral_places
+from truestep.core.errors import OptionError
+from truestep.engine.averages import Average
+from truestep.engine.clipping import clip_of
+from truestep.engine.combinations import Combination, check_combination
+from truestep.engine.context import Context
+from truestep.engine.late import LateReports
+from truestep.engine.optimizers import (
+    OptimizerFactory,
+    Parameters,
+    choose_fused,
+    make_optimizers,
+    needs_closure,
+    prepare_momentum,
+)
+from truestep.engine.options import LearnerOptions
+from truestep.engine.parts import Parts
+from truestep.engine.policy import Policy
+from truestep.engine.precision import Precision, precision_named
+from truestep.engine.precision.loss_scale import LossScale, Scaler
+from truestep.engine.precision.weights import (
+    cast_weights,
+    named_parameters_for_optimizer,
+    weights_back_after_error,
+)
+from truestep.engine.schedules import Schedules
+from truestep.engine.sharing import check_sharing
+from truestep.engine.transient import TransientBuffers
+from truestep.engine.weights import Weights
+
+Modules = nn.Module | Mapping[str, nn.Module] | Sequence[nn.Module]
+
+
+def make_parts(
+    modules: Modules, factory: OptimizerFactory, options: LearnerOptions, context: Context
+) -> Parts:
+    """Make the parts of a learner and register them by name; a module that can't be trained so is left as it was."""
+    module = _one_module(modules)
+    precision = precision_named(options.precision)
+    clip = clip_of(options.clip)
+    with weights_back_after_error(module):
+        _place(module, precision, options.name, context)
+        named = list(named_parameters_for_optimizer(module, precision))
+        weights = Weights(module, [parameter for _, parameter in named])
+        optimizers = make_optimizers(factory, Parameters(named, module))
+        check_combination(Combination(options, precision, clip, weights, optimizers))
+        scaler = Scaler(LossScale.of(options.loss_scale), context.device) if precision.loss_scaling else None
+        _choose_kernels(optimizers, weights, options.name, context, scales=precision.loss_scaling)
+        policy = Policy.of(context.nonfinite, clip, scaler, weights.parameters)
+        buffers = MovingBuffers(module, [other.buffers for other in context.learners.values()])
+    parts = Parts(
+        context=context,
+        options=options,
+        module=module,
+        precision=precision,
+        weights=weights,
+        optimizers=optimizers,
+        policy=policy,
+        schedules=Schedules(options.schedule, optimizers, options.name),
+        average=Average(weights.names, weights.stepped, module, options.ema) if options.ema else None,
+        buffers=buffers,
+        transient=TransientBuffers(module),
+        spectral_places=[place for place in spectral_places(module) if buffers.holds(place)],
+        late=_late_reports(options.name, optimizers, policy, context),
+    )
+    _register(parts)
+    return parts
+
+
+def _place(module: nn.Module, precision: Precision, name: str, context: Context) -> None:
+    if not any(True for _ in module.parameters()):
+        raise OptionError(
+            f"{type(module).__name__} has no parameters, so there is nothing to train. Layers in a plain list or dict "
+            "are not registered: use nn.ModuleList, nn.ModuleDict, or assign them as attributes."
+        )
+    _refuse_lazy_parameters(module)
+    check_sharing(module, name, precision, context.learners.values())
+    module.to(context.device)
+    cast_weights(module, precision)
+
+
+def _choose_kernels(
+    optimizers: list[Optimizer], weights: Weights, name: str, context: Context, *, scales: bool
+) -> None:
+    for index, optimizer in enumerate(optimizers):
+        if reason := choose_fused(optimizer, context.device, sparse=weights.has_sparse):
+            fused = bool(optimizer.defaults.get("fused"))
+            label = f"fused of {name}" + (f"[{index}]" if len(optimizers) > 1 else "")
+            context.choose(label, fused, reason)
+        # Where the device decides, any first step may be left out: no weight in the batch, a loss that is not finite.
+        if scales or context.device.type == "cuda":
+            prepare_momentum(optimizer)
+
+
+def _late_reports(
+    name: str, optimizers: list[Optimizer], policy: Policy, context: Context
+) -> LateReports | None:
+    """Return some where the device runs ahead of the host and all optimizers take a flag; None where flags are at hand."""
+    if context.device.type != "cuda" or needs_closure(optimizers):
+        return None
+    slow = [type(o).__name__ for o in optimizers if not getattr(o, "_step_supports_amp_scaling", False)]
+    if slow and policy.may_skip:
+        context.choose(
+            f"flags of {name}",
+            "one synchronisation an update",
+            f"{', '.join(slow)} can't leave a step out on the device, so the host waits to know whether to take it. "
+            'A fused optimizer (Adam, AdamW, SGD, Adagrad) avoids it, and so does nonfinite="keep" without float16.',
+        )
+    return None if slow else LateReports()
+
+
+def _register(parts: Parts) -> None:
+    learners = parts.context.learners
+    if parts.name in learners:
+        raise OptionError(
+            f"There is a learner called {parts.name!r} already; give this one another name=, so that its metrics and part of "
+            "a checkpoint can be told apart."
+        )
+    learners[parts.name] = parts
+
+
+def _one_module(modules: Modules) -> nn.Module:
+    if isinstance(modules, nn.Module):
+        return modules
+    if isinstance(modules, Mapping):
+        return nn.ModuleDict(dict(modules))
+    if isinstance(modules, Sequence) and all(isinstance(module, nn.Module) for module in modules):
+        return nn.ModuleList(modules)
+    raise OptionError(
+        f"A learner trains an nn.Module, a dict of them or a list of them; got {type(modules).__name__}."
+    )
+
+
+def _refuse_lazy_parameters(module: nn.Module) -> None:
+    lazy = [
+        name for name, p in module.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)
+    ]
+    if lazy:
+        raise OptionError(
+            f"{len(lazy)} parameters have no shape yet ({', '.join(lazy[:4])}): lazy layers learn it from their first input, and "
+            "an optimizer, an average or a checkpoint can't be made before. Call the module once on an example, under "
+            "torch.no_grad(), and give it to the learner then."
+        )

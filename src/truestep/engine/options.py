@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of a learner."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from truestep.core.errors import check_number
+from truestep.engine.averages import EMA
+from truestep.engine.clipping import Clip
+from truestep.engine.precision.loss_scale import LossScale
+from truestep.engine.schedules import ScheduleFactory
+from truestep.engine.splitting import MicroBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerOptions:
+    """How a learner is trained; see `Run.learner` for each."""
+
+    name: str
+    precision: str = "float32"
+    clip: Clip | Callable[..., None] | None = None
+    schedule: ScheduleFactory | None = None
+    ema: EMA | None = None
+    loss_scale: LossScale | float | str | None = None
+    micro_batch: MicroBatch = None
+    starts_at: int = 0
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        check_number("run.learner", "starts_at", self.starts_at, example=1000)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a learner consists of; each part owns its state."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from truestep.core.buffers import MovingBuffers, Place
+from truestep.engine.averages import Average
+from truestep.engine.compiling import Compiler
+from truestep.engine.counters import Counters
+from truestep.engine.fused import FusedStep
+from truestep.engine.late import LateReports
+from truestep.engine.optimizers import given_options, needs_closure
+from truestep.engine.options import LearnerOptions
+from truestep.engine.policy import Policy
+from truestep.engine.precision import Precision
+from truestep.engine.schedules import Schedules
+from truestep.engine.transient import TransientBuffers
+from truestep.engine.weights import Weights
+
+if TYPE_CHECKING:
+    from truestep.engine.context import Context
+
+
+@dataclass(eq=False, kw_only=True)
+class Parts:
+    """The parts of one learner, which the engine's functions take; `Learner` is the handle that a user holds."""
+
+    context: "Context"
+    options: LearnerOptions
+    module: nn.Module
+    precision: Precision
+    weights: Weights
+    optimizers: list[Optimizer]
+    policy: Policy
+    schedules: Schedules
+    average: Average | None
+    buffers: MovingBuffers
+    transient: TransientBuffers
+    spectral_places: list[Place]
+    """Where power-iteration vectors are that no earlier learner holds."""
+    late: LateReports | None
+    """None where flags are at hand."""
+    counters: Counters = field(default_factory=Counters)
+    shows_average: bool = False
+    """Whether the average stands in the place of the weights."""
+
+    def __post_init__(self) -> None:
+        self.name: str = self.options.name
+        self.steppers = [FusedStep(optimizer) for optimizer in self.optimizers]
+        self.given_options = given_options(self.optimizers)
+        self.needs_closure = needs_closure(self.optimizers)
+        self.compiler = Compiler() if self.options.compile else None
+        device = self.context.device
+        self.not_skipped: Tensor = torch.zeros((), dtype=torch.bool, device=device)
+        self.was_skipped: Tensor = torch.ones((), dtype=torch.bool, device=device)
+
+    @property
+    def started(self) -> bool:
+        """Whether it trains yet: `starts_at` batches have been counted."""
+        return self.context.step >= self.options.starts_at
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the first group of the first optimizer."""
+        return float(self.optimizers[0].param_groups[0]["lr"])

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of an update: one table from what was seen of it, and what was asked for, to apply, skip or raise."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from truestep.core.errors import NonFiniteError
+from truestep.engine.clipping import Clip
+from truestep.engine.finite import FiniteCheck
+from truestep.engine.precision.loss_scale import Scaler
+from truestep.engine.sums import Sums
+
+NonFinite = Literal["raise", "skip", "keep", "rollback"]
+NON_FINITE: tuple[NonFinite, ...] = ("raise", "skip", "keep", "rollback")
+
+# So many overflows in a row are no search for a scale any more: the gradient itself is not finite.
+MAX_OVERFLOWS_IN_A_ROW = 100
+
+
+class Verdict(Enum):
+    """What is done with an update."""
+
+    APPLY = "apply"
+    SKIP = "skip"
+    RAISE = "raise"
+
+
+class Evidence(Enum):
+    """What was seen of an update's loss and gradient."""
+
+    FINITE = "loss and gradient are finite, as far as they were looked at"
+    EMPTY = "all weights were zero"
+    OVERFLOW = "a scaled float16 gradient overflowed; its scale is searched"
+    LASTING_OVERFLOW = "it overflows at any scale, or its loss is not finite either"
+    NOT_FINITE = "the loss or the gradient is NaN or infinite"
+
+
+_APPLY, _SKIP, _RAISE = Verdict.APPLY, Verdict.SKIP, Verdict.RAISE
+
+VERDICTS: dict[Evidence, dict[NonFinite, Verdict]] = {
+    Evidence.FINITE: {"raise": _APPLY, "skip": _APPLY, "rollback": _APPLY, "keep": _APPLY},
+    Evidence.EMPTY: {"raise": _SKIP, "skip": _SKIP, "rollback": _SKIP, "keep": _SKIP},
+    Evidence.OVERFLOW: {"raise": _SKIP, "skip": _SKIP, "rollback": _SKIP, "keep": _SKIP},
+    Evidence.LASTING_OVERFLOW: {"raise": _RAISE, "skip": _SKIP, "rollback": _SKIP, "keep": _SKIP},
+    Evidence.NOT_FINITE: {"raise": _RAISE, "skip": _SKIP, "rollback": _SKIP, "keep": _APPLY},
+}
+
+
+def evidence_of(*, empty: bool, overflow: bool, is_finite: bool, overflows_in_a_row: int) -> Evidence:
+    """Return what the flags of an update say; `is_finite` is of the loss alone where the gradient overflowed."""
+    if empty:
+        return Evidence.EMPTY
+    if overflow:
+        searching = is_finite and overflows_in_a_row + 1 < MAX_OVERFLOWS_IN_A_ROW
+        return Evidence.OVERFLOW if searching else Evidence.LASTING_OVERFLOW
+    return Evidence.FINITE if is_finite else Evidence.NOT_FINITE
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a learner's gradients are measured and clipped, and what is done where they are not finite."""
+
+    nonfinite: NonFinite
+    clip: Clip | None
+    scaler: Scaler | None
+    finite_check: FiniteCheck | None
+    measures_norm: bool
+
+    @classmethod
+    def of(
+        cls, nonfinite: NonFinite, clip: Clip | None, scaler: Scaler | None, parameters: Sequence[Tensor]
+    ) -> "Policy":
+        """Decide what is measured of the gradients of `parameters`."""
+        complex_weights = any(parameter.is_complex() for parameter in parameters)
+        measures_norm = (
+            clip is not None
+            or nonfinite in ("skip", "rollback")
+            or (complex_weights and nonfinite == "raise")
+        )
+        # A loss scale looks at the gradients itself.
+        checks = nonfinite == "raise" and scaler is None and not measures_norm
+        check = FiniteCheck(parameters[0].device, parameters) if checks else None
+        return cls(nonfinite, clip, scaler, check, measures_norm)
+
+    @property
+    def looks(self) -> bool:
+        """Whether it matters if loss and gradient are finite; where it does not, they are not read."""
+        return self.judge(Evidence.NOT_FINITE) is not Verdict.APPLY
+
+    @property
+    def may_skip(self) -> bool:
+        """Whether an update with weights can be left out."""
+        return self.scaler is not None or self.looks
+
+    def judge(self, evidence: Evidence) -> Verdict:
+        """Return what is done with an update of which this was seen."""
+        return VERDICTS[evidence][self.nonfinite]
+
+    def device_flag(self, sums: Sums, measured: Tensor | None) -> Tensor:
+        """Return 1.0 on the device where the update must not be applied, else 0.0: the table, without waiting for the device."""
+        flag = torch.zeros((), device=sums.loss.device)
+        if self.scaler is not None:
+            flag = torch.maximum(flag, self.scaler.found_inf)
+        if sums.may_be_empty:
+            flag = torch.maximum(flag, (sums.weight == 0).float())
+        if sums.least is not None:
+            flag = torch.maximum(flag, (sums.least < 0).float())
+        if self.looks:
+            finite = torch.isfinite(sums.loss)
+            if measured is not None:
+                finite = finite & torch.isfinite(measured)
+            flag = torch.maximum(flag, (~finite).float())
+        return flag
+
+
+def nonfinite_error(name: str, step: int, loss: float, norm: float | None, *, spoilt: bool) -> NonFiniteError:
+    """Return the error for a loss or gradient that is NaN or infinite; `spoilt`: the parameters were so before."""
+    what = (
+        f"The loss of {name!r} is {loss}"
+        if not math.isfinite(loss)
+        else f"The loss of {name!r} is finite ({loss:.6g}) but its gradient is not (norm {norm})"
+    )
+    before = (
+        "the parameters were not finite before it already: an earlier gradient was not, though its loss was (sqrt at 0, say); "
+        'measure gradients too, with a clip or nonfinite="skip"'
+        if spoilt
+        else "the parameters are as before"
+    )
+    return NonFiniteError(
+        f"{what} at step {step}; the update was not applied, {before}. Usual causes: "
+        "log or division of 0, sqrt at 0, an overflow of float16, a learning rate that is too high, NaN in the data. "
+        'To leave such batches out and count them, use ts.Run(nonfinite="skip").'
+    )

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one update gave."""
+
+import torch
+from torch import Tensor
+
+from truestep.core.errors import LossError
+from truestep.engine.clipping import total_norm
+from truestep.engine.sums import Sums
+from truestep.engine.weights import Weights
+
+
+class Update:
+    """What one update of one learner gave; every value is a 0-d tensor on the device, read only if you read it.
+
+    Attributes:
+        loss: the weighted mean over the whole batch; NaN where all weights were zero.
+        skipped: whether the parameters were left as they were (overflow, non-finite, all weights zero, not started).
+    """
+
+    __slots__ = ("_norm", "_number", "_sums", "_weights", "loss", "skipped")
+
+    def __init__(self, weights: Weights, sums: Sums, norm: Tensor | None, skipped: Tensor) -> None:
+        self.loss = sums.loss
+        self.skipped = skipped
+        self._sums = sums
+        self._weights = weights
+        self._norm = norm
+        self._number = weights.num_cleared
+
+    @property
+    def total_weight(self) -> Tensor | float:
+        """The sum of weights as it is at hand: a number on the host where every value counts one."""
+        return self._sums.total
+
+    @property
+    def num_examples(self) -> int:
+        """How many examples the batch had (one for each scalar where they can't be counted)."""
+        return self._sums.num_examples
+
+    @property
+    def weight(self) -> Tensor:
+        """The sum of weights that the loss is a mean over (examples, tokens)."""
+        return self._sums.weight
+
+    @property
+    def metrics(self) -> dict[str, Tensor]:
+        """The named values of `ts.weighted`, averaged with the same weights."""
+        return self._sums.metrics
+
+    @property
+    def outputs(self) -> dict[str, Tensor]:
+        """What `ts.weighted(outputs=...)` handed out: detached, in the order of the batch however it was split.
+
+        Where the loss was evaluated several times (a retry in smaller parts, LBFGS), it is what the last evaluation gave.
+        """
+        return self._sums.outputs
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether `gradient_norm` is known or can still be computed."""
+        return self._norm is not None or self._number == self._weights.num_cleared
+
+    @property
+    def gradient_norm(self) -> Tensor:
+        """The norm of the normalised gradient before clipping; without a clip it is computed when first asked for."""
+        if self._norm is None:
+            if self._number != self._weights.num_cleared:
+                raise LossError(
+                    "The gradient of this update is gone: without a clip its norm is only computed when asked for, and the "
+                    "next update has replaced it. Read update.gradient_norm right after the update."
+                )
+            tensors = self._weights.gather().tensors
+            self._norm = total_norm(tensors) if tensors else torch.zeros((), device=self.skipped.device)
+        return self._norm
+
+    def __repr__(self) -> str:
+        return f"Update(loss={float(self.loss):.6g}, skipped={bool(self.skipped)})"

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a loss must not do to the update that calls it: backward(), zero_grad(), a step, or going through a used graph."""
+
+from collections.abc import Sequence
+from itertools import repeat
+from operator import attrgetter, is_, is_not
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import _global_optimizer_pre_hooks
+
+from truestep.core.errors import LossError
+from truestep.engine.batches import Batch, map_tensors
+from truestep.engine.parts import Parts
+
+_HOOK = -1  # torch numbers its own from 0
+_gradient = attrgetter("grad")
+
+
+class SideEffects:
+    """Looks whether a loss changed gradients or stepped an optimizer of its learners."""
+
+    def __init__(self, learners: Sequence[Parts]) -> None:
+        self._learners = learners
+        self._weights: list[nn.Parameter] = [
+            weight for learner in learners for weight in learner.weights.parameters
+        ]
+        self._hook = self._refuse_step
+        self._before: tuple[list[Tensor | None], list[int]] | None = None
+
+    def begin(self, *, cleared: bool) -> None:
+        """A loss is about to be called; `cleared`: no parameter has a gradient yet. Steps are refused until `end`."""
+        self._before = None if cleared else self._gradients()
+        _global_optimizer_pre_hooks[_HOOK] = self._hook
+
+    def end(self) -> None:
+        """The loss has returned, or raised."""
+        _global_optimizer_pre_hooks.pop(_HOOK, None)
+
+    def check(self) -> None:
+        """Raise a LossError if the gradients are not as they were at `begin`."""
+        if self._before is None:
+            if any(map(is_not, map(_gradient, self._weights), repeat(None))):
+                raise LossError(_CHANGED_GRADIENTS)
+            return
+        (gradients, versions), self._before = self._before, None
+        now, versions_now = self._gradients()
+        if versions != versions_now or not all(map(is_, gradients, now)):
+            raise LossError(_CHANGED_GRADIENTS)
+
+    def _gradients(self) -> tuple[list[Tensor | None], list[int]]:
+        """Return the gradients, and how often each was written to."""
+        gradients: list[Tensor | None] = list(map(_gradient, self._weights))
+        return gradients, [gradient._version for gradient in gradients if gradient is not None]
+
+    def _refuse_step(self, optimizer: Optimizer, *_: Any) -> None:
+        owners = {
+            id(parameter): learner.name
+            for learner in self._learners
+            for parameter in (*learner.weights.parameters, *learner.weights.stepped)
+        }
+        stepped = [owners.get(id(p)) for group in optimizer.param_groups for p in group["params"]]
+        if name := next(filter(None, stepped), None):
+            raise LossError(
+                f"The loss function stepped an optimizer ({type(optimizer).__name__}) that holds parameters of {name!r}, which is "
+                "being updated: they would be stepped twice, or between two parts of a batch. Return the loss and leave "
+                "backward(), step() and zero_grad() out: net.update(loss, batch) does them."
+            )
+
+
+_CHANGED_GRADIENTS = (
+    "The loss function changed the gradients of the parameters that are being updated: it called backward() or zero_grad(), "
+    "and the update would use what it left. Return the loss and leave backward(), step() and zero_grad() out: "
+    "net.update(loss, batch) does them (inside accumulating(): update.backward(loss)). For a gradient that the loss itself needs "
+    "write torch.autograd.grad(value, inputs), which leaves .grad alone."
+)
+
+
+def refuse_graph(batch: Batch, why: str) -> None:
+    """Raise a LossError if a tensor of the batch was computed from parameters: its graph can be gone through once only."""
+
+    def look(tensor: Tensor) -> Tensor:
+        if tensor.grad_fn is not None:
+            raise LossError(_reused_graph(why))
+        return tensor
+
+    map_tensors(look, batch)
+
+
+def explain_used_graph(error: BaseException, why: str | None) -> LossError | None:
+    """Return a clear error if `error` says that a graph was gone through twice; `why` the update does so itself."""
+    if "backward through the graph a second time" not in str(error):
+        return None
+    return LossError(_reused_graph(why) if why else _USED_GRAPH)
+
+
+def _reused_graph(why: str) -> str:
+    return (
+        f"The loss uses a graph that was made before this update (a network's output, computed outside of the loss), and {why}: "
+        "the update goes back through it more than once, and torch keeps it for one time. Compute it inside the loss, from what "
+        "the batch holds, or update with micro_batch=None; where its network is not trained by this update, detach() it."
+    )
+
+
+_USED_GRAPH = (
+    "The loss depends on a graph that a backward has gone through already, and torch keeps it for one time. Either the loss "
+    "itself calls backward(), or it uses something computed before an earlier update: a state carried from batch to batch, or the "
+    "output of another network without detach(). Leave backward() out, carry the state as state.detach(), and give "
+    "fake.detach() to the learner that does not train the network it came from."
+)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a batch may be split into micro-batches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from truestep.core.errors import OptionError
+from truestep.engine.batches import Split
+
+MicroBatch = int | Sequence[int] | Literal["auto"] | None
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """How a batch may be split; the update does not depend on it but for rounding."""
+
+    micro_batch: MicroBatch = None
+    split: Split | int | None = None
+    decomposable: bool = True
+
+    def __post_init__(self) -> None:
+        check_micro_batch(self.micro_batch)
+        if not self.decomposable and self.micro_batch is not None:
+            raise OptionError(
+                f"micro_batch={self.micro_batch!r} splits the batch, and decomposable=False says that the loss of the whole is "
+                "not a mean of its examples' losses. Leave micro_batch=None for this update."
+            )
+
+
+def check_micro_batch(micro_batch: MicroBatch) -> None:
+    """Raise unless `micro_batch` is None, "auto", a positive number, or a sequence of positive numbers."""
+    if micro_batch is None or micro_batch == "auto":
+        return
+    sizes = (
+        micro_batch
+        if isinstance(micro_batch, Sequence) and not isinstance(micro_batch, str)
+        else [micro_batch]
+    )
+    if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise OptionError(
+            f'micro_batch={micro_batch!r}: give the largest number of examples computed at once (at least 1), "auto" to let '
+            "memory decide, or None for the whole batch."
+        )
+
+
+def balanced(total: int, limit: int) -> list[int]:
+    """Return as few sizes as do, none above `limit`, that differ by one at most: a short last part would idle the device."""
+    parts = -(-total // limit)
+    size, longer = divmod(total, parts)
+    return [size + 1] * longer + [size] * (parts - longer)

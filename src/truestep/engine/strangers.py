@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters that a loss depends on and that no learner owns: nobody steps them."""
+
+import inspect
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class Strangers:
+    """Looks at the graph of each loss function when it is first used; later updates cost one look into a set."""
+
+    def __init__(self, learners: str, owned: Collection[int]) -> None:
+        self._learners = learners
+        self._owned = owned  # the ids of all learners' parameters
+        self._seen: set[Any] = set()
+
+    def look(self, loss: Callable[..., Any] | None, values: Tensor) -> None:
+        """Warn of the parameters under `values` that no learner owns, once for each loss function (None: no function)."""
+        try:
+            key: Any = loss.__code__  # type: ignore[union-attr]
+        except AttributeError:
+            key = loss.__class__
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        found = [p for p in _parameters_under(values) if id(p) not in self._owned]
+        if found:
+            names = ", ".join(_name_of(parameter, loss) for parameter in found[:4])
+            warnings.warn(
+                f"The loss of {self._learners} depends on {len(found)} trainable parameters that no learner owns ({names}): no "
+                "optimizer steps them, so they never change. Give what holds them to a learner, run.learner([model, criterion], "
+                "...), or, if they are to stay as they are, call requires_grad_(False) on them.",
+                stacklevel=7,
+            )
+
+
+def _parameters_under(values: Tensor) -> list[nn.Parameter]:
+    """Return the parameters at the leaves of the graph of `values`."""
+    if values.grad_fn is None:
+        return [values] if isinstance(values, nn.Parameter) else []
+    found, waiting, seen = [], [values.grad_fn], {values.grad_fn}
+    while waiting:
+        node = waiting.pop()
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, nn.Parameter) and type(node).__name__ == "AccumulateGrad":
+            found.append(variable)
+        fresh = {before for before, _ in node.next_functions if before is not None} - seen
+        seen |= fresh
+        waiting += fresh
+    return found
+
+
+def _name_of(parameter: nn.Parameter, loss: Callable[..., Any] | None) -> str:
+    """Return what the loss function calls `parameter`, or its shape where it gets hold of it in another way."""
+    for name, value in _variables_of(loss):
+        if value is parameter:
+            return name
+        for inner, member in value.named_parameters() if isinstance(value, nn.Module) else ():
+            if member is parameter:
+                return f"{name}.{inner}"
+    return f"one of shape {tuple(parameter.shape)}"
+
+
+def _variables_of(loss: Callable[..., Any] | None) -> Iterator[tuple[str, Any]]:
+    if inspect.ismethod(loss):
+        owner = loss.__self__
+        members = owner.named_children() if isinstance(owner, nn.Module) else vars(owner).items()
+        yield from members
+        loss = loss.__func__
+    if inspect.isfunction(loss):
+        variables = inspect.getclosurevars(loss)
+        yield from {**variables.globals, **variables.nonlocals}.items()

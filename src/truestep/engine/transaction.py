@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An update as one transaction: everybody else frozen, randomness keyed, and no trace left of one that fails."""
+
+from types import TracebackType
+from typing import Self
+
+import torch
+
+from truestep.engine.parts import Parts
+from truestep.engine.plan import Plan
+from truestep.engine.result import Update
+from truestep.engine.sums import Sums
+
+
+class Transaction:
+    """While it is entered, an update is under way; `Learner.update` and `Learner.accumulating` both enter it.
+
+    It counts the update (which keys its randomness), keeps buffers and the caller's random streams, and freezes other learners.
+    At the end the streams and the others are as before. An exception takes the update back: gradients are dropped, buffers put
+    back, and the next update draws the random numbers of this one.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._counts = bool(plan.learners)  # an update that no learner takes part in yet is none
+        self._others_are_frozen = False
+
+    def __enter__(self) -> Self:
+        plan = self._plan
+        plan.context.ordinal += self._counts
+        plan.keep_buffers()
+        plan.context.begin_update()
+        plan.isolation.__enter__()
+        self._others_are_frozen = True
+        return self
+
+    def release_others(self) -> None:
+        """Give other learners back as they were: the last backward is done."""
+        if self._others_are_frozen:
+            self._others_are_frozen = False
+            self._plan.isolation.__exit__(None, None, None)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release_others()
+        context = self._plan.context
+        if error is not None:
+            self._plan.undo()
+            context.ordinal -= self._counts
+        context.end_update()
+
+
+def not_started(learner: Parts) -> Update:
+    """Return the update of a learner whose `starts_at` lies ahead: nothing was computed."""
+    nothing = torch.zeros((), device=learner.context.device)
+    return Update(learner.weights, Sums(), nothing, learner.was_skipped)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A learner's parameters, their float32 masters, and the gradients that are being made for them."""
+
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import attrgetter, is_
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from truestep.engine.clipping import Gradients, dense_gradient
+from truestep.engine.optimizers import has_sparse_gradients
+
+_gradient: Callable[[Tensor], Tensor | None] = attrgetter("grad")
+_HALF = (torch.float16, torch.bfloat16)
+
+
+class Weights:
+    """The parameters of a module by name, and beside each the one that the optimizer steps.
+
+    That one is the parameter itself, or its float32 master where a precision keeps one.
+    """
+
+    def __init__(self, module: nn.Module, stepped: Sequence[nn.Parameter]) -> None:
+        self.names = [name for name, _ in module.named_parameters()]
+        self.parameters = list(module.parameters())
+        self.stepped = list(stepped)
+        self.has_half = any(parameter.dtype in _HALF for parameter in self.parameters)
+        self.has_sparse = has_sparse_gradients(module)
+        self.num_cleared = 0
+        """How often the gradients were dropped: what was computed from them before is of another update."""
+        self._sums: dict[nn.Parameter, Tensor] = {}  # of half-precision gradients, in float32
+        self._rounded = [(p, s) for p, s in zip(self.parameters, self.stepped, strict=True) if p is not s]
+
+    @property
+    def masters(self) -> dict[str, nn.Parameter]:
+        """The float32 masters by the names of their parameters."""
+        named = zip(self.names, self.parameters, self.stepped, strict=True)
+        return {name: stepped for name, parameter, stepped in named if parameter is not stepped}
+
+    def clear(self) -> None:
+        """Drop all gradients, those being accumulated in float32 too."""
+        self.num_cleared += 1
+        for parameter in self.parameters:
+            parameter.grad = None
+        if self.has_half:
+            self._sums.clear()
+            for stepped in self.stepped:
+                stepped.grad = None
+
+    def accumulate(self) -> None:
+        """Move half-precision gradients of a micro-batch into float32 sums."""
+        for parameter in self.parameters:
+            if parameter.grad is not None and parameter.grad.dtype in _HALF:
+                gradient = parameter.grad.float()
+                held = self._sums.get(parameter)
+                self._sums[parameter] = gradient if held is None else held.add_(gradient)
+                parameter.grad = None
+
+    def gather(self) -> Gradients:
+        """Return the gradients as they are to be normalised, clipped and stepped with.
+
+        Half-precision gradients with float32 masters become the masters' gradients here; those that were accumulated in float32
+        stay there until they are written back.
+        """
+        if not self.has_half:
+            look = dense_gradient if self.has_sparse else _gradient
+            tensors: list[Any] = [*map(look, self.parameters)]
+            if not any(map(is_, tensors, repeat(None))):  # `None in tensors` would compare tensors
+                return Gradients(self.names, self.parameters, tensors)
+        names, parameters, found = [], [], []
+        for name, parameter, stepped in zip(self.names, self.parameters, self.stepped, strict=True):
+            gradient = self._sums.pop(parameter, None)
+            if gradient is None:
+                gradient = dense_gradient(parameter)
+            if stepped is not parameter:
+                gradient = stepped.grad if gradient is None else gradient.to(stepped.dtype)
+                stepped.grad, parameter.grad = gradient, None
+            if gradient is not None:
+                names.append(name)
+                parameters.append(stepped)
+                found.append(gradient)
+        return Gradients(names, parameters, found)
+
+    def copy_masters(self) -> None:
+        """Round float32 masters to the module's half-precision parameters."""
+        if self._rounded:
+            with torch.no_grad():
+                torch._foreach_copy_([p for p, _ in self._rounded], [master for _, master in self._rounded])
+
+    def are_finite(self) -> bool:
+        """Whether no parameter is NaN or infinite; waits for the device."""
+        return all(bool(torch.isfinite(parameter).all()) for parameter in self.parameters)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds every explained error by scanning the folder of errors; nothing is registered, torch is not imported."""
+
+import inspect
+import pkgutil
+import re
+from functools import cache
+from importlib import import_module
+
+from truestep.core.errors import OptionError, nearest
+from truestep.explainer import errors as folder
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Explainer, Match
+
+
+@cache
+def errors() -> dict[str, type[Explainer]]:
+    """Return every error by its name, sorted."""
+    found: dict[str, type[Explainer]] = {}
+    for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
+        if not module.ispkg:
+            for error in _errors_in(module.name):
+                assert error.name() not in found, f"two errors are called {error.name()}"
+                found[error.name()] = error
+    return dict(sorted(found.items()))
+
+
+def _errors_in(module_name: str) -> list[type[Explainer]]:
+    members = vars(import_module(module_name)).values()
+    return [
+        each
+        for each in members
+        if inspect.isclass(each) and issubclass(each, Explainer) and each.__module__ == module_name
+    ]
+
+
+def topic_of(error: type[Explainer]) -> str:
+    """Return the folder that an error lives in."""
+    return error.__module__.split(".")[-2]
+
+
+def find_error(name: str) -> type[Explainer]:
+    """Return the error of a name."""
+    known = errors()
+    if name.lower() in known:
+        return known[name.lower()]
+    close = nearest(name, known).partition("There are")[0]
+    raise OptionError(f"There is no error {name!r}. {close}`truestep errors` lists all.")
+
+
+def recognised(crash: Crash) -> tuple[type[Explainer], Match] | None:
+    """Return the error that a crash is, with where its message says so: the longest text that fits decides."""
+    found = [(error, match) for error in errors().values() if (match := error.match(crash))]
+    return max(found, key=lambda pair: len(pair[1][0]), default=None)
+
+
+def nearest_errors(text: str, num: int = 3) -> list[str]:
+    """Return the names of the errors whose pages share the most words with a text."""
+    words = _words(text)
+    shared = {name: len(words & _known_words(error)) for name, error in errors().items()}
+    close = sorted((name for name in shared if shared[name] > 1), key=lambda name: -shared[name])
+    return close[:num]
+
+
+@cache
+def _known_words(error: type[Explainer]) -> frozenset[str]:
+    page = error.page()
+    return _words(f"{error.name()} {page.summary} {page.means} {page.recorded} {' '.join(error.messages)}")
+
+
+def _words(text: str) -> frozenset[str]:
+    common = {
+        "error",
+        "runtimeerror",
+        "valueerror",
+        "typeerror",
+        "with",
+        "that",
+        "this",
+        "from",
+        "have",
+        "should",
+    }
+    return frozenset(re.findall(r"[a-z]{4,}", text.lower().replace("-", " "))) - common

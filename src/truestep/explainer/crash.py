@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of one error: its type and message, the frames it came through, the values on its line.
+
+It comes from a live exception, with frames that can be looked into, or from a log, with their text alone.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import FrameType
+from typing import Any
+
+from truestep.doctor.watching.frames import is_library
+from truestep.explainer.source import Line, expression_at, file_name, parsed_line, text_at, where_made
+from truestep.explainer.values import Named, describe_layer, is_layer, is_tensor, named_values
+
+# a log's paths are of another machine, so that their form is all there is to go by
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/lib/python|(?:python|conda)[\d.]*/lib/|/envs/[^/]+/lib/|^<frozen|^<string>",
+    re.I,
+)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One call that the error came through."""
+
+    path: str
+    line: int
+    function: str
+    text: str = ""  # the line, as the file or the log has it
+    live: FrameType | None = field(default=None, repr=False, compare=False)
+    last_line: int = 0
+    columns: tuple[int, int] | None = None
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it is the user's own code, not Python's or a package's."""
+        if self.live is not None:
+            return not is_library(self.path)
+        return not _LIBRARY.search(self.path.replace("\\", "/"))
+
+    @property
+    def place(self) -> str:
+        """Return the place as people write it."""
+        return f"{file_name(self.path)}:{self.line}"
+
+    def locals(self) -> dict[str, Any]:
+        """Return the names of a live frame."""
+        return dict(self.live.f_locals) if self.live is not None else {}
+
+    def expression(self) -> ast.AST | None:
+        """Return what was being evaluated."""
+        if self.live is not None:
+            found = expression_at(self.path, self.line, self.last_line or self.line, self.columns)
+            return found or parsed_line(self.text)
+        return parsed_line(self.text)
+
+    def values(self) -> tuple[Named, ...]:
+        """Return the values that the line names; none in a log."""
+        expression = self.expression()
+        if self.live is None or expression is None:
+            return ()
+        return tuple(named_values(expression, self.locals(), self.live.f_globals))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer that was running, by the name that its model has for it."""
+
+    path: str
+    module: Any
+    frame: Frame
+
+    def __str__(self) -> str:
+        return f"{self.path} = {describe_layer(self.module)}" if self.path else describe_layer(self.module)
+
+
+@dataclass(frozen=True)
+class Crash:
+    """One error, with what led to it."""
+
+    type_names: tuple[str, ...]  # the type's own name, then its bases' where they are known
+    message: str
+    frames: tuple[Frame, ...] = ()  # outermost first
+    is_live: bool = False
+    error: BaseException | None = field(default=None, repr=False, compare=False)
+    context: str = ""  # in a log: the lines before and after
+
+    @property
+    def title(self) -> str:
+        """Return type and first line, as a traceback ends."""
+        first = self.message.strip().split("\n", 1)[0][:300]
+        name = self.type_names[0] if self.type_names else ""
+        return f"{name}: {first}" if name and first else name or first
+
+    @cached_property
+    def user(self) -> Frame | None:
+        """Return the innermost frame of the user's own code."""
+        return next((frame for frame in reversed(self.frames) if frame.is_users), None)
+
+    @cached_property
+    def values(self) -> tuple[Named, ...]:
+        """Return the values on the user's line."""
+        return self.user.values() if self.user else ()
+
+    @property
+    def tensors(self) -> tuple[Named, ...]:
+        """Return the tensors on the user's line."""
+        return tuple(each for each in self.values if is_tensor(each.value))
+
+    @cached_property
+    def layer(self) -> Layer | None:
+        """Return the innermost layer that was running."""
+        running = [(frame, frame.locals().get("self")) for frame in self.frames if frame.live is not None]
+        layers = [(frame, layer) for frame, layer in running if is_layer(layer)]
+        if not layers:
+            return None
+        frame, innermost = layers[-1]
+        path = _path_of(innermost, layers[0][1])
+        owner = self._name_of(layers[0][1])
+        return Layer(".".join(part for part in (owner, path) if part), innermost, frame)
+
+    def _name_of(self, module: Any) -> str:
+        """Return what the user's code calls a model."""
+        for frame in self.frames:
+            if frame.is_users:
+                for name, value in frame.locals().items():
+                    if value is module and name != "self":
+                        return name
+        return ""
+
+    def users_locals(self) -> Iterator[tuple[Frame, str, Any]]:
+        """Yield every name of the user's running functions, innermost first."""
+        for frame in reversed(self.frames):
+            if frame.is_users and frame.live is not None:
+                for name, value in frame.locals().items():
+                    if not name.startswith("__"):
+                        yield frame, name, value
+
+    def made(self, name: str) -> Line | None:
+        """Return the line that gave a name on the user's line its value."""
+        if self.user is None:
+            return None
+        if not self.is_live and text_at(self.user.path, self.user.line) != self.user.text.strip():
+            return None  # the file here is not the one that the log tells of
+        return where_made(self.user.path, name, self.user.line)
+
+
+def _path_of(layer: Any, root: Any) -> str:
+    from torch import nn  # the model is one, so that torch is there
+
+    for path, each in nn.Module.named_modules(root):  # not root's own, which may be the user's code
+        if each is layer:
+            return str(path)
+    return ""
+
+
+def crash_of(error: BaseException) -> Crash:
+    """Return what is known of a live exception."""
+    frames = []
+    trail = error.__traceback__
+    while trail is not None:
+        frames.append(_frame(trail.tb_frame, trail.tb_lineno, trail.tb_lasti))
+        trail = trail.tb_next
+    names = tuple(_qualified(kind) for kind in type(error).__mro__ if kind is not object)
+    return Crash(names, str(error), tuple(frames), is_live=True, error=error)
+
+
+def _qualified(kind: type) -> str:
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def _frame(live: FrameType, line: int, instruction: int) -> Frame:
+    code = live.f_code
+    first, last, begin, end = list(code.co_positions())[instruction // 2] if instruction >= 0 else (line,) * 4
+    exact = None not in (first, last, begin, end) and first == line
+    return Frame(
+        path=code.co_filename,
+        line=line,
+        function=code.co_name,
+        text=text_at(code.co_filename, line),
+        live=live,
+        last_line=(last or line) if exact else line,
+        columns=(int(begin or 0), int(end or 0)) if exact else None,
+    )

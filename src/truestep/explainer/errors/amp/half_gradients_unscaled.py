@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HalfGradientsUnscaled."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.evidence import models
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class HalfGradientsUnscaled(Explainer):
+    """A scaler meets float16 gradients.
+
+    Means: mixed precision keeps weights and gradients in float32 and computes in float16; here the weights are float16.
+
+    Raises:
+        weights = torch.zeros(1, dtype=torch.float16, requires_grad=True)
+        optimizer = torch.optim.SGD([weights], lr=0.1)
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(weights.sum()).backward()
+        scaler.unscale_(optimizer)
+
+    Works:
+        weights = torch.zeros(1, requires_grad=True)
+        optimizer = torch.optim.SGD([weights], lr=0.1)
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(weights.sum()).backward()
+        scaler.unscale_(optimizer)
+
+    Fix: take .half() and torch_dtype=torch.float16 away from what is trained (cast trainable adapters to float32), and let
+    torch.autocast choose; or train in bfloat16 without a scaler.
+    """
+
+    messages = (r"Attempting to unscale FP16 gradients",)
+    checks = ("AMP007",)
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        for owner, model in models(crash):
+            half = [
+                name
+                for name, each in model.named_parameters()
+                if each.requires_grad and str(each.dtype) == "torch.float16"
+            ]
+            if half:
+                return Cause(f"{len(half)} trainable parameters of `{owner}` are float16 (first: {half[0]}).")
+        return None

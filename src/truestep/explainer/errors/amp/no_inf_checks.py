@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NoInfChecks."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.values import torch_module
+
+
+class NoInfChecks(Explainer):
+    """scaler.step finds no gradients in its optimizer.
+
+    Means: the scaler looks at the gradients of the optimizer's parameters, and none of them has one.
+
+    Raises:
+        weights = torch.zeros(1, requires_grad=True)
+        optimizer = torch.optim.SGD([weights], lr=0.1)
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(torch.ones(1))
+        scaler.step(optimizer)
+
+    Works:
+        weights = torch.zeros(1, requires_grad=True)
+        optimizer = torch.optim.SGD([weights], lr=0.1)
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(weights.sum()).backward()
+        scaler.step(optimizer)
+
+    Fix: call scaler.scale(loss).backward() before scaler.step(optimizer) in every branch, without zero_grad between; make the
+    optimizer from the parameters that the loss uses, after the model is complete.
+    """
+
+    messages = (r"No inf checks were recorded for this optimizer",)
+    checks = ("GRAD002", "PARAM005", "PARAM014")
+    not_in_a_log = "which parameters have no gradient"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        torch = torch_module()
+        for frame, name, value in crash.users_locals():
+            if torch is None or not isinstance(value, torch.optim.Optimizer):
+                continue
+            parameters = [each for group in value.param_groups for each in group["params"]]
+            if parameters and all(each.grad is None for each in parameters):
+                return Cause(
+                    f"none of the {len(parameters)} parameters of `{name}` has a gradient ({frame.place}).",
+                    _fix(crash, parameters),
+                )
+        return None
+
+
+def _fix(crash: Crash, parameters: list[object]) -> str:
+    from truestep.explainer.evidence import models
+
+    known = {id(each) for _, model in models(crash) for each in model.parameters()}
+    if known and not known & {id(each) for each in parameters}:
+        return "the optimizer holds no parameter of the models here: it was made before they were replaced. Make it last."
+    return ""

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LossWithoutGradFn."""
+
+import linecache
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.evidence import at, models
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.origins import files_of_models
+from truestep.explainer.source import Line, text_at, text_without_strings, tree_of
+from truestep.explainer.values import torch_module
+
+
+class LossWithoutGradFn(Explainer):
+    """backward is called on a value that no parameter led to.
+
+    Means: the loss has no graph: it was computed under no_grad, from detached values, or all parameters are frozen.
+
+    Raises:
+        prediction = torch.zeros(3)
+        prediction.sum().backward()
+
+    Works:
+        prediction = torch.zeros(3, requires_grad=True)
+        prediction.sum().backward()
+
+    Fix: look between model and loss for no_grad, detach(), .data, .item(), numpy(), argmax or torch.tensor(loss), which cut
+    the graph; and count what trains: sum(p.requires_grad for p in model.parameters()).
+    """
+
+    messages = (
+        r"element (?P<index>\d+) of (?:tensors|variables) does not require grad and does not have a grad_fn",
+        r"tensors? does not require grad and does not have a grad_fn",
+    )
+    checks = ("GRAD022", "EVAL017", "PARAM014", "GRAD024")
+    not_in_a_log = "where the graph was cut: the lines between model and loss"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        torch = torch_module()
+        if not crash.is_live or torch is None:
+            return None
+        if not torch.is_grad_enabled():
+            return Cause(
+                "gradients are switched off here (no_grad, inference_mode or set_grad_enabled(False))."
+            )
+        for owner, model in models(crash):
+            parameters = list(model.parameters())
+            if parameters and not any(each.requires_grad for each in parameters):
+                return Cause(
+                    f"no parameter of `{owner}` requires a gradient: all {len(parameters)} are frozen.",
+                    "unfreeze what is to be trained (requires_grad_(True)); a layer that replaces a head is made "
+                    "after the freezing.",
+                )
+        cut = _cutting_line(crash)
+        return Cause(f"the graph was cut before it{at(cut).replace(', made', '')}.") if cut else None
+
+
+_CUTS = (
+    ".detach()",
+    ".data",
+    ".item()",
+    ".numpy()",
+    "argmax(",
+    "torch.tensor(",
+    "no_grad()",
+    "inference_mode()",
+    "as_tensor(",
+    ".tolist()",
+)
+
+
+def _cutting_line(crash: Crash) -> Line | None:
+    """Return the last line before the backward that cuts graphs: in the same function, then in the models' files."""
+    user = crash.user
+    if user is None or user.live is None or tree_of(user.path) is None:
+        return None
+    first = user.live.f_code.co_firstlineno
+    places = [(user.path, number) for number in range(user.line, first - 1, -1)]
+    for path in files_of_models(crash):
+        if path != user.path:
+            places += [(path, number) for number in range(1, len(linecache.getlines(path)) + 1)]
+    for path, number in places:
+        text = text_at(path, number)
+        if not text.startswith("#") and any(cut in text for cut in _CUTS):
+            return Line(path, number, text_without_strings(path, number))
+    return None

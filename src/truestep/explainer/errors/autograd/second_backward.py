@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SecondBackward."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.evidence import models
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.kept import kept_graphs
+from truestep.explainer.values import is_tensor
+
+
+class SecondBackward(Explainer):
+    """backward goes through a part of the graph a second time.
+
+    Means: a backward frees what it used. A second one meets that part again: two losses share it, or a state of the last
+    step is still attached.
+
+    Raises:
+        weights = torch.ones(3, requires_grad=True)
+        shared = (weights * weights).sum()
+        (2 * shared).backward()
+        (3 * shared).backward()
+
+    Works:
+        weights = torch.ones(3, requires_grad=True)
+        shared = (weights * weights).sum()
+        (2 * shared + 3 * shared).backward()
+
+    Fix: add the losses and call backward once; detach a state that goes on to the next step (hidden = hidden.detach());
+    for a GAN give the discriminator fake.detach(). retain_graph=True hides it, and memory grows.
+    """
+
+    messages = (
+        r"Trying to backward through the graph a second time",
+        r"Saved intermediate values of the graph are freed",
+    )
+    checks = ("GRAD011", "GRAD020")
+    not_in_a_log = "which value is still attached to the earlier graph"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        kept = kept_graphs(crash)
+        if kept is not None:
+            return Cause(kept.says, kept.fix)
+        for frame, name, value in crash.users_locals():
+            if name.lower() in _STATES and _is_attached(value):
+                return Cause(
+                    f"`{name}` in {frame.function} ({frame.place}) is still attached to the graph of the step before.",
+                    f"detach it after each step: {_detached(name, value)}.",
+                )
+        for owner, model in models(crash):
+            for path, module in model.named_modules():
+                kept_names = [name for name, value in vars(module).items() if _is_attached(value)]
+                if kept_names:
+                    name = ".".join(part for part in (owner, path, kept_names[0]) if part)
+                    return Cause(
+                        f"`{name}` is still attached to the graph of the step before.",
+                        f"detach it where it is stored: self.{kept_names[0]} = value.detach().",
+                    )
+        return None
+
+
+def _is_attached(value: object) -> bool:
+    parts = value if type(value) is tuple else (value,)
+    return any(is_tensor(each) and each.grad_fn is not None for each in parts)
+
+
+_STATES = {
+    "h",
+    "c",
+    "hx",
+    "cx",
+    "hc",
+    "state",
+    "states",
+    "hidden",
+    "hiddens",
+    "memory",
+    "carry",
+    "hidden_state",
+    "memories",
+}
+
+
+def _detached(name: str, value: object) -> str:
+    return (
+        f"{name} = tuple(each.detach() for each in {name})"
+        if type(value) is tuple
+        else f"{name} = {name}.detach()"
+    )

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ValueChangedInPlace."""
+
+import ast
+import sys
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.evidence import models
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.origins import files_of_models, shown_line
+from truestep.explainer.source import tree_of
+from truestep.explainer.values import is_tensor, shape_of
+
+
+class ValueChangedInPlace(Explainer):
+    """A value that backward needs was overwritten before the backward.
+
+    Means: += and methods ending in _ change a tensor; an optimizer's step changes the weights that a graph still needs.
+
+    Raises:
+        weights = torch.zeros(3, requires_grad=True)
+        gate = weights.sigmoid()
+        gate += 1
+        gate.sum().backward()
+
+    Works:
+        weights = torch.zeros(3, requires_grad=True)
+        gate = weights.sigmoid()
+        gate = gate + 1
+        gate.sum().backward()
+
+    Fix: write x = x + y in place of x += y, relu without inplace=True, and run every backward before any optimizer.step()
+    of the weights it needs (a GAN's second loss takes a fresh forward).
+    """
+
+    messages = (
+        (
+            r"one of the variables needed for gradient computation has been modified by an inplace operation"
+            r"(?:: \[(?P<kind>[\w.]+) \[(?P<shape>[\d, ]*)\]\](?:, which is output \d+ of (?P<operation>\w+))?,? is "
+            r"at version (?P<version>\d+); "
+            r"expected version (?P<expected>\d+))?"
+        ),
+        r"Output \d+ of \w+ is a view and (?:is being|its base or another view of its base has been) modified inplace",
+    )
+    checks = ("GRAD023", "GRAD017")
+    not_in_a_log = "which line changed it"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        if match.groupdict().get("shape") is None:
+            return None
+        shape = tuple(int(size) for size in match["shape"].split(",") if size.strip())
+        weight = _changed_weight(crash, shape, int(match["version"]))
+        if weight is not None:
+            return weight
+        operation = match["operation"]
+        what = f"a value of shape {shape}" + (
+            f", made by {operation.removesuffix('Backward0')}" if operation else ""
+        )
+        line = _changing_line(crash, shape)
+        return Cause(f"{what}, was changed{f' at {line}' if line else ''}.", _fix(line))
+
+
+def _fix(line: str) -> str:
+    if "+=" in line:
+        return "write x = x + y there, which makes a new tensor."
+    return ""
+
+
+def _changed_weight(crash: Crash, shape: tuple[int, ...], version: int) -> Cause | None:
+    """Return the weight that an optimizer stepped, if the shape and the version are one's."""
+    shapes = (shape, shape[::-1])  # linear layers save their weight transposed
+    for owner, model in models(crash):
+        for name, parameter in model.named_parameters():
+            if shape_of(parameter) in shapes and parameter._version == version:
+                return _stepped(f"{owner}.{name}", shape)
+    return None
+
+
+def _stepped(name: str, shape: tuple[int, ...]) -> Cause:
+    return Cause(
+        f"`{name}` {shape} was changed after the forward: an optimizer.step() came between forward and backward.",
+        "run all backward() calls first and step afterwards; for a GAN compute the generator's loss anew after the "
+        "discriminator's step, or use fake.detach() for the discriminator.",
+    )
+
+
+def _changing_line(crash: Crash, shape: tuple[int, ...]) -> str:
+    """Return the line that changes a tensor of this shape in place, if the user's running functions have one."""
+    for frame in reversed(crash.frames):
+        if not frame.is_users or frame.live is None:
+            continue
+        names = frame.locals()
+        lines = [
+            number
+            for number, name in in_place_lines(frame.path, frame.live.f_code.co_firstlineno, frame.line)
+            if name not in names or (is_tensor(names[name]) and shape_of(names[name]) == shape)
+        ]
+        if lines:
+            return shown_line(frame.path, lines[-1])
+    return _line_of_models(crash)
+
+
+def _line_of_models(crash: Crash) -> str:
+    """Return the lines of the models' own files that change a value in place."""
+    found = [
+        shown_line(path, number)
+        for path in files_of_models(crash)
+        for number, name in in_place_lines(path, 0, sys.maxsize)
+        if not name.startswith(("self.num", "num", "count", "total", "i", "n"))
+    ]
+    return " or ".join(found[:2])
+
+
+def in_place_lines(path: str, first: int, last: int) -> list[tuple[int, str]]:
+    """Return the lines that change a tensor in place, with its name: x += y, x[i] = y, x.add_(y)."""
+    found = []
+    for node in ast.walk(tree_of(path) or ast.Module([], [])):
+        line = getattr(node, "lineno", 0)
+        if not first <= line <= last:
+            continue
+        if isinstance(node, ast.AugAssign):
+            found.append((line, ast.unparse(node.target).partition("[")[0]))
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            found.append((line, ast.unparse(node.targets[0].value)))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            method = node.func.attr
+            if (
+                method.endswith("_")
+                and not method.endswith("__")
+                and method not in ("requires_grad_", "retain_grad_")
+            ):
+                found.append((line, ast.unparse(node.func.value)))
+    return sorted(found)

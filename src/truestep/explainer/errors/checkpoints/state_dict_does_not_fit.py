@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StateDictDoesNotFit."""
+
+import re
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class StateDictDoesNotFit(Explainer):
+    """The names or shapes in a state dict are not the model's.
+
+    Means: load_state_dict matches by name and shape; missing keys would keep their random values, so torch refuses.
+
+    Raises:
+        model = nn.Sequential(nn.Linear(2, 2))
+        model.load_state_dict({"module.0.weight": torch.zeros(2, 2), "module.0.bias": torch.zeros(2)})
+
+    Works:
+        model = nn.Sequential(nn.Linear(2, 2))
+        state = {"module.0.weight": torch.zeros(2, 2), "module.0.bias": torch.zeros(2)}
+        model.load_state_dict({name.removeprefix("module."): value for name, value in state.items()})
+
+    Fix: build the model with the sizes it was trained with, and load the state dict itself (checkpoint["model"]). ts.load_weights
+    knows the usual prefixes. strict=False only with its answer printed: it skips silently.
+    """
+
+    messages = (r"Error\(s\) in loading state_dict for (?P<model>\w+)",)
+    checks = ("SAVE003",)
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        missing, unexpected = _keys(crash.message, "Missing"), _keys(crash.message, "Unexpected")
+        shapes = re.findall(
+            r"size mismatch for (\S+): copying a param with shape (?:torch\.Size\()?\(?\[?([\d, ]*)\]?\)? from "
+            r"checkpoint, the shape in current "
+            r"model is (?:torch\.Size\()?\(?\[?([\d, ]*)",
+            crash.message,
+        )
+        for found in (
+            _prefix(missing, unexpected),
+            _nested(missing, unexpected),
+            _reshaped(shapes, missing),
+        ):
+            if found is not None:
+                return found
+        return _counted(match["model"], missing, unexpected) if missing or unexpected else None
+
+
+def _keys(message: str, kind: str) -> list[str]:
+    found = re.search(rf"{kind} key\(s\) in state_dict: (.*?)(?:\.\s*$|\n|$)", message, re.MULTILINE)
+    return re.findall(r'"([^"]+)"', found[1]) if found else []
+
+
+_PREFIXES = {
+    "module.": "nn.DataParallel or DistributedDataParallel put it there when saving",
+    "_orig_mod.": "torch.compile put it there when saving",
+    "model.": "a Lightning module or a class around the model put it there",
+}
+
+
+def _prefix(missing: list[str], unexpected: list[str]) -> Cause | None:
+    """Return the prefix by which the keys of one side are longer than the other's."""
+    for longer, shorter, in_file in ((unexpected, missing, True), (missing, unexpected, False)):
+        prefix = _common_prefix(longer, shorter)
+        if not prefix:
+            continue
+        why = _PREFIXES.get(prefix, "the model is an attribute of another module on one side")
+        if in_file:
+            return Cause(
+                f'all keys of the file begin with "{prefix}", the model\'s do not: {why}.',
+                f'load {{key.removeprefix("{prefix}"): value for key, value in state.items()}}; save model.module.state_dict() '
+                "or the plain model's next time.",
+            )
+        return Cause(
+            f"the model's keys begin with \"{prefix}\", the file's do not: the model is wrapped here, it was not when saved.",
+            f"load before wrapping, or into the inner model: model.{prefix.rstrip('.')}.load_state_dict(state).",
+        )
+    return None
+
+
+def _common_prefix(longer: list[str], shorter: list[str]) -> str:
+    if not longer or not shorter:
+        return ""
+    short = set(shorter)
+    ends = [key for key in longer if any(key.endswith(f".{other}") for other in short)]
+    if len(ends) < 0.8 * min(len(longer), len(short)):
+        return ""
+    other = max((each for each in short if ends[0].endswith(f".{each}")), key=len)
+    prefix = ends[0].removesuffix(other)
+    return prefix if sum(key.startswith(prefix) for key in longer) >= 0.8 * len(longer) else ""
+
+
+_INNER = {
+    "state_dict",
+    "model",
+    "model_state_dict",
+    "net",
+    "optimizer",
+    "epoch",
+    "optimizer_state_dict",
+    "weights",
+}
+
+
+def _nested(missing: list[str], unexpected: list[str]) -> Cause | None:
+    inner = _INNER & set(unexpected)
+    if not missing or not inner or len(unexpected) > 20:
+        return None
+    holder = next(
+        (name for name in ("state_dict", "model_state_dict", "model", "net", "weights") if name in inner),
+        None,
+    )
+    return Cause(
+        f"the file is a whole checkpoint ({', '.join(sorted(inner))}), and not the state dict alone.",
+        f'write model.load_state_dict(checkpoint["{holder}"]).'
+        if holder
+        else "load the part that holds the weights.",
+    )
+
+
+def _reshaped(shapes: list[tuple[str, str, str]], missing: list[str]) -> Cause | None:
+    if not shapes:
+        return None
+    name, saved, wanted = shapes[0]
+    more = f", and {len(shapes) - 1} more" if len(shapes) > 1 else ""
+    says = f"`{name}` is ({saved}) in the file and ({wanted}) in the model{more}."
+    first = (saved.split(",")[0], wanted.split(",")[0])
+    if len(shapes) <= 2 and first[0] != first[1] and not missing:
+        return Cause(
+            says,
+            f"the last layers differ ({first[0]} outputs in the file, {first[1]} here): build the model with "
+            f"{first[0]}, or leave these "
+            "keys out and train that layer anew.",
+        )
+    return Cause(
+        says,
+        "the model is built with other sizes than the one saved: take the sizes of the file, in the configuration.",
+    )
+
+
+def _counted(model: str, missing: list[str], unexpected: list[str]) -> Cause:
+    parts = [f"{len(missing)} keys of {model} are not in the file (first: {missing[0]})"] if missing else []
+    parts += (
+        [f"{len(unexpected)} of the file are not in {model} (first: {unexpected[0]})"] if unexpected else []
+    )
+    if missing and not unexpected:
+        fix = "the model here has layers that the saved one had not: build it as it was, or load with strict=False and train them."
+    elif unexpected and not missing:
+        fix = "the file has more than the model: leave those keys out, if the model was cut on purpose."
+    else:
+        fix = "another architecture, or another version of its code: build the model that was saved."
+    return Cause("; ".join(parts) + ".", fix)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeviceIndexOutOfRange."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.values import torch_module
+
+
+class DeviceIndexOutOfRange(Explainer):
+    """A card is named by an index that this process does not have.
+
+    Means: inside a process cards count from 0 over those that CUDA_VISIBLE_DEVICES shows, whatever their number outside.
+
+    Recorded:
+        RuntimeError: CUDA error: invalid device ordinal
+
+    Fix: with CUDA_VISIBLE_DEVICES=3 the card is cuda:0. Under torchrun use int(os.environ["LOCAL_RANK"]), and start no
+    more processes than cards (--nproc-per-node). A checkpoint of another card: torch.load(..., map_location="cpu").
+    """
+
+    messages = (
+        r"CUDA error: invalid device ordinal",
+        r"cuda runtime error \(101\)",
+        r"[Ii]nvalid device id",
+        r"device >= 0 && device < num_gpus",
+        r"Attempting to deserialize object on CUDA device (?P<device>\d+) but torch\.cuda\.device_count\(\) is (?P<count>\d+)",
+        r"duplicate GPU detected",
+    )
+    checks = ("DEV001", "DIST003")
+    not_in_a_log = "how many cards the process saw"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        found = match.groupdict()
+        if found.get("device"):
+            return Cause(
+                f"the file was saved from cuda:{found['device']}; this process sees {found['count']} card(s).",
+                'write torch.load(path, map_location="cpu"), then move the model.',
+            )
+        torch = torch_module()
+        if crash.is_live and torch is not None and torch.cuda.is_available():
+            return Cause(f"this process sees {torch.cuda.device_count()} card(s), counted from cuda:0.")
+        return None

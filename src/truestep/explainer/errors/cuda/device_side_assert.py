@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeviceSideAssert."""
+
+import re
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class DeviceSideAssert(Explainer):
+    """A kernel on the GPU met a value it refuses, nearly always an index out of range.
+
+    Means: the GPU reports late, so the line shown is not the one at fault, and this process can't use CUDA any more.
+
+    Recorded:
+        ../aten/src/ATen/native/cuda/Loss.cu:250: nll_loss_forward_reduce_cuda_kernel_2d: block: [0,0,0], thread: [3,0,0]
+        Assertion `t >= 0 && t < n_classes` failed.
+        RuntimeError: CUDA error: device-side assert triggered
+        CUDA kernel errors might be asynchronously reported at some other API call.
+
+    Fix: run one batch on the CPU, where the same mistake raises at its line and names the label or index (or set
+    CUDA_LAUNCH_BLOCKING=1). Then restart: nothing of this process runs on the GPU after it.
+    """
+
+    messages = (
+        r"CUDA error: device-side assert triggered",
+        r"cuda runtime error \(59\)",
+        r"CUBLAS_STATUS_NOT_INITIALIZED.*device-side assert",
+        r"HIP error: device-side assert",
+        r"transform: failed to synchronize: cudaErrorAssert",
+        (
+            r"Assertion `(?:t >= 0 && t < n_classes|srcIndex < srcSelectDimSize|idx_dim >= 0 && idx_dim < "
+            r"index_size|index >= -sizes)[^`']*[`'] failed"
+        ),
+    )
+    anywhere = True
+    not_in_a_log = "which value it was"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        text = f"{crash.context}\n{crash.message}"
+        for pattern, says, fix in _ASSERTIONS:
+            if re.search(pattern, text):
+                return Cause(says, fix)
+        names = " ".join(frame.text for frame in crash.frames if frame.is_users).lower()
+        if "loss" in names or "criterion" in names or "cross_entropy" in names:
+            return Cause(
+                "the line is one of a loss: most likely a label below 0, or as large as the number of classes or larger.",
+                "print labels.min() and labels.max() beside the last layer's outputs; on the CPU the loss names the label.",
+            )
+        return None
+
+
+_ASSERTIONS = (
+    (
+        r"(?:t|cur_target) >= 0 && (?:t|cur_target) < n_classes|nll_loss|ClassNLLCriterion",
+        "the kernel is that of cross entropy: a label is negative, or as large as the number of classes or larger.",
+        (
+            "give the last layer as many outputs as there are classes, and count labels from 0; loss(outputs.cpu(), labels.cpu()) "
+            "names the label."
+        ),
+    ),
+    (
+        r"srcIndex < srcSelectDimSize|indexSelect|vectorized_gather_kernel|EmbeddingBag|Indexing\.cu",
+        "the kernel is that of a look-up: a token or index reaches beyond an embedding's rows.",
+        "compare ids.max() with the embedding's num_embeddings (positions too); on the CPU the line is named.",
+    ),
+    (
+        r"index out of bounds|idx_dim|-sizes\[i\] <= index",
+        "the kernel is that of indexing, gather or scatter: an index is out of bounds.",
+        "run the line on the CPU, where the index and the size are named.",
+    ),
+    (
+        r"input_val >= zero && input_val <= one|>= 0\. && \*input <= 1\.|Loss\.cu.*binary",
+        "the kernel is that of binary cross entropy: an output is not between 0 and 1, or it is NaN.",
+        "use binary_cross_entropy_with_logits on raw outputs; if they are NaN, look for the first NaN.",
+    ),
+    (
+        r"probability tensor|multinomial|MultinomialKernel|val >= 0",
+        "the kernel is that of multinomial: a probability is NaN, infinite or negative.",
+        "look for the first NaN in the logits; with float16 compute the softmax in float32.",
+    ),
+)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DriverTooOld."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.environment import verdict
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class DriverTooOld(Explainer):
+    """The NVIDIA driver is older than the CUDA that torch was built for.
+
+    Means: a driver runs programs for its own CUDA version and older ones; torch brings its CUDA, the driver does not.
+
+    Recorded:
+        RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by
+        downloading and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx
+
+    Fix: update the driver, or install a torch built for a CUDA version that `nvidia-smi` shows (upper right corner) or an
+    older one.
+    """
+
+    messages = (
+        r"The NVIDIA driver on your system is too old \(found version (?P<version>\d+)\)",
+        r"CUDA driver version is insufficient for CUDA runtime version",
+        r"cuda runtime error \(35\)",
+        r"forward compatibility was attempted on non supported HW",
+        r"provided PTX was compiled with an unsupported toolchain",
+    )
+    anywhere = True
+    not_in_a_log = "the driver's version on that machine"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        found = verdict("driver_new_enough") if crash.is_live else None
+        if found:
+            return Cause(f"{found.says}.")
+        version = match.groupdict().get("version")
+        if version:
+            return Cause(
+                f"the driver supports CUDA {int(version) // 1000}.{int(version) % 1000 // 10} at most."
+            )
+        return None

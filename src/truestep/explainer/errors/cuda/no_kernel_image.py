@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NoKernelImage."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.environment import verdict
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class NoKernelImage(Explainer):
+    """The installed torch, or an extension, was not compiled for this card.
+
+    Means: kernels are compiled for certain compute capabilities (sm_80, sm_90, ...), and this card's is not among them.
+
+    Recorded:
+        UserWarning: NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.
+        RuntimeError: CUDA error: no kernel image is available for execution on the device
+
+    Fix: install a torch built for the card: a newer one for new cards, an older one for old cards (`truestep env` compares
+    both). An extension: recompile it with TORCH_CUDA_ARCH_LIST set to the card's capability.
+    """
+
+    messages = (
+        r"no kernel image is available for execution on the device",
+        r"cuda runtime error \(209\)",
+        r"with CUDA capability (?P<capability>sm_\d+) is not compatible with the current PyTorch installation",
+        r"named symbol not found",
+        r"CUDA error: invalid device function",
+    )
+    anywhere = True
+    not_in_a_log = "which card it was and what the torch there was built for, where its warning is missing"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        found = verdict("capability_built") if crash.is_live else None
+        if found:
+            return Cause(f"{found.says}.")
+        capability = match.groupdict().get("capability") or _capability(crash)
+        return (
+            Cause(f"the card has the capability {capability}, for which this torch has no kernels.")
+            if capability
+            else None
+        )
+
+
+def _capability(crash: Crash) -> str | None:
+    import re
+
+    found = re.search(r"with CUDA capability (sm_\d+) is not compatible", crash.context)
+    return found[1] if found else None

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TwoDevices."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.evidence import layer_input, made_at, parameter_owner, running_layer
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.values import Named, is_layer, is_tensor
+
+
+class TwoDevices(Explainer):
+    """Tensors on two devices meet in one operation.
+
+    Means: an operation computes where its tensors are, so that all of them must be on one device.
+
+    Raises:
+        model = nn.Linear(2, 2, device="meta")
+        model(torch.zeros(4, 2))
+
+    Works:
+        model = nn.Linear(2, 2, device="cpu")
+        model(torch.zeros(4, 2))
+
+    Fix: move the batch with x = x.to(device) (the call returns the moved tensor), the model with model.to(device), and
+    make new tensors where the others are: torch.zeros(..., device=x.device). Constants of a model are buffers.
+    """
+
+    messages = (
+        (
+            r"Expected all tensors to be on the same device, but (?:found at least two devices, (?P<first>[\w:]+) and "
+            r"(?P<second>[\w:]+)|.*)"
+        ),
+        r"Tensor on device (?P<first>[\w:]+) is not on the expected device (?P<second>[\w:]+)",
+        (
+            r"Input type \((?:torch\.)?(?P<first>cuda\.\w+|\w*Tensor|mps:\w+)\) and weight type "
+            r"\((?:torch\.)?(?P<second>cuda\.\w+|\w*Tensor|mps:\w+)\)"
+            r" should be the same"
+        ),
+        r"Expected object of (?:backend|device type) (?P<second>\w+) but got (?:backend|device type) (?P<first>\w+) for",
+        (
+            r"Input and (?:parameter|hidden) tensors are not at the same device, found (?:input|parameter) tensor at "
+            r"(?P<first>[\w:]+) and "
+            r"(?:hidden|parameter|input) tensor at (?P<second>[\w:]+)"
+        ),
+        r"indices should be either on (?P<first>\w+) or on the same device as the indexed tensor(?: \((?P<second>\w+)\))?",
+        (
+            r"module must have its parameters and buffers on device (?P<first>[\w:]+) .*?but found one of them on "
+            r"device: (?P<second>[\w:]+)"
+        ),
+        r"Tensor for (?:argument #\d+ )?'\w+' is on (?P<first>\w+), but expected (?:it|them) to be on (?P<second>\w+)",
+        r"Input, output and indices must be on the current device",
+        r"Expected tensor to have (?P<first>\w+) Backend, but got tensor with (?P<second>\w+) Backend",
+    )
+    checks = ("LOSS025", "DEV005", "PARAM001", "PARAM002")
+    not_in_a_log = "which tensor is on which device, and where it was made"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        found = match.groupdict()
+        places = [
+            (name, str(device), origin)
+            for name, device, origin in (*_on_line(crash), *_of_layer(crash))
+            if device
+        ]
+        devices = {device for _, device, _ in places}
+        if len(devices) > 1:
+            return _named(crash, places)
+        if found.get("first"):
+            return Cause(f"one is on {found['first']}, the other on {found['second']}.", _fix_by_type(found))
+        return None
+
+
+def _on_line(crash: Crash) -> list[tuple[str, object, str]]:
+    rows: list[tuple[str, object, str]] = []
+    for each in crash.values:
+        if is_tensor(each.value):
+            rows.append((each.name, each.value.device, made_at(crash, each)))
+        elif is_layer(each.value):
+            parameters = [*each.value.parameters(), *each.value.buffers()]
+            devices = dict.fromkeys(parameter.device for parameter in parameters)
+            rows += [(f"{each.name}'s weights", device, made_at(crash, each)) for device in devices]
+    return rows
+
+
+def _of_layer(crash: Crash) -> list[tuple[str, object, str]]:
+    """Return what a layer of torch's was given and what it holds, where the user's line names neither."""
+    layer, tensor = crash.layer, layer_input(crash)
+    if layer is None or tensor is None:
+        return []
+    weights = [
+        (f"{running_layer(crash, made=False)}'s weights", each.device, "")
+        for each in layer.module.parameters(recurse=False)
+    ]
+    return [(_INPUT, tensor.device, ""), *weights[:1]]
+
+
+def _named(crash: Crash, places: list[tuple[str, str, str]]) -> Cause:
+    shown = list(
+        {
+            device: f"{name} {_is(name)} on {device}{origin}" for name, device, origin in reversed(places)
+        }.values()
+    )
+    return Cause("; ".join(reversed(shown)) + ".", _fix(crash, places))
+
+
+def _fix(crash: Crash, places: list[tuple[str, str, str]]) -> str:
+    name, device = _stray(places)
+    if name.startswith("self.") and _is_unregistered(crash, name):
+        attribute = name.removeprefix("self.")
+        return f'write self.register_buffer("{attribute}", ...) in __init__, not self.{attribute} = ...: then .to() moves it.'
+    empty = next((each for each, where, _ in places if where == "meta"), None)
+    if empty is not None:
+        return _fill(empty)
+    source = _device_source(places, next(each for _, each, _ in places if each != device))
+    if name.endswith(_WEIGHTS):
+        return f"write {name.removesuffix(_WEIGHTS)}.to({source}) once, where the model is made."
+    if name == _INPUT:
+        return f"move the batch before this line: x = x.to({source}), and use what it returns."
+    return f"write {name} = {name}.to({source}) before this line: .to() returns the moved tensor, and changes none."
+
+
+_INPUT, _WEIGHTS = "its input", "'s weights"
+
+
+def _fill(name: str) -> str:
+    """Say how what is on "meta", where tensors have no values, gets some; .to() can't."""
+    if name.endswith(_WEIGHTS):
+        return (
+            'tensors on meta have no values: make the model outside of torch.device("meta"), or model.to_empty(device=device) '
+            "and then load_state_dict(state)."
+        )
+    return f"tensors on meta have no values: make {name} on the device where the others are."
+
+
+def _is(name: str) -> str:
+    return "are" if name.endswith("weights") else "is"
+
+
+def _stray(places: list[tuple[str, str, str]]) -> tuple[str, str]:
+    """Return what should move: weights that stayed on the CPU, else what is not where the weights are."""
+    weights = next(((name, device) for name, device, _ in places if name.endswith(_WEIGHTS)), None)
+    tensors = [(name, device) for name, device, _ in places if not name.endswith(_WEIGHTS)]
+    if weights is None:
+        return next((each for each in tensors if each[1] == "cpu"), tensors[0])
+    others = [each for each in tensors if each[1] != weights[1]]
+    if (weights[1] == "cpu" and all(device != "meta" for _, device in others)) or not others:
+        return weights
+    return others[0]
+
+
+def _device_source(places: list[tuple[str, str, str]], device: str) -> str:
+    plain = [
+        name
+        for name, each, _ in places
+        if each == device and name.replace(".", "").replace("_", "").isalnum()
+    ]
+    return f"{plain[0]}.device" if plain and not plain[0].startswith("self.") else "device"
+
+
+def _is_unregistered(crash: Crash, name: str) -> bool:
+    found = next((each for each in crash.values if each.name == name), Named(name, None))
+    return is_tensor(found.value) and parameter_owner(crash, found.value) is None
+
+
+def _fix_by_type(found: dict[str, str | None]) -> str:
+    first, second = str(found.get("first")), str(found.get("second"))
+    if first.startswith("cuda.") and not second.startswith("cuda."):
+        return "the input is on the GPU and the weights are not: write model.to(device); layers in a plain list need nn.ModuleList."
+    if second.startswith("cuda.") and not first.startswith("cuda."):
+        return "the weights are on the GPU and the input is not: write x = x.to(device) for every batch."
+    return ""

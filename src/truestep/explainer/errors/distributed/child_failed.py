@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ChildFailed."""
+
+import re
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class ChildFailed(Explainer):
+    """torchrun or spawn reports that one of its processes failed; this is not the error itself.
+
+    Means: the launcher saw a process end with a failing status. What failed stands in that process's own output.
+
+    Recorded:
+        torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+        train.py FAILED
+        Root Cause (first observed failure):
+          rank      : 1 (local_rank: 1)
+          exitcode  : 1 (pid: 4242)
+
+    Fix: look above this report for the first traceback, or start with torchrun --log-dir logs --redirects 3, which keeps each
+    rank's output; @record from torch.distributed.elastic puts the traceback into the report.
+    """
+
+    messages = (
+        r"ChildFailedError",
+        r"(?s)^.*?FAILED\s+-+.*Root Cause",
+        r"Command '(?!\['ninja').*' (?:returned non-zero exit status|died with)",
+        r"process \d+ terminated with (?:exit code|signal)",
+        r"torch\.distributed\.elastic\.multiprocessing\.api:\s?failed \(exitcode: (?P<exit>-?\d+)\)",
+    )
+    types = ("ChildFailedError", "CalledProcessError", "ProcessExitedException", "ProcessRaisedException")
+    is_consequence = True
+    not_in_a_log = "what failed, if that process's own lines are not in it"
+
+    @classmethod
+    def match(cls, crash: Crash) -> Match | None:
+        """Recognise the launcher's exceptions by their types, whatever their text."""
+        name = crash.type_names[0].rpartition(".")[2] if crash.type_names else ""
+        if name == "ChildFailedError":
+            return re.search("", "")
+        return super().match(crash)
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        text = f"{crash.message}\n{crash.context}"
+        root = re.search(r"(?s)Root Cause.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", text)
+        if root:
+            return Cause(f"rank {root[1]} failed first, with status {root[2]}{_status(int(root[2]))}.")
+        status = re.search(r"exitcode: (-?\d+)", text)
+        return Cause(f"the status is {status[1]}{_status(int(status[1]))}.") if status else None
+
+
+def _status(status: int) -> str:
+    meanings = {
+        -9: "killed, most often out of main memory",
+        -11: "a crash in native code",
+        -6: "aborted",
+        -15: "ended by another",
+    }
+    return f" ({meanings[status]})" if status in meanings else ""

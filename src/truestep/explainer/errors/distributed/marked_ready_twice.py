@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MarkedReadyTwice."""
+
+import re
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class MarkedReadyTwice(Explainer):
+    """Under DDP, a parameter's gradient arrives twice in one backward.
+
+    Means: DDP counts one gradient for each parameter; re-entrant checkpointing or two forwards give it two.
+
+    Recorded:
+        RuntimeError: Expected to mark a variable ready only once. This error is caused by one of the following reasons: 1) Use
+        of a module parameter outside the `forward` function.
+        Parameter at index 12 with name encoder.layer.0.weight has been marked as ready twice.
+
+    Fix: pass use_reentrant=False to torch.utils.checkpoint (gradient_checkpointing_kwargs={"use_reentrant": False} in
+    transformers); call the wrapped model once a step, on all inputs; or set static_graph=True.
+    """
+
+    messages = (r"Expected to mark a variable ready only once",)
+    not_in_a_log = ""
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        named = re.search(r"Parameter at index \d+ with name (\S+) has been marked", crash.message)
+        return Cause(f"the parameter is {named[1]}.") if named else None

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ProcessGroupMissing."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class ProcessGroupMissing(Explainer):
+    """Distributed functions are used without a process group, or it lacks the launcher's variables.
+
+    Means: ranks find each other through RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which torchrun sets.
+
+    Raises:
+        dist.get_rank()
+
+    Works:
+        rank = dist.get_rank() if dist.is_initialized() else 0
+
+    Fix: start the script with torchrun --standalone --nproc-per-node=N train.py and call dist.init_process_group() first; for one
+    process guard the calls with dist.is_initialized(). SyncBatchNorm needs a group too.
+    """
+
+    messages = (
+        r"Default process group has not been initialized",
+        r"Process group (?:has not been|is not) initialized",
+        r"environment variable (?P<variable>\w+) expected, but not set",
+        r"Default process group is not initialized",
+        r"requires a (?:default )?process group",
+    )
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        variable = match.groupdict().get("variable")
+        if variable:
+            return Cause(f"{variable} is not set: the script was started with python, and not with torchrun.")
+        user = crash.user
+        return (
+            Cause(f"{user.text} runs before dist.init_process_group().")
+            if user and user.text.startswith("dist.")
+            else None
+        )

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ReductionNotFinished."""
+
+import re
+from typing import Any
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.values import is_layer
+
+
+class ReductionNotFinished(Explainer):
+    """Under DDP, parameters took no part in the last step's loss.
+
+    Means: DDP waits for a gradient of every parameter; one that the loss does not use leaves it waiting.
+
+    Raises:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.used, self.spare = nn.Linear(2, 2), nn.Linear(2, 2)
+
+            def forward(self, x):
+                return self.used(x)
+
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            model = DDP(Net())
+            for step in range(2):
+                model(torch.zeros(1, 2)).sum().backward()
+        finally:
+            dist.destroy_process_group()
+
+    Works:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            model = DDP(nn.Linear(2, 2))
+            for step in range(2):
+                model(torch.zeros(1, 2)).sum().backward()
+        finally:
+            dist.destroy_process_group()
+
+    Fix: delete layers that are never used, or freeze them before DDP (requires_grad_(False)); if which are used changes from
+    step to step, pass find_unused_parameters=True. Truestep's engine needs neither.
+    """
+
+    messages = (r"Expected to have finished reduction in the prior iteration before starting a new one",)
+    checks = ("DIST014", "DIST006", "PARAM021")
+    not_in_a_log = "the parameters by name, unless TORCH_DISTRIBUTED_DEBUG=DETAIL was set"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        named = re.search(r"Parameters which did not receive grad for rank \d+: ([^\n]+)", crash.message)
+        if named:
+            return Cause(_without_gradient(named[1].split(", ")))
+        indices = re.search(
+            r"Parameter indices which did not receive grad for rank \d+: ([\d ]+)", crash.message
+        )
+        model = _wrapped(crash)
+        if indices and model is not None:
+            names = [name for name, each in model.named_parameters() if each.requires_grad]
+            return Cause(
+                _without_gradient(
+                    [names[int(index)] for index in indices[1].split() if int(index) < len(names)]
+                )
+            )
+        if indices:
+            return Cause(f"{len(indices[1].split())} parameters, counted from 0: {indices[1].strip()}.")
+        return None
+
+
+def _without_gradient(names: list[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return f"without a gradient: {', '.join(names[:4])}{more}."
+
+
+def _wrapped(crash: Crash) -> Any:
+    for frame in crash.frames:
+        wrapper: Any = frame.locals().get("self")
+        if is_layer(wrapper) and type(wrapper).__name__ == "DistributedDataParallel":
+            return wrapper.module
+    return None

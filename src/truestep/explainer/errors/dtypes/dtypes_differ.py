@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DtypesDiffer."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.evidence import layer_input, running_layer, with_origin
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.values import dtype_of
+
+
+class DtypesDiffer(Explainer):
+    """Two tensors of different dtypes meet where torch does not convert, as input and weights of a layer do.
+
+    Means: matrix products and layers need one dtype; only autocast converts, and only inside its block.
+
+    Raises:
+        layer, samples = nn.Linear(2, 2), torch.from_numpy(np.zeros((4, 2)))
+        layer(samples)
+
+    Works:
+        layer, samples = nn.Linear(2, 2), torch.from_numpy(np.zeros((4, 2)))
+        layer(samples.float())
+
+    Fix: write x.float() where NumPy's float64 or integer images enter; for a half model convert the inputs too, or keep
+    the model in float32 and compute within torch.autocast.
+    """
+
+    messages = (
+        r"mat1 and mat2 must have the same dtype, but got (?P<first>\w+) and (?P<second>\w+)",
+        r"mat1 and mat2 must have the same dtype",
+        r"expected m1 and m2 to have the same dtype, but got: (?P<first>[\w:]+) != (?P<second>[\w:]+)",
+        (
+            r"Input type \((?P<where>torch\.cuda\.|torch\.|)(?P<first>(?!cuda\.|torch\.)[^()]*(?:\([^)]*\))?)\) and "
+            r"(?:bias|weight) type \((?P=where)(?P<second>(?!cuda\.|torch\.)[^()]*)\) should be the same"
+        ),
+        r"expected scalar type (?P<second>(?!Long)\w+) but (?:found|got) (?P<first>\w+)",
+        r"Expected object of scalar type (?P<second>\w+) but got scalar type (?P<first>\w+)",
+        r"Found dtype (?P<first>\w+) but expected (?P<second>\w+)",
+        r"RNN input dtype \((?P<first>[\w.]+)\) does not match weight dtype \((?P<second>[\w.]+)\)",
+        r"expected (?:m1|self|query|\w+) (?:and \w+ )?to have the same dtype",
+        r"Expected query, key, and value to have the same dtype, but got query\.dtype: (?P<first>\w+) key\.dtype: (?P<second>\w+)",
+        r"[Ee]xpected dtype (?P<first>\w+) for `\w+` but got dtype (?P<second>\w+)",
+        r"self and mat2 must have the same dtype, but got (?P<first>\w+) and (?P<second>\w+)",
+        r"Index put requires the source and destination dtypes match, got (?P<second>\w+) for the destination and (?P<first>\w+)",
+    )
+    checks = ("DATA008", "LOSS005")
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        found = match.groupdict()
+        first, second = _plain(found.get("first")), _plain(found.get("second"))
+        if not first:
+            return None
+        tensor = layer_input(crash)
+        named = [
+            each
+            for each in crash.tensors
+            if dtype_of(each.value) == (dtype_of(tensor) if tensor is not None else first)
+        ]
+        says = f"{first} meets {second}"
+        if crash.layer is not None:
+            says += f" in {running_layer(crash)}"
+        if named:
+            says += f": {with_origin(crash, named[0])}"
+        return Cause(f"{says}.", _fix(first, second, named[0].name if named else "x"))
+
+
+_NAMES = {
+    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
+    "Byte": "uint8", "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
+    "unsigned char": "uint8", "long": "int64", "long int": "int64",
+}  # fmt: skip
+
+
+def _plain(name: str | None) -> str:
+    """Return a dtype's name as Python has it, of the many that messages use."""
+    text = (name or "").strip().removeprefix("torch.")
+    kind = text.rpartition(".")[2].removesuffix("Tensor")
+    return _NAMES.get(text) or _NAMES.get(kind) or text
+
+
+def _fix(first: str, second: str, name: str) -> str:
+    if second == "float32" and first in ("float16", "bfloat16"):
+        return (
+            f"the values are {first}, the weights float32: outside autocast a value from inside it keeps its {first}. Write "
+            f"{name}.float(), or move this line into the torch.autocast block."
+        )
+    if second in ("float16", "bfloat16"):
+        return (
+            f"the weights are {second}: write {name}.to({second}), or, better for training, keep the weights in float32 "
+            f"and run the forward within torch.autocast(device, dtype=torch.{second})."
+        )
+    if second == "float32":
+        return f"write {name}.float()" + (
+            ", or np.float32 where the array is made: NumPy's own is float64." if first == "float64" else "."
+        )
+    if first == "float32" and second == "float64":
+        return (
+            "the weights became float64: look for .double() and torch.set_default_dtype; write model.float()."
+        )
+    if second == "int64":
+        return f"indices and class labels are int64: write {name}.long()."
+    return ""

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IndicesNotIntegers."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.evidence import with_origin
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class IndicesNotIntegers(Explainer):
+    """Class labels, tokens or indices are no integers of 64 bits.
+
+    Means: cross entropy, embeddings, gather and indexing take int64 (Long) indices.
+
+    Raises:
+        logits, labels = torch.zeros(2, 3), torch.tensor([1.0, 2.0])
+        F.cross_entropy(logits, labels)
+
+    Works:
+        logits, labels = torch.zeros(2, 3), torch.tensor([1.0, 2.0])
+        F.cross_entropy(logits, labels.long())
+
+    Fix: write labels.long() (or make them with dtype=torch.int64 in the data set). If they are numbers to be
+    predicted and no classes, the loss is F.mse_loss.
+    """
+
+    messages = (
+        r"expected target dtype to be Long or Byte, but got (?P<given>\w+)",
+        r"expected scalar type Long but (?:found|got) (?P<given>Float|Double|Half|BFloat16|Int|Bool|Byte)",
+        r"Expected object of scalar type Long but got scalar type (?P<given>\w+) for argument #2 'target'",
+        (
+            r"Expected tensor for argument #1 'indices' to have (?:one of the following )?scalar types?:? Long(?:, "
+            r"Int)?; but got (?:torch\.)?"
+            r"(?:cuda\.)?(?P<given>\w+?)(?:Tensor)? instead"
+        ),
+        r"one_hot is only applicable to index tensor",
+        r"tensors used as indices must be long, (?:int, )?byte or bool tensors",
+        r"(?:gather|scatter\w*|index_\w+|take)\(\): Expected dtype int64 for index",
+        r"nll_loss(?:2d)?_forward\w*\" not implemented for '(?P<given>\w+)'",
+        r"\"nll_loss\w*\" not implemented for '(?P<given>\w+)'",
+    )
+    checks = ("LOSS004", "LOSS009")
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        wrong = [
+            each
+            for each in crash.tensors
+            if str(each.value.dtype) != "torch.int64" and not each.value.requires_grad
+        ]
+        if wrong:
+            return Cause(f"{with_origin(crash, wrong[-1])}.", f"write {wrong[-1].name}.long().")
+        given = match.groupdict().get("given")
+        return Cause(f"the indices are {given}.") if given else None

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ProviderUnavailable."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class ProviderUnavailable(Explainer):
+    """onnxruntime runs nodes, or the whole model, on the CPU.
+
+    Means: nodes go to the first provider that has them. A few on the CPU (shapes, indices) are by design; all of them mean that the
+    CUDA provider did not load.
+
+    Recorded:
+        [W:onnxruntime:, session_state.cc:1166 VerifyEachNodeIsAssignedToAnEp] Some nodes were not assigned to the preferred
+        execution providers which may or may not have an negative impact on performance.
+
+    Fix: print session.get_providers(). If CUDAExecutionProvider is missing: pip uninstall onnxruntime, install
+    onnxruntime-gpu for the
+    installed CUDA and cuDNN, and import torch before it (or call onnxruntime.preload_dlls()).
+    """
+
+    messages = (
+        r"Some nodes were not assigned to the preferred",
+        r"Failed to create CUDAExecutionProvider",
+        r"Specified provider '(?P<provider>\w+)' is not in available provider names",
+        r"LoadLibrary failed with error \d+.*onnxruntime_providers_\w+",
+        r"onnxruntime_providers_(?:cuda|shared|tensorrt)\.(?:so|dll)",
+    )
+    anywhere = True
+    checks = ("DEV003",)
+    not_in_a_log = "which nodes they are (log_severity_level=1 lists them)"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        if match[0].startswith("Some nodes"):
+            return Cause(
+                "the CUDA provider is loaded: onnxruntime put cheap nodes on the CPU on purpose.",
+                "nothing, if the speed is right. log_severity_level=1 lists the nodes; many of them mean operators "
+                "without a CUDA kernel.",
+            )
+        if match.groupdict().get("provider"):
+            return Cause(f"{match['provider']} is not part of the installed onnxruntime.")
+        return Cause(
+            "the CUDA provider did not load: a library of CUDA or cuDNN is missing, or of another major version."
+        )

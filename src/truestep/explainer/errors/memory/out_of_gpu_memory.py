@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OutOfGpuMemory."""
+
+import re
+
+from truestep.core.wording import byte_size
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.holding import largest_holders, other_processes
+from truestep.explainer.kept import kept_graphs
+from truestep.explainer.values import is_tensor
+
+
+class OutOfGpuMemory(Explainer):
+    """The GPU has no room left for a tensor.
+
+    Means: weights, gradients, optimizer states and all that backward needs must fit at once; what is kept from earlier
+    steps counts too.
+
+    Recorded:
+        torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.77 GiB of
+        which 1.10 GiB is free. Including non-PyTorch memory, this process has 14.67 GiB memory in use. Of the allocated
+        memory 13.90 GiB is allocated by PyTorch, and 310.00 MiB is reserved by PyTorch but unallocated.
+
+    Fix: halve the batch (micro-batches keep the result: truestep's micro_batch="auto"), use bf16 autocast, checkpoint
+    activations. If it comes after many steps, something is kept: sum loss.item(), and evaluate under torch.no_grad().
+    """
+
+    messages = (
+        r"CUDA out of memory\. (?:[Tt]ried to allocate (?P<asked>[\d.]+ \w+))?",
+        r"(?:CUDA|HIP|MPS|XPU)(?: backend)? out of memory",
+        r"CUDA error: out of memory",
+        r"cuda runtime error \(2\)",
+        r"CUBLAS_STATUS_ALLOC_FAILED",
+        r"CUDNN_STATUS_ALLOC_FAILED",
+        r"Unable to find a valid cuDNN algorithm to run convolution",
+        r"CUDA_ERROR_OUT_OF_MEMORY",
+        r"cudaErrorMemoryAllocation",
+    )
+    anywhere = True
+    checks = ("MEM001", "MEM004", "MEM002", "EVAL004", "DEV001")
+    not_in_a_log = "what is kept: whether it came in the first step or grew from step to step"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        amounts = _Amounts(crash.message)
+        for found in (kept_graphs(crash), _others(amounts, crash), _fragmented(amounts), _evaluating(crash)):
+            if found is not None:
+                return found
+        largest = largest_holders() if crash.is_live else ""
+        parts = [
+            amounts.text() if amounts.total else "",
+            f"The largest tensors: {largest}." if largest else "",
+        ]
+        return Cause(" ".join(part for part in parts if part)) if any(parts) else None
+
+
+class _Amounts:
+    """The bytes that a message names; 0 where it does not."""
+
+    def __init__(self, message: str) -> None:
+        self.asked = _bytes(message, r"[Tt]ried to allocate ([\d.]+) (\w+)")
+        self.total = _bytes(message, r"total capacity of ([\d.]+) (\w+)") or _bytes(
+            message, r"([\d.]+) (\w+) total capacity"
+        )
+        self.free = _bytes(message, r"of which ([\d.]+) (\w+) is free") or _bytes(
+            message, r"([\d.]+) (\w+) free"
+        )
+        self.allocated = _bytes(message, r"([\d.]+) (\w+) is allocated by PyTorch") or _bytes(
+            message, r"([\d.]+) (\w+) already allocated"
+        )
+        self.process = _bytes(message, r"this process has ([\d.]+) (\w+) memory in use")
+        spare = _bytes(message, r"([\d.]+) (\w+) is reserved by PyTorch but unallocated")
+        reserved = _bytes(message, r"([\d.]+) (\w+) reserved in total")
+        self.spare = spare or max(0.0, reserved - self.allocated)
+
+    @property
+    def others(self) -> float:
+        """Return what other processes hold; where the message does not say, what neither torch holds nor is free."""
+        if not self.total or not self.allocated:
+            return 0.0
+        return self.total - self.free - (self.process or self.allocated + self.spare)
+
+    def text(self) -> str:
+        """Return the amounts in a sentence."""
+        asked = f"{byte_size(self.asked)} were asked for; " if self.asked else ""
+        held = f"torch's tensors hold {byte_size(self.allocated)} and {byte_size(self.free)} are free."
+        return f"{asked}of {byte_size(self.total)}, {held}"
+
+
+def _bytes(message: str, pattern: str) -> float:
+    units = {
+        "B": 1,
+        "bytes": 1,
+        "KiB": 2**10,
+        "MiB": 2**20,
+        "GiB": 2**30,
+        "TiB": 2**40,
+        "KB": 2**10,
+        "MB": 2**20,
+        "GB": 2**30,
+    }
+    found = re.search(pattern, message)
+    return float(found[1].rstrip(".")) * units.get(found[2], 0) if found else 0.0
+
+
+def _others(amounts: _Amounts, crash: Crash) -> Cause | None:
+    if not amounts.total or amounts.others < 0.3 * amounts.total:
+        return None
+    others, total = byte_size(amounts.others), byte_size(amounts.total)
+    says = f"{others} of {total} belong to other processes (torch holds {byte_size(amounts.allocated)} here)."
+    named = re.findall(r"Process (\d+) has ([\d.]+ \w+) memory in use", crash.message)
+    which = ", ".join(f"{pid} {size}" for pid, size in named[:3]) or (
+        other_processes() if crash.is_live else ""
+    )
+    fix = "end your own old processes and notebooks, or take another card (`truestep gpus` names who holds which)."
+    return Cause(f"{says} Processes: {which}." if which else says, fix)
+
+
+def _fragmented(amounts: _Amounts) -> Cause | None:
+    if not amounts.asked or amounts.spare < max(amounts.asked, 0.1 * amounts.total):
+        return None
+    return Cause(
+        f"{byte_size(amounts.spare)} are reserved but in pieces too small for the {byte_size(amounts.asked)} asked "
+        f"for: fragmentation.",
+        "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the start, and keep the sizes of batches alike "
+        "(pad to a few lengths).",
+    )
+
+
+def _evaluating(crash: Crash) -> Cause | None:
+    layer = crash.layer
+    if layer is None or layer.module.training:
+        return None
+    tensors = [value for value in layer.frame.locals().values() if is_tensor(value)]
+    if not any(tensor.grad_fn is not None for tensor in tensors):
+        return None
+    return Cause(
+        "the model is in evaluation mode, and yet a graph is being built: everything for a backward is kept.",
+        "wrap the evaluation in torch.no_grad() (or torch.inference_mode()).",
+    )

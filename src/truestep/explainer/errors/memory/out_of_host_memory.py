@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OutOfHostMemory."""
+
+from truestep.core.wording import byte_size
+from truestep.explainer.crash import Crash
+from truestep.explainer.evidence import shapes
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.holding import largest_holders, live_tensor_bytes
+from truestep.explainer.kept import kept_graphs
+
+
+class OutOfHostMemory(Explainer):
+    """The machine's main memory is not enough for an array.
+
+    Means: the CPU's allocator was refused the memory; no GPU is concerned.
+
+    Raises:
+        table = torch.empty(10**6, 10**9)
+
+    Works:
+        table = torch.empty(10**3, 10**3)
+
+    Fix: look for a size that grew by accident, such as (n, 1) against (n,), which makes (n, n). Read large data piece
+    by piece (np.load(..., mmap_mode="r")), with fewer workers, which hold copies.
+    """
+
+    messages = (
+        r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory): you tried to allocate (?P<asked>\d+) bytes",
+        r"[Uu]nable to allocate (?P<size>[\d.]+ \w+) for an array with shape (?P<shape>\([\d, ]+\))",
+        r"Cannot allocate memory",
+        r"std::bad_alloc",
+    )
+    anywhere = True
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        found = match.groupdict()
+        asked = int(found.get("asked") or 0)
+        if crash.is_live and 0 < asked < live_tensor_bytes():
+            return kept_graphs(crash) or _filled(asked)
+        shown = shapes(crash)
+        if asked:
+            return Cause(f"{byte_size(asked)} were asked for at once{f': {shown}' if shown else ''}.")
+        if found.get("shape"):
+            return Cause(f"{found['size']} were asked for, for an array of shape {found['shape']}.")
+        return None
+
+
+def _filled(asked: int) -> Cause:
+    """Say what took the memory before a request that is small beside it."""
+    return Cause(
+        f"{byte_size(asked)} were asked for when the memory was full. The largest tensors: {largest_holders()}.",
+        "if it comes after many steps, something is kept: append x.detach() or x.item(), and evaluate under torch.no_grad(). "
+        "If it comes in the first, take a smaller batch and fewer workers, which hold copies.",
+    )

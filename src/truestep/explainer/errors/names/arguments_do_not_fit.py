@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ArgumentsDoNotFit."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.origins import defined_at
+
+
+class ArgumentsDoNotFit(Explainer):
+    """A function, often forward, is called with too many or too few arguments.
+
+    Means: the call and the definition differ; self counts as the first argument, so a forward that "takes 2" takes one input.
+
+    Raises:
+        class Net(nn.Module):
+            def forward(self, x):
+                return x
+
+        Net()(torch.zeros(1), torch.zeros(1))
+
+    Works:
+        class Net(nn.Module):
+            def forward(self, x, mask):
+                return x * mask
+
+        Net()(torch.zeros(1), torch.zeros(1))
+
+    Fix: pass what the definition names (a missing self in "def forward(x)" shifts all); in nn.Sequential each layer gets the
+    one output of the layer before; a package of another version may have changed the call.
+    """
+
+    types = ("TypeError",)
+    messages = (
+        (
+            r"(?P<function>[\w.<>]{1,200})\(\) takes (?:from \d+ to )?(?P<takes>\d+) positional arguments? but (?P<given>\d+) "
+            r"(?:was|were) given"
+        ),
+        r"(?P<function>[\w.<>]{1,200})\(\) missing (?P<missing>\d+) required (?:positional|keyword-only) arguments?: (?P<names>.*)",
+        r"(?P<function>[\w.<>]{1,200})\(\) got multiple values for argument '(?P<twice>\w+)'",
+    )
+    not_in_a_log = "where the function is defined"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        found = match.groupdict()
+        function = found["function"].rpartition(">.")[2]
+        if crash.layer is not None and function.endswith("forward"):
+            function += defined_at(type(crash.layer.module).forward)
+        if found.get("takes"):
+            own = " (self among them)" if "." in function or "forward" in function else ""
+            return Cause(f"{function} takes {found['takes']}{own}, {found['given']} were given.")
+        if found.get("missing"):
+            return Cause(f"{function} was called without {found['names']}.")
+        return (
+            Cause(f"{function} got {found['twice']} twice: by position and by name.")
+            if found.get("twice")
+            else None
+        )

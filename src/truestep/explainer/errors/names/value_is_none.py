@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ValueIsNone."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.source import file_name
+
+
+class ValueIsNone(Explainer):
+    """None is indexed, looped over, called or computed with.
+
+    Means: something gave nothing where a value was expected: a function without return, a search without a match, an option
+    not set.
+
+    Raises:
+        gradient = torch.zeros(1, requires_grad=True).grad
+        gradient[0]
+
+    Works:
+        weights = torch.zeros(1, requires_grad=True)
+        weights.sum().backward()
+        weights.grad[0]
+
+    Fix: look at the line that made the value: return in every branch of its function, .grad only after backward(), a file
+    or key that
+    was not found, an argument left at its default.
+    """
+
+    types = ("TypeError",)
+    messages = (
+        r"'NoneType' object is not (?P<what>subscriptable|iterable|callable)",
+        r"object of type 'NoneType' has no len\(\)",
+        r"unsupported operand type\(s\) for [^:]+: (?:'NoneType' and '\w+'|'\w+' and 'NoneType')",
+    )
+    not_in_a_log = "which value is None, where the line names several"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        empty = [each for each in crash.values if each.value is None]
+        if not empty:
+            return None
+        made = crash.made(empty[0].name)
+        name = file_name(made.path) if made else ""
+        where = f", set at {name}:{made.number}: {made.text}" if made else ""
+        return Cause(f"`{empty[0].name}` is None{where}.")

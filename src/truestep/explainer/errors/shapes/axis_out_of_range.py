@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AxisOutOfRange."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.evidence import shapes
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class AxisOutOfRange(Explainer):
+    """A dim is named that the tensor does not have.
+
+    Means: a tensor of k axes has the dims 0 to k - 1, or -k to -1.
+
+    Raises:
+        scores = torch.zeros(3)
+        scores.softmax(dim=1)
+
+    Works:
+        scores = torch.zeros(3)
+        scores.softmax(dim=-1)
+
+    Fix: count the axes of the tensor here: a squeeze() without a dim, an index or a batch of one may have removed one.
+    Write squeeze(dim), keepdim=True, or dim=-1 for the last.
+    """
+
+    messages = (
+        r"Dimension out of range \(expected to be in range of \[(?P<low>-?\d+), (?P<high>\d+)\], but got (?P<dim>-?\d+)\)",
+        r"(?P<sizes>number of dimensions in the tensor input does not match the length of the desired ordering of dimensions.*)",
+        r"expects a tensor with <= 2 dimensions, but self is (?P<rank>\dD)",
+        r"iteration over a 0-d tensor|len\(\) of a 0-d tensor|invalid index of a 0-dim tensor",
+        r"zero-dimensional tensor \(at position \d+\) cannot be concatenated",
+    )
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        shown, found = shapes(crash), match.groupdict()
+        dim = found.get("dim")
+        says = f"dim {dim} of a tensor of {int(found['high']) + 1} axes" if dim else ""
+        return Cause(": ".join(part for part in (says, shown) if part) + ".") if says or shown else None

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IndexOutOfRange."""
+
+from typing import Any
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.evidence import running_layer
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class IndexOutOfRange(Explainer):
+    """An index reaches beyond a table or a tensor, as a token beyond an embedding does.
+
+    Means: indices go from 0 to size - 1; an embedding of 100 rows knows the tokens 0 to 99.
+
+    Raises:
+        tokens = nn.Embedding(100, 8)
+        tokens(torch.tensor([[5, 100]]))
+
+    Works:
+        tokens = nn.Embedding(101, 8)
+        tokens(torch.tensor([[5, 100]]))
+
+    Fix: give the embedding one row more than the largest index (padding and special tokens count too), take tokenizer
+    and model from the same checkpoint (model.resize_token_embeddings), or cut sequences to the longest position.
+    """
+
+    types = ("IndexError", "RuntimeError")
+    messages = (
+        r"index out of range in self",
+        r"index out of range: Tried to access index (?P<index>-?\d+) out of table with (?P<last>\d+) rows",
+        r"index (?P<index>-?\d+) is out of bounds for (?:dimension|axis) (?P<axis>\d+) with size (?P<size>\d+)",
+    )
+    not_in_a_log = "which index it is, and how many rows the table has"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        found = match.groupdict()
+        if found.get("size"):
+            return Cause(f"index {found['index']} into axis {found['axis']} of size {found['size']}.")
+        layer = crash.layer
+        rows = getattr(layer.module, "num_embeddings", None) if layer else None
+        if layer is None or not isinstance(rows, int):
+            return None
+        indices = layer.frame.locals().get("input")
+        reach = _reach(indices, rows)
+        return Cause(f"{running_layer(crash)} has rows 0 to {rows - 1}; {reach}.")
+
+
+def _reach(indices: Any, rows: int) -> str:
+    """Say on which side indices leave the table; which ones they are is the user's own data."""
+    below, above = bool((indices < 0).any()), bool((indices >= rows).any())
+    if above and below:
+        return "some indices lie below it and some above"
+    return "some indices are negative" if below else "some indices are larger"

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OneValuePerChannel."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.evidence import running_layer
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class OneValuePerChannel(Explainer):
+    """Batch norm gets a batch of one value per channel while it trains.
+
+    Means: in training batch norm divides by the deviation within the batch, and one value has none.
+
+    Raises:
+        norm = nn.BatchNorm1d(3)
+        norm(torch.zeros(1, 3))
+
+    Works:
+        norm = nn.BatchNorm1d(3).eval()
+        norm(torch.zeros(1, 3))
+
+    Fix: in training pass drop_last=True to the loader (the last batch has one sample) or take batches of two and more;
+    for prediction call model.eval() first; after global pooling use GroupNorm.
+    """
+
+    messages = (
+        (
+            r"Expected more than 1 (?:value per channel|spatial element) when training, got input size "
+            r"(?P<size>torch\.Size\(\[[\d, ]*\]\)|[\d, \[\]()]*)"
+        ),
+    )
+    checks = ("DATA018",)
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        return Cause(f"{running_layer(crash)} is in training mode and got {match['size'].strip()}.")

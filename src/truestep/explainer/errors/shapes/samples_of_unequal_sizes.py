@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SamplesOfUnequalSizes."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.origins import data_set
+
+
+class SamplesOfUnequalSizes(Explainer):
+    """Samples of different sizes are put into one batch.
+
+    Means: a batch is one tensor, so that all of its samples must have the same shape.
+
+    Raises:
+        loader = DataLoader([torch.zeros(3), torch.zeros(4)], batch_size=2)
+        next(iter(loader))
+
+    Works:
+        def pad(samples):
+            return nn.utils.rnn.pad_sequence(samples, batch_first=True)
+
+        loader = DataLoader([torch.zeros(3), torch.zeros(4)], batch_size=2, collate_fn=pad)
+        next(iter(loader))
+
+    Fix: bring the samples to one size in the data set: Resize((224, 224)) or a crop for images (Resize(224) keeps the
+    aspect ratio, and so two sizes); for sequences pass collate_fn=, with pad_sequence.
+    """
+
+    messages = (
+        (
+            r"stack expects each tensor to be equal size, but got \[(?P<first>[\d, ]*)\] at entry 0 and \[(?P<second>[\d, ]*)\] at "
+            r"entry (?P<entry>\d+)"
+        ),
+        r"each element in list of batch should be of equal size",
+        r"Trying to resize storage that is not resizable",
+        r"all input arrays must have the same shape",
+        r"Unable to create tensor, you should probably activate truncation and/or padding",
+    )
+    not_in_a_log = "which samples they are"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        sizes = match.groupdict()
+        if sizes.get("entry") is None:
+            return None
+        says = f"sample 0 of the batch is ({sizes['first']}), sample {sizes['entry']} is ({sizes['second']})"
+        first, second = (
+            [int(size) for size in sizes[name].split(",") if size.strip()] for name in ("first", "second")
+        )
+        fix = ""
+        if len(first) == len(second) == 3 and first[0] != second[0] and {first[0], second[0]} <= {1, 3, 4}:
+            fix = f'images of {first[0]} and {second[0]} channels are mixed: write image.convert("RGB") when loading them.'
+        elif len(first) <= 2:
+            fix = "sequences of different lengths: pass collate_fn= to the DataLoader, with nn.utils.rnn.pad_sequence."
+        return Cause(f"{says}{data_set(crash)}.", fix)

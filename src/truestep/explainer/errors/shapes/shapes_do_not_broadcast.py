@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ShapesDoNotBroadcast."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.evidence import made_at
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.values import shape_of, shape_text
+
+
+class ShapesDoNotBroadcast(Explainer):
+    """An operation on two tensors gets shapes that do not fit each other.
+
+    Means: sizes are compared from the last axis back; each pair must be equal, or one of them 1 or missing.
+
+    Raises:
+        prediction, truth = torch.zeros(4, 3), torch.zeros(4, 2)
+        prediction - truth
+
+    Works:
+        prediction, truth = torch.zeros(4, 3), torch.zeros(4, 3)
+        prediction - truth
+
+    Fix: bring both to one shape. A factor for each row needs its own axes: weights[:, None] for (batch,) against
+    (batch, features); sums over an axis keep it with keepdim=True; images of two sizes need F.interpolate or padding.
+    """
+
+    messages = (
+        (
+            r"The size of tensor a \((?P<first>\d+)\) must match the size of tensor b \((?P<second>\d+)\) at non-singleton "
+            r"dimension (?P<axis>\d+)"
+        ),
+        (
+            r"The expanded size of the tensor \((?P<first>\d+)\) must match the existing size \((?P<second>\d+)\) at non-singleton "
+            r"dimension (?P<axis>\d+)"
+        ),
+        (
+            r"shape mismatch: value tensor of shape \[(?P<second>[\d, ]+)\] cannot be broadcast to indexing result of shape "
+            r"\[(?P<first>[\d, ]+)\]"
+        ),
+        r"output with shape \[(?P<first>[\d, ]*)\] doesn't match the broadcast shape \[(?P<second>[\d, ]*)\]",
+        r"could not broadcast input array from shape (?P<first>\([\d,]*\)) into shape (?P<second>\([\d,]*\))",
+        r"operands could not be broadcast together with shapes (?P<first>\([\d,]*\)) (?P<second>\([\d,]*\))",
+    )
+    checks = ("LOSS017",)
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        axis = match.groupdict().get("axis")
+        where = f" at axis {axis}" if axis else ""
+        shown = "; ".join(
+            f"{each.name} {shape_text(shape_of(each.value))}{made_at(crash, each)}"
+            for each in crash.tensors[:2]
+        )
+        says = f"{match['first']} meets {match['second']}{where}"
+        return Cause(f"{says}: {shown}." if shown else f"{says}.", _fix(crash))
+
+
+def _fix(crash: Crash) -> str:
+    shapes = [shape_of(each.value) for each in crash.tensors]
+    if len(shapes) < 2:
+        return ""
+    first, second = crash.tensors[0], crash.tensors[1]
+    small, large = sorted((first, second), key=lambda each: len(shape_of(each.value)))
+    few, many = shape_of(small.value), shape_of(large.value)
+    if len(few) == 1 < len(many) and few[0] == many[0]:
+        return f"{small.name} has one value a row: write {small.name}.view(-1{', 1' * (len(many) - 1)})."
+    if len(few) == len(many) and sorted(few) == sorted(many) and few != many:
+        return f"the axes stand in another order: transpose or permute {small.name} to {shape_text(many)}."
+    return ""

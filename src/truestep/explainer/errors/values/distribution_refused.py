@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributionRefused."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class DistributionRefused(Explainer):
+    """A distribution gets parameters outside of what it allows, mostly NaN.
+
+    Means: torch.distributions checks its parameters; NaN from the network is what it mostly finds.
+
+    Raises:
+        scale = torch.tensor([-1.0])
+        torch.distributions.Normal(torch.zeros(1), scale)
+
+    Works:
+        scale = F.softplus(torch.tensor([-1.0]))
+        torch.distributions.Normal(torch.zeros(1), scale)
+
+    Fix: a scale goes through softplus or exp; for NaN look at what came before: a learning rate too large, rewards or inputs not
+    scaled, gradients not clipped, an observation that is NaN itself.
+    """
+
+    messages = (
+        (
+            r"Expected parameter (?P<parameter>\w+) \((?:Tensor|Parameter|\w+) of shape (?P<shape>\([\d, ]*\))\) of "
+            r"distribution (?P<kind>\w+)"
+        ),
+        r"The parameter (?P<parameter>\w+) has invalid values",
+        r"The value argument must be within the support",
+    )
+    not_in_a_log = "which layer gave the first NaN; truestep doctor finds it"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        found = match.groupdict()
+        if not found.get("parameter"):
+            return None
+        kind = f" of {found['kind']}" if found.get("kind") else ""
+        if "nan" in crash.message:
+            return Cause(
+                f"`{found['parameter']}`{kind} is NaN: the network's weights or inputs are NaN already."
+            )
+        return Cause(f"`{found['parameter']}`{kind} has values that it may not have.")

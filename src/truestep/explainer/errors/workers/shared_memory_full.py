@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SharedMemoryFull."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.environment import verdict
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class SharedMemoryFull(Explainer):
+    """The shared memory that workers pass batches through is full.
+
+    Means: workers put each batch into /dev/shm, which containers limit to 64 MiB unless told otherwise.
+
+    Recorded:
+        ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).
+        RuntimeError: DataLoader worker (pid 1234) is killed by signal: Bus error.
+
+    Fix: docker run --shm-size=8g (or --ipc=host), in Kubernetes an emptyDir of medium Memory at /dev/shm; else fewer workers,
+    prefetch_factor=1, or num_workers=0.
+    """
+
+    messages = (
+        r"DataLoader worker [^\n]*is killed by signal: Bus error",
+        r"insufficient shared memory \(shm\)",
+        r"unable to (?:open|write to|mmap|allocate) (?:file|shared memory)[^\n]*/?(?:torch_|shm|dev/shm)[^\n]*",
+        r"unable to allocate shared memory",
+        r"No space left on device[^\n]*/(?:dev/shm|torch_)",
+        r"Error while creating shared memory segment",
+    )
+    anywhere = True
+    not_in_a_log = "how large /dev/shm was"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        if "creating shared memory segment" in match[0]:
+            return Cause("NCCL could not get its own part of /dev/shm.")
+        found = verdict("shared_memory") if crash.is_live else None
+        return Cause(f"{found.says}.") if found else None

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sentences about a run that several explanations need: which layer, which input, made where."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from truestep.explainer.crash import Crash, Frame
+from truestep.explainer.origins import data_set_behind, origin
+from truestep.explainer.source import Line, file_name
+from truestep.explainer.values import (
+    Named,
+    dtype_of,
+    is_layer,
+    is_tensor,
+    shape_of,
+    shape_text,
+)
+
+
+def at(line: Line | None) -> str:
+    """Return ", made at FILE:LINE: TEXT" for a line that is known, else nothing."""
+    if line is None:
+        return ""
+    name = file_name(line.path)
+    return f", made at {name}:{line.number}: {line.text}"
+
+
+def running_layer(crash: Crash, made: bool = True) -> str:
+    """Return the layer that was running, `net.fc1 = Linear(...) (made at model.py:7)`; in a log "the layer on this line"."""
+    layer = crash.layer
+    if layer is None:
+        return "the layer on this line"
+    return f"{layer}{_layer_made(crash) if made else ''}"
+
+
+def layer_input(crash: Crash) -> Any:
+    """Return what the innermost layer was given; None where it can't be told."""
+    layer = crash.layer
+    if layer is None:
+        return None
+    names = layer.frame.locals()
+    return next((names[name] for name in ("input", "x") if is_tensor(names.get(name))), None)
+
+
+def input_sentence(crash: Crash) -> str:
+    """Return " got an input of shape ..." for the layer that was running."""
+    tensor = layer_input(crash)
+    return "" if tensor is None else f" got an input of shape {shape_text(shape_of(tensor))}"
+
+
+def _layer_made(crash: Crash) -> str:
+    """Return where the layer on the user's line was made."""
+    for each in crash.values:
+        if is_layer(each.value) and (line := crash.made(each.name)) is not None:
+            return f" (made at {file_name(line.path)}:{line.number})"
+    return ""
+
+
+def tensors_with(crash: Crash, holds: Callable[[Any], bool]) -> list[Named]:
+    """Return the tensors on the user's line of which something holds."""
+    return [each for each in crash.tensors if holds(each.value)]
+
+
+def with_origin(crash: Crash, each: Named) -> str:
+    """Return `name (float32 (4, 3)), made at FILE:LINE: TEXT`, and the data set that it is from."""
+    return f"{each.name} ({dtype_of(each.value)} {shape_text(shape_of(each.value))}){made_at(crash, each)}"
+
+
+def made_at(crash: Crash, each: Named) -> str:
+    """Return ", made at FILE:LINE: TEXT" for a value, and the data set that it is from."""
+    line = origin(crash, each.name, each.value)
+    return f"{at(line)}{data_set_behind(crash, line)}"
+
+
+def shapes(crash: Crash) -> str:
+    """Return the shapes of the tensors on the user's line."""
+    return ", ".join(f"{each.name} {shape_text(shape_of(each.value))}" for each in crash.tensors)
+
+
+def argument(frame: Frame, position: int) -> Named | None:
+    """Return an argument of the call on a frame's line, if it is a plain name."""
+    import ast
+
+    expression = frame.expression()
+    calls = [node for node in ast.walk(expression) if isinstance(node, ast.Call)] if expression else []
+    if not calls or len(calls[0].args) <= position:
+        return None
+    written = ast.unparse(calls[0].args[position])
+    return next((each for each in frame.values() if each.name == written), None)
+
+
+def models(crash: Crash) -> Iterator[tuple[str, Any]]:
+    """Yield the outermost models in the user's running functions, with their names."""
+    seen = set[int]()
+    for _, name, value in crash.users_locals():
+        if is_layer(value) and id(value) not in seen:
+            seen.add(id(value))
+            yield name, value
+
+
+def parameter_owner(crash: Crash, tensor: Any) -> str | None:
+    """Return the name that a model has for a parameter or buffer."""
+    for owner, model in models(crash):
+        for name, each in (*model.named_parameters(), *model.named_buffers()):
+            if each is tensor:
+                return f"{owner}.{name}"
+    return None

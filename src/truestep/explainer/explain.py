@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From an error to its explanation; for a live one, as a note on the exception."""
+
+import linecache
+import logging
+from dataclasses import replace
+
+from truestep.core.errors import TruestepError
+from truestep.explainer.catalogue import recognised
+from truestep.explainer.crash import Crash, Frame, crash_of
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.explanation import TITLE, Explanation
+from truestep.explainer.findings import finding_of
+from truestep.explainer.values import is_tensor
+
+_log = logging.getLogger(__name__)
+_MAX_VALUES = 4
+_MAX_CHAIN = 10
+
+
+def annotate(error: BaseException) -> None:
+    """Add a note to an exception that says what it means here; nothing where it is not known.
+
+    Type, message and traceback stay as they are. Whatever goes wrong in here is dropped, but for a debug log.
+    """
+    if not isinstance(error, Exception) or isinstance(error, TruestepError):
+        return
+    try:
+        notes = getattr(error, "__notes__", ())
+        if any(note.startswith(TITLE) for note in notes if isinstance(note, str)):
+            return
+        linecache.checkcache()
+        explanation = explain_exception(error)
+        if explanation is not None:
+            error.add_note(explanation.note())
+    except (Exception, SystemExit):  # noqa: BLE001 - the user's own error is what counts, whatever its str() does
+        _log.debug("an explanation failed", exc_info=True)
+
+
+def explain_exception(error: BaseException) -> Explanation | None:
+    """Explain a live exception, or the first that it came from which is known."""
+    outer = crash_of(error).frames
+    for each in _chain(error):
+        for crash in _with_inner(_with_users_line(crash_of(each), outer)):
+            found = explain(crash)
+            if found is not None:
+                return found
+    return None
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an exception, the parts of a group, and those it came from, each once."""
+    chain, waiting = list[BaseException](), [error]
+    while waiting and len(chain) < _MAX_CHAIN:
+        each = waiting.pop(0)
+        if any(each is known for known in chain):
+            continue
+        chain.append(each)
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions
+        context = None if each.__suppress_context__ else each.__context__
+        following = context if each.__cause__ is None else each.__cause__
+        waiting += [following] if following is not None else []
+    return chain
+
+
+def _with_users_line(crash: Crash, outer: tuple[Frame, ...]) -> Crash:
+    """Return a crash with the outermost error's frames before its own, where it has none of the user's."""
+    return crash if crash.user else replace(crash, frames=(*outer, *crash.frames))
+
+
+def _with_inner(crash: Crash) -> list[Crash]:
+    """Return a crash, and the one that its message quotes: workers send their tracebacks as text."""
+    if "Traceback (most recent call last)" not in crash.message:
+        return [crash]
+    from truestep.explainer.logs.reading import read_log
+
+    inner = [each for each in read_log(crash.message).crashes() if each.frames]
+    return [*(replace(each, context="") for each in inner), crash]
+
+
+def explain(crash: Crash) -> Explanation | None:
+    """Explain a crash; None where it is not known."""
+    found = recognised(crash)
+    if found is None:
+        return None
+    error, match = found
+    cause = _cause(error(), crash, match)
+    page = error.page()
+    user = crash.user
+    return Explanation(
+        name=error.name(),
+        error=crash.title,
+        means=page.means,
+        here=cause.says if cause else None,
+        at=f"{user.place} in {user.function}: {user.text}".strip(": ") if user else None,
+        values=_values(crash),
+        check=finding_of(crash, error.checks),
+        fix=(cause.fix if cause else "") or page.fix,
+        not_told=None if crash.is_live else error.not_in_a_log,
+    )
+
+
+def _cause(error: Explainer, crash: Crash, match: Match) -> Cause | None:
+    try:
+        return error.cause(crash, match)
+    except Exception:  # noqa: BLE001 - the page alone is worth showing
+        _log.debug("the cause of %s was not found", error.name(), exc_info=True)
+        return None
+
+
+def _values(crash: Crash) -> tuple[str, ...]:
+    try:
+        layer = crash.layer
+        named = [each for each in crash.values if layer is None or each.value is not layer.module]
+        shown = [str(each) for each in sorted(named, key=lambda each: not is_tensor(each.value))]
+    except Exception:  # noqa: BLE001
+        _log.debug("the values were not read", exc_info=True)
+        return ()
+    if layer is not None and layer.path:
+        shown.append(str(layer))
+    return tuple(shown[:_MAX_VALUES])

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an explained error is: how it is recognised, and how its cause in one run is found.
+
+One file under `errors/<topic>/` holds one error. Its docstring is its page. None imports torch at module level.
+"""
+
+import re
+from abc import ABC
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+from truestep.doctor.page import name_of
+from truestep.explainer.crash import Crash
+from truestep.explainer.page import Page, parse_page
+
+Match = re.Match[str]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The likeliest cause in one run."""
+
+    says: str
+    fix: str = ""  # where this run calls for another one than the page's
+
+
+class Explainer(ABC):
+    """One error: its page, the texts it is known by, and its cause in a run."""
+
+    types: ClassVar[tuple[str, ...]] = ()  # names of exception types; any where empty
+    messages: ClassVar[tuple[str, ...]]  # regular expressions, one of which is found in the message
+    anywhere: ClassVar[bool] = False  # the message stands in logs without an exception
+    is_consequence: ClassVar[bool] = False  # another error, of another process or before it, led to this one
+    checks: ClassVar[tuple[str, ...]] = ()  # codes of the doctor's checks that find its usual causes
+    not_in_a_log: ClassVar[str] = "the shapes, dtypes and devices of the values on that line"
+
+    @classmethod
+    @cache
+    def page(cls) -> Page:
+        """Return the parts of the docstring."""
+        return parse_page(cls.__doc__ or "")
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the error's name, as the command line takes it."""
+        return name_of(cls.__name__)
+
+    @classmethod
+    def match(cls, crash: Crash) -> Match | None:
+        """Return where the message is this error's; None if it is another's."""
+        if cls.types and crash.type_names and not _is_one_of(crash.type_names, cls.types):
+            return None
+        return cls.search(crash.message)
+
+    @classmethod
+    def search(cls, text: str) -> Match | None:
+        """Return where a text holds one of the messages."""
+        for pattern in _compiled(cls):
+            found = pattern.search(text)
+            if found:
+                return found
+        return None
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        """Return the likeliest cause in this run; None where nothing is known beyond the page."""
+        return None
+
+
+@cache
+def _compiled(error: type[Explainer]) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(pattern) for pattern in error.messages)
+
+
+def _is_one_of(names: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    return any(name.rpartition(".")[2] in wanted for name in names)

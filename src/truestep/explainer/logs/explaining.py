@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Explains a log: which of its errors is the one to mend, and which only follow from it."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from truestep.core.results import plain
+from truestep.explainer.catalogue import errors, nearest_errors, recognised
+from truestep.explainer.crash import Crash
+from truestep.explainer.explain import explain
+from truestep.explainer.explainer import Explainer
+from truestep.explainer.explanation import Explanation
+from truestep.explainer.logs.reading import Found, Log, read_log
+
+# a line with none of these words tells of no error: most lines of most logs are passed over so
+TELLING = re.compile(
+    r"err|fail|kill|memory|fault|assert|not |n't|unable|symbol|numpy|already|cuda|cudnn|cublas|nccl|dll|gloo|driver|abort"
+    r"|unrecognized|too |bus|currently|timed|time-?out|instruction|corrupt|no |exit|freeze_support|libuv|insufficient|busy"
+    r"|mismatch|version|available|ninja|_array_api|unexpected|space|exceeded|attempt|bootstrapping|ancdata|bad_alloc|malloc|quota"
+    r"|died|oom|client|unsupported|duplicate gpu|allocate|assign|device|illegal|without|broken|onnxruntime|initiali|compat|reset"
+    r"|eaddrinuse|waiting|recv|arch|required",
+    re.IGNORECASE,
+)
+_NO_DIGITS = str.maketrans("", "", "0123456789")
+_MESSAGE_LINES = 20  # a text this short without any exception is taken for a message
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogError:
+    """One error that a log tells of."""
+
+    error: str  # type and first line of the message
+    line: int
+    ranks: tuple[int, ...]
+    explanation: Explanation | None  # None where the error is not known
+    nearest: tuple[str, ...]  # the names of those most like an unknown one
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogReport:
+    """What a log tells: the error to mend first, then the others."""
+
+    num_lines: int
+    errors: tuple[LogError, ...]
+    cut_at: int | None = None  # the line of a traceback whose end, with the error, is missing
+
+    @property
+    def main(self) -> LogError | None:
+        """Return the error to mend; None where the log tells of none."""
+        return next(iter(self.errors), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as one JSON document."""
+        return {"schema_version": 1, **plain(self)}
+
+
+@dataclass
+class _Sighting:
+    """An error, wherever and however often it stands in the log."""
+
+    found: Found
+    error: type[Explainer] | None
+    ranks: set[int] = field(default_factory=set)
+    is_fatal: bool = False
+
+    @property
+    def follows(self) -> bool:
+        return self.error is not None and self.error.is_consequence
+
+    def order(self) -> tuple[bool, bool, bool, int]:
+        """Put first what follows from nothing else, what a process died of, what is known, what came first."""
+        return self.follows, not self.is_fatal, self.error is None, self.found.number
+
+
+def explain_log(text: str) -> LogReport:
+    """Explain the errors of a log, or of one message."""
+    log = read_log(text)
+    sightings = sorted(_sightings(log), key=_Sighting.order)
+    return LogReport(num_lines=len(log.lines), errors=tuple(map(_explained, sightings)), cut_at=log.cut_at)
+
+
+def _sightings(log: Log) -> list[_Sighting]:
+    """Return each error once, with the ranks that had it."""
+    known = {id(each): match[0] for each in log.found if (match := recognised(each.crash))}
+    once: dict[tuple[str, str], _Sighting] = {}
+    for each in log.found:
+        error = known.get(id(each))
+        key = (error.name(), "") if error else ("", _kind_of(each.crash))
+        sighting = once.setdefault(key, _Sighting(each, error))
+        sighting.ranks |= set() if each.rank is None else {each.rank}
+        if each.crash.frames and not sighting.found.crash.frames:
+            sighting.found = each
+    for each in _fatal(log, known):
+        error = known.get(id(each))
+        once[(error.name(), "") if error else ("", _kind_of(each.crash))].is_fatal = True
+    if not known:
+        for each in _lines_that_tell(log):
+            match = recognised(each.crash)
+            once[match[0].name() if match else "", each.crash.title] = _Sighting(
+                each, match[0] if match else None, is_fatal=match is not None
+            )
+    return list(once.values())
+
+
+def _fatal(log: Log, known: dict[int, type[Explainer]]) -> list[Found]:
+    """Return what each rank died of: its last error, with those that it came from.
+
+    What only follows from an error of another process, as torchrun's own report does, is passed over.
+    """
+    last: dict[int | None, Found] = {}
+    for each in log.found:
+        error = known.get(id(each))
+        if each.rank not in last or error is None or not error.is_consequence:
+            last[each.rank] = each
+    chains = {(rank, each.chain) for rank, each in last.items()}
+    return [each for each in log.found if (each.rank, each.chain) in chains]
+
+
+def _kind_of(crash: Crash) -> str:
+    """Return what makes two errors one: their title, whatever numbers stand in it."""
+    return crash.title.translate(_NO_DIGITS)
+
+
+def _lines_that_tell(log: Log) -> list[Found]:
+    """Return the lines that name a known error without an exception; a lone message is one whatever it is."""
+    telling = [error for error in errors().values() if error.anywhere]
+    ends = {each.number for each in log.found}  # these have a type, by which they are another error
+    found, seen = {}, set[str]()
+    for line in log.lines:
+        kind = line.text.translate(_NO_DIGITS)  # lines that differ in their numbers tell the same
+        if line.number in ends or kind in seen or not TELLING.search(line.text):
+            continue
+        seen.add(kind)
+        for error in telling:
+            if error not in found and error.search(line.text):
+                found[error] = Found(Crash((), line.text.strip()), line.number, line.rank)
+    if (
+        not found
+        and not log.found
+        and log.cut_at is None
+        and 0 < sum(bool(line.text.strip()) for line in log.lines) <= _MESSAGE_LINES
+    ):
+        text = "\n".join(line.text for line in log.lines).strip()
+        return [Found(Crash((), text), 1, None)]
+    return list(found.values())
+
+
+def _explained(sighting: _Sighting) -> LogError:
+    crash = sighting.found.crash
+    explanation = explain(crash) if sighting.error is not None else None
+    return LogError(
+        error=crash.title,
+        line=sighting.found.number,
+        ranks=tuple(sorted(sighting.ranks)),
+        explanation=explanation,
+        nearest=() if explanation else tuple(nearest_errors(crash.title)),
+    )

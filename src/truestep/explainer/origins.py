@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the values of a failing line come from: their line, in whichever of the user's functions, and their data set."""
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.explainer.crash import Crash, Frame
+from truestep.explainer.source import Line, file_name, text_without_strings, tree_of, where_made
+from truestep.explainer.values import is_layer, stored_attribute
+
+
+def origin(crash: Crash, name: str, value: Any) -> Line | None:
+    """Return the line that made a value: followed by identity from function to function, through library code too."""
+    if not crash.is_live:
+        return crash.made(name)
+    users = [frame for frame in reversed(crash.frames) if frame.is_users and frame.live is not None]
+    found = where_made(users[0].path, name, users[0].line) if users else None
+    for frame in users[1:] if found is None and "." not in name else ():
+        for known, each in frame.locals().items():
+            if each is value and not known.startswith("__"):
+                found = where_made(frame.path, known, frame.line) or found
+    return found
+
+
+def data_set_behind(crash: Crash, line: Line | None) -> str:
+    """Return " (from CLASS.__getitem__, FILE:LINE)" where a line loops over a loader."""
+    frame = next(
+        (
+            each
+            for each in crash.frames
+            if line is not None and each.path == line.path and each.live is not None
+        ),
+        None,
+    )
+    if frame is None or line is None:
+        return ""
+    for value in _looped_over(frame, line):
+        shown = _getter(value)
+        if shown:
+            return f" (from {shown})"
+    return ""
+
+
+def data_set(crash: Crash) -> str:
+    """Return " of CLASS.__getitem__, FILE:LINE" for the data set that is being read."""
+    for frame in crash.frames:
+        shown = _getter(frame.locals().get("self"))
+        if shown:
+            return f" ({shown})"
+    return ""
+
+
+def _getter(loader: Any) -> str:
+    """Name the user's __getitem__ behind a loader, a data set, or the class of one."""
+    found, data_set = stored_attribute(loader, "dataset")
+    kind = type(data_set) if found else loader if isinstance(loader, type) else type(loader)
+    code = getattr(getattr(kind, "__getitem__", None), "__code__", None)
+    if code is None or not Frame(code.co_filename, 0, "").is_users:
+        return ""
+    file = file_name(code.co_filename)
+    return f"{kind.__name__}.__getitem__, {file}:{code.co_firstlineno}"
+
+
+def _looped_over(frame: Frame, line: Line) -> Iterator[Any]:
+    """Yield the values that the `for` at a line names after `in`."""
+    assert frame.live is not None
+    for node in ast.walk(tree_of(line.path) or ast.Module([], [])):
+        looped = (
+            node.iter if isinstance(node, ast.For) else node.value if isinstance(node, ast.Assign) else None
+        )
+        if looped is None or getattr(node, "lineno", 0) != line.number:
+            continue
+        for name in ast.walk(looped):
+            if isinstance(name, ast.Name):
+                value = frame.locals().get(name.id, frame.live.f_globals.get(name.id))
+                if value is not None:
+                    yield value
+
+
+def files_of_models(crash: Crash) -> list[str]:
+    """Return the files that hold the user's own classes of the models on the stack."""
+    found: dict[str, None] = {}
+    for _, _, value in crash.users_locals():
+        if is_layer(value):
+            for each in value.modules():
+                module = sys.modules.get(type(each).__module__)
+                path = getattr(module, "__file__", None)
+                if path and not type(each).__module__.startswith(("torch.", "torchvision.")):
+                    found[path] = None
+    running = {frame.path for frame in crash.frames if frame.is_users}
+    return [path for path in found if Frame(path, 0, "").is_users or path in running]
+
+
+def shown_line(path: str, number: int) -> str:
+    """Return FILE:LINE (TEXT)."""
+    name = file_name(path)
+    return f"{name}:{number} ({text_without_strings(path, number)})"
+
+
+def defined_at(function: Any) -> str:
+    """Return ", defined at FILE:LINE" for a function or class of the user's own."""
+    try:
+        path, number = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
+    except (OSError, TypeError):
+        return ""
+    if not path or not Frame(path, 0, "").is_users:
+        return ""
+    return f", defined at {path.replace(chr(92), '/').rpartition('/')[2]}:{number}"

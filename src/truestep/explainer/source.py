@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The user's own text: the expression that failed, and the line that made a value."""
+
+import ast
+import linecache
+import re
+import textwrap
+from dataclasses import dataclass
+from functools import lru_cache
+
+_STRING = re.compile(r"""(?:\"{3}|'{3}).*?(?:\"{3}|'{3}|$)|"(?:\\.|[^"\\])*(?:"|$)|'(?:\\.|[^'\\])*(?:'|$)""")
+_DEVICE = re.compile(r"""["'](?:cpu|cuda|mps|xpu|meta)(?::\d+)?["']""")  # tells why, and is no secret
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the user's, with its text."""
+
+    path: str
+    number: int
+    text: str
+
+
+def file_name(path: str) -> str:
+    """Return a path's last part, whichever system it is of."""
+    return path.replace("\\", "/").rpartition("/")[2]
+
+
+def tree_of(path: str) -> ast.Module | None:
+    """Return the file's syntax tree; None where it can't be read or parsed."""
+    return _parsed("".join(linecache.getlines(path)))
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def text_at(path: str, number: int) -> str:
+    """Return one line, stripped."""
+    return linecache.getline(path, number).strip()
+
+
+def text_without_strings(path: str, number: int) -> str:
+    """Return one line, stripped, for a line that the traceback does not show: its strings may be secrets."""
+    return _STRING.sub(_kept, text_at(path, number))
+
+
+def _kept(literal: re.Match[str]) -> str:
+    return literal[0] if _DEVICE.fullmatch(literal[0]) else '"..."'
+
+
+def parsed_line(text: str) -> ast.AST | None:
+    """Parse one line on its own, as a log shows it: `for x in y:` and unclosed calls too."""
+    text = textwrap.dedent(text).strip()
+    for attempt in (text, f"{text} pass", f"{text}\n    pass", f"try: pass\n{text} pass", f"{text})"):
+        try:
+            return ast.parse(attempt)
+        except (SyntaxError, ValueError, RecursionError):
+            continue
+    return None
+
+
+def expression_at(path: str, first: int, last: int, columns: tuple[int, int] | None) -> ast.AST | None:
+    """Return the node of the failing instruction, or else the statement around its line."""
+    tree = tree_of(path)
+    if tree is None:
+        return None
+    holding = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.expr | ast.stmt) and node.lineno <= first and (node.end_lineno or 0) >= last
+    ]
+    if columns is not None:
+        exact = [node for node in holding if _spans(node, first, last, columns)]
+        if exact:
+            return exact[0]
+    statements = [node for node in holding if isinstance(node, ast.stmt) and node.end_lineno is not None]
+    smallest = min(statements, key=lambda node: (node.end_lineno or 0) - node.lineno, default=None)
+    return _head(smallest)
+
+
+def _spans(node: ast.expr | ast.stmt, first: int, last: int, columns: tuple[int, int]) -> bool:
+    return (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset) == (first, last, *columns)
+
+
+def _head(node: ast.stmt | None) -> ast.AST | None:
+    """Return what a statement of several lines evaluates itself, without its body."""
+    if isinstance(node, ast.For | ast.AsyncFor):
+        return node.iter
+    if isinstance(node, ast.If | ast.While):
+        return node.test
+    if isinstance(node, ast.With | ast.AsyncWith):
+        return node.items[0].context_expr
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Try):
+        return None
+    return node
+
+
+def where_made(path: str, name: str, before: int) -> Line | None:
+    """Return the line that gave a name its value: for `x` in its function, for `self.x` in its class."""
+    tree = tree_of(path)
+    if tree is None:
+        return None
+    scope = _scope(tree, before, ast.ClassDef if name.startswith("self.") else ast.FunctionDef)
+    lines = [node.lineno for node in ast.walk(scope) if isinstance(node, ast.stmt) and _gives(node, name)]
+    earlier = [number for number in lines if number < before or name.startswith("self.")]
+    if not earlier and scope is not tree:
+        earlier = [node.lineno for node in tree.body if _gives(node, name)]
+    number = max(earlier, default=0)
+    return Line(path, number, text_without_strings(path, number)) if number else None
+
+
+def _scope(tree: ast.Module, line: int, kind: type[ast.ClassDef | ast.FunctionDef]) -> ast.AST:
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, kind) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    return max(around, key=lambda node: node.lineno, default=tree)
+
+
+def _gives(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.For):
+        targets = [node.target]
+    else:
+        return False
+    flat = [part for each in targets for part in (each.elts if isinstance(each, ast.Tuple) else [each])]
+    return any(ast.unparse(each) == name for each in flat)

@@ -1,6 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""What this machine offers to training: torch, CUDA, Python, the machine and its limits, with verdicts."""
-
-from truestep.inspection.environment.report import Environment, Machine, Verdict, environment
-
-__all__ = ["Environment", "Machine", "Verdict", "environment"]

@@ -1,7 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Memory: free what can be freed, find what holds the rest, see what a block leaves behind."""
-
-from truestep.inspection.memory.free import MemoryReport, free_memory
-from truestep.inspection.memory.leftover import LeftoverMemory, leftover_memory
-
-__all__ = ["LeftoverMemory", "MemoryReport", "free_memory", "leftover_memory"]

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All dtypes as one report."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from truestep.core.errors import OptionError
+from truestep.core.results import Result
+from truestep.machine.dtypes import carriers
+from truestep.machine.dtypes.computing import Device, Support, devices_here, quiet, support
+from truestep.machine.dtypes.numbers import Numbers, numbers_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_ORDER = ("bool", "whole", "float", "complex", "quantised", "bits", "unknown")
+LARGEST = 16384
+
+
+@dataclass(frozen=True, kw_only=True)
+class DtypeRow:
+    """One dtype.
+
+    Attributes:
+        name: as in `torch.NAME`.
+        aliases: other names of the same dtype: `torch.half`.
+        bytes: of one element of a tensor, which several values may share.
+        numbers: kind, bits, range and precision.
+        decimal_digits: how many significant ones its precision is worth.
+        numpy: the dtype that `tensor.numpy()` has, or None.
+        safetensors: its code in a safetensors file, or None where it does not go in and come out again.
+        onnx: its name in ONNX, or None.
+        legacy: the old tensor types by place: "cpu", "cuda", and both with " sparse".
+        devices: what it can do on each device.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    bytes: int
+    numbers: Numbers
+    decimal_digits: float | None
+    numpy: str | None
+    safetensors: str | None
+    onnx: str | None
+    legacy: Mapping[str, str]
+    devices: tuple[Support, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DtypeReport(Result):
+    """Every dtype of the installed torch."""
+
+    torch_version: str
+    onnx_source: str
+    devices: tuple[Device, ...]
+    matmul_size: int | None
+    dtypes: tuple[DtypeRow, ...]
+
+    def __rich__(self) -> "RenderableType":
+        from truestep.machine.dtypes.screen import screen
+
+        return screen(self)
+
+
+def dtypes(*, time_matmul: bool = False, size: int = 512) -> DtypeReport:
+    """Return every dtype of the installed torch: its numbers, the devices here that compute with it, and what carries it.
+
+    Everything is found by trying it: bit patterns, a sum and a product on the CPU and on one accelerator of each model (which
+    starts CUDA where there is one), a safetensors file in memory.
+
+    Args:
+        time_matmul: also time the product of two matrices in each dtype that has one (the median of up to 7).
+        size: rows and columns of these matrices.
+
+    Raises:
+        OptionError: for a size that is no whole number from 1 to 16384.
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST:
+        raise OptionError(f"size={size!r}: give the rows of the matrices to multiply, from 1 to {LARGEST}.")
+    devices = devices_here()
+    onnx, onnx_source = carriers.onnx_names()
+    legacy = carriers.legacy_types()
+    with quiet():
+        rows = [
+            _row(
+                dtype,
+                names,
+                onnx=onnx,
+                legacy=legacy.get(dtype, {}),
+                devices=tuple(
+                    support(dtype, device, size=size if time_matmul else None) for device in devices
+                ),
+            )
+            for dtype, names in _names().items()
+        ]
+    rows.sort(key=lambda row: (_ORDER.index(row.numbers.kind), row.numbers.bits, row.name))
+    return DtypeReport(
+        torch_version=torch.__version__,
+        onnx_source=onnx_source,
+        devices=devices,
+        matmul_size=size if time_matmul else None,
+        dtypes=tuple(rows),
+    )
+
+
+def _names() -> dict[torch.dtype, list[str]]:
+    """Return every dtype of torch with all its names."""
+    found: dict[torch.dtype, list[str]] = {}
+    for name, value in sorted(vars(torch).items()):
+        if isinstance(value, torch.dtype):
+            found.setdefault(value, []).append(name)
+    return found
+
+
+def _row(
+    dtype: torch.dtype,
+    names: list[str],
+    *,
+    onnx: Mapping[str, str],
+    legacy: Mapping[str, str],
+    devices: tuple[Support, ...],
+) -> DtypeRow:
+    name = str(dtype).removeprefix("torch.")
+    numbers = numbers_of(dtype)
+    return DtypeRow(
+        name=name,
+        aliases=tuple(other for other in names if other != name),
+        bytes=dtype.itemsize,
+        numbers=numbers,
+        decimal_digits=numbers.decimal_digits,
+        numpy=carriers.numpy_name(dtype),
+        safetensors=carriers.safetensors_code(dtype),
+        onnx=onnx.get(name),
+        legacy=legacy,
+        devices=devices,
+    )

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dtypes as tables that fit 80 columns."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from truestep.machine.dtypes.computing import Support
+from truestep.machine.dtypes.report import DtypeReport, DtypeRow
+from truestep.machine.gpus.columns import UNKNOWN
+from truestep.machine.gpus.table import Heading, plain_table
+
+Line = tuple[str, ...]
+
+
+def screen(report: DtypeReport) -> RenderableType:
+    """Return the report as tables: the numbers, where they compute, the old names, and times where they were taken."""
+    asked = ", ".join(
+        f"{device.name} ({device.count} x {device.model})" if device.model else device.name
+        for device in report.devices
+    )
+    parts: list[RenderableType] = [Text(f"torch {report.torch_version}; asked: {asked}\n", style="dim")]
+    parts += _table(_NUMBERS, [_numbers(row) for row in report.dtypes])
+    parts += _table(
+        _places(report),
+        [_place(row) for row in report.dtypes],
+        title="computes here (+ a sum, @ a matrix product), and is carried by",
+    )
+    parts += _table(
+        _OLD, [_old(row) for row in report.dtypes], title="other names, and the old ones of its tensors"
+    )
+    if report.matmul_size:
+        title = f"seconds for a product of {report.matmul_size} x {report.matmul_size} (median; repeats)"
+        headings: list[Heading] = [("dtype", False), *((device.name, True) for device in report.devices)]
+        parts += _table(headings, [_times(row) for row in report.dtypes], title=title)
+    return Group(*parts, Text(f"\nONNX: {report.onnx_source}", style="dim"))
+
+
+_NUMBERS: list[Heading] = [
+    ("dtype", False),
+    ("bits", True),
+    ("least", True),
+    ("most", True),
+    ("above 0", True),
+    ("eps", True),
+    ("digits", True),
+]
+_OLD: list[Heading] = [("dtype", False), ("also", False), ("on the CPU", False), ("on CUDA", False)]
+
+
+def _table(
+    headings: Sequence[Heading], lines: Sequence[Line], *, title: str | None = None
+) -> Iterator[RenderableType]:
+    """Yield a table of the dtypes about which it has something to say, and name the others."""
+    told = [line for line in lines if any(cell != UNKNOWN for cell in line[1:])]
+    if title:
+        yield Text(f"\n{title}\n", style="bold")
+    yield plain_table(headings, told, flexible=-1)
+    others = [line[0] for line in lines if line not in told]
+    if others:
+        yield Text(f"\nnothing for {', '.join(others)}", style="dim")
+
+
+def _numbers(row: DtypeRow) -> Line:
+    numbers = row.numbers
+    cells = (numbers.least, numbers.most, numbers.smallest, numbers.eps, row.decimal_digits)
+    return (row.name, str(numbers.bits), *map(_short, cells))
+
+
+def _short(number: float | None) -> str:
+    """Return a number in at most 8 characters: large whole ones by their power of two."""
+    if number is None:
+        return UNKNOWN
+    if isinstance(number, int) and abs(number) >= 2**16 - 1:
+        power = round(abs(number) + 1).bit_length() - 1
+        return f"-2^{power}" if number < 0 else f"2^{power}-1"
+    if abs(number) < 1e6 and number == int(number):
+        return str(int(number))
+    return f"{number:.2g}"
+
+
+def _places(report: DtypeReport) -> list[Heading]:
+    return [
+        ("dtype", False),
+        *((device.name, False) for device in report.devices),
+        ("NumPy", False),
+        ("safetensors", False),
+        ("ONNX", False),
+    ]
+
+
+def _place(row: DtypeRow) -> Line:
+    return (
+        row.name,
+        *map(_can, row.devices),
+        *(name or UNKNOWN for name in (row.numpy, row.safetensors, row.onnx)),
+    )
+
+
+def _can(what: Support) -> str:
+    return " ".join(sign for sign, can in (("+", what.add), ("@", what.matmul)) if can) or UNKNOWN
+
+
+def _old(row: DtypeRow) -> Line:
+    return (
+        row.name,
+        ", ".join(row.aliases) or UNKNOWN,
+        *(row.legacy.get(place, UNKNOWN) for place in ("cpu", "cuda")),
+    )
+
+
+def _times(row: DtypeRow) -> Line:
+    return (
+        row.name,
+        *(
+            f"{one.matmul_seconds:.2g} ({one.repeats})" if one.matmul_seconds else UNKNOWN
+            for one in row.devices
+        ),
+    )

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limits that a container or a job puts on this process: cgroups of both versions."""
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from truestep.machine.environment.files import exists, is_folder
+
+# v1 writes "no limit" as the largest multiple of a page below 2^63
+_NO_LIMIT = 2**62
+
+
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """Which container this is, and what it allows; None is no limit."""
+
+    kind: str | None  # "docker", "podman", "kubernetes", "apptainer", "lxc" or None
+    cgroup_version: int | None = None
+    cpu_limit: float | None = None  # in CPUs: 1.5 is one and a half
+    memory_limit_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    processes_limit: int | None = None
+
+
+def read_container(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> Container:
+    """Return the tightest limits on the way from this process's group to the root."""
+    groups = _groups(root)
+    version = None if not groups else 2 if "" in groups and _is_v2(groups) else 1
+    return Container(
+        kind=_kind(root, environment),
+        cgroup_version=version,
+        cpu_limit=_least(_cpu_limits(groups)),
+        memory_limit_bytes=_least_int(_numbers(groups, "memory", "memory.max", "memory.limit_in_bytes")),
+        memory_used_bytes=_first(_numbers(groups, "memory", "memory.current", "memory.usage_in_bytes")),
+        processes_limit=_least_int(_numbers(groups, "pids", "pids.max", "pids.max")),
+    )
+
+
+def _is_v2(groups: Mapping[str, list[Path]]) -> bool:
+    # on hybrid systems the second version is mounted too, but governs nothing
+    return "cpu" not in groups and "memory" not in groups
+
+
+def _groups(root: Path) -> dict[str, list[Path]]:
+    """Return, per controller ("" for version 2), the folders from this process's group up to the mount."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
+        mounts = list(_mounts(root))
+    except OSError:
+        return {}
+    groups: dict[str, list[Path]] = {}
+    for line in lines:
+        _, controllers, own = line.split(":", 2)
+        for controller in controllers.split(","):
+            for names, mounted_root, point in mounts:
+                if controller in names:
+                    groups[controller] = _upwards(point, own, mounted_root)
+    return groups
+
+
+def _mounts(root: Path) -> Iterator[tuple[set[str], str, Path]]:
+    """Yield each cgroup mount: its controllers ({""} for version 2), its root and where it is mounted."""
+    for line in (root / "proc/self/mountinfo").read_text("utf-8").splitlines():
+        before, _, after = line.partition(" - ")
+        fields, (kind, _, options) = before.split(), after.split(" ", 2)
+        if kind in ("cgroup", "cgroup2"):
+            names = {""} if kind == "cgroup2" else set(options.split(","))
+            yield names, fields[3], root / fields[4].lstrip("/")
+
+
+def _upwards(point: Path, own: str, mounted_root: str) -> list[Path]:
+    # inside a container `own` may be the host's path, which does not exist below the mount
+    inside = own.removeprefix(mounted_root.rstrip("/")) if own.startswith(mounted_root) else "/"
+    folder = point / inside.lstrip("/")
+    if ".." in inside or not is_folder(folder):
+        return [point]
+    return [folder, *(parent for parent in folder.parents if parent == point or point in parent.parents)]
+
+
+def _read(folder: Path, name: str) -> str | None:
+    with suppress(OSError, UnicodeDecodeError):
+        return (folder / name).read_text("utf-8").strip()
+    return None
+
+
+def _cpu_limits(groups: Mapping[str, list[Path]]) -> Iterator[float]:
+    for folder in groups.get("", ()):
+        quota, _, period = (_read(folder, "cpu.max") or "").partition(" ")
+        if quota.isdigit() and period.isdigit() and int(period):
+            yield int(quota) / int(period)
+    for folder in groups.get("cpu", ()):
+        v1_quota, v1_period = _read(folder, "cpu.cfs_quota_us"), _read(folder, "cpu.cfs_period_us")
+        if v1_quota and v1_period and v1_quota.isdigit() and int(v1_quota) and int(v1_period):
+            yield int(v1_quota) / int(v1_period)
+
+
+def _numbers(groups: Mapping[str, list[Path]], controller: str, v2: str, v1: str) -> Iterator[int]:
+    for key, name in (("", v2), (controller, v1)):
+        for folder in groups.get(key, ()):
+            text = _read(folder, name)
+            if text and text.isdigit() and int(text) < _NO_LIMIT:
+                yield int(text)
+
+
+def _least(limits: Iterator[float]) -> float | None:
+    return min(limits, default=None)
+
+
+def _least_int(limits: Iterator[int]) -> int | None:
+    return min(limits, default=None)
+
+
+def _first(numbers: Iterator[int]) -> int | None:
+    return next(numbers, None)
+
+
+def _kind(root: Path, environment: Mapping[str, str]) -> str | None:
+    if "KUBERNETES_SERVICE_HOST" in environment:
+        return "kubernetes"
+    if "APPTAINER_CONTAINER" in environment or "SINGULARITY_CONTAINER" in environment:
+        return "apptainer"
+    if exists(root / ".dockerenv"):
+        return "docker"
+    if exists(root / "run/.containerenv"):
+        return "podman"
+    return environment.get("container")
+
+
+def usable_cpus(container: Container) -> int:
+    """Return how many CPUs this process can keep busy: its affinity, or the container's limit if less."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = math.ceil(container.cpu_limit) if container.cpu_limit else affinity
+    return max(1, min(affinity, limit))

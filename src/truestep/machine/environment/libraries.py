@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared libraries that the dynamic loader could take, found without starting a process."""
+
+import os
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from truestep.machine.environment.files import exists, listed
+from truestep.machine.environment.packages import Package
+
+LOADER_CACHE = Path("/etc/ld.so.cache")
+_CACHE_MAGIC = b"glibc-ld.so.cache1.1"
+_CACHE_HEADER, _CACHE_ENTRY = struct.Struct("=II20x"), struct.Struct("=iIIIQ")
+_HEADERS = {"cudnn": ("cudnn_version.h", "cudnn.h"), "nccl": ("nccl.h",)}
+_WORDS = ("MAJOR", "MINOR", "PATCHLEVEL|PATCH")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Library:
+    """A shared library and what leads the loader to it."""
+
+    path: str
+    version: str | None
+    found_by: str  # "wheel PACKAGE", "LD_LIBRARY_PATH", "CUDA_HOME" or "loader cache"
+
+
+def find_libraries(
+    name: str,
+    packages: Iterable[Package],
+    *,
+    cuda_home: str | None = None,
+    environment: Mapping[str, str] = os.environ,
+    cache: Path = LOADER_CACHE,
+) -> tuple[Library, ...]:
+    """Return each lib`name`.so once ("cudnn", "nccl"), in the order in which a loader tries the places."""
+    places = [(folder, "LD_LIBRARY_PATH") for folder in environment.get("LD_LIBRARY_PATH", "").split(":")]
+    places += [
+        (f"{package.location}/nvidia/{name}/lib", f"wheel {package.name} {package.version}")
+        for package in packages
+        if package.name.startswith(f"nvidia-{name}-")
+    ]
+    places += [(f"{cuda_home}/lib64", "CUDA_HOME")] if cuda_home else []
+    found: dict[str, Library] = {}
+    for folder, found_by in places:
+        for path in listed(Path(folder), f"lib{name}.so*") if folder else ():
+            found.setdefault(os.path.realpath(path), _library(name, path, found_by))
+    for path in cached_libraries(f"lib{name}.so", cache):
+        found.setdefault(os.path.realpath(path), _library(name, path, "loader cache"))
+    return tuple(found.values())
+
+
+def _library(name: str, path: Path, found_by: str) -> Library:
+    real = os.path.realpath(path)
+    by_name = re.search(r"\.so\.(\d+\.\d+[\d.]*)$", real)
+    by_wheel = re.match(r"wheel \S+ (\d+\.\d+\.\d+)", found_by)
+    version = by_wheel or by_name
+    only_major = re.search(r"\.so\.(\d+)$", real)
+    text = version[1] if version else _header_version(name, path) or (only_major[1] if only_major else None)
+    return Library(path=str(path), version=text, found_by=found_by)
+
+
+def _header_version(name: str, library: Path) -> str | None:
+    for header in _HEADERS.get(name, ()):
+        with suppress(OSError):
+            text = (library.parent.parent / "include" / header).read_text("utf-8", "replace")
+            numbers = [re.search(rf"#define {name.upper()}_(?:{word}) +(\d+)", text) for word in _WORDS]
+            if all(numbers):
+                return ".".join(number[1] for number in numbers if number)
+    return None
+
+
+def cached_libraries(prefix: str, cache: Path = LOADER_CACHE) -> list[Path]:
+    """Return the libraries of the loader's cache (what `ldconfig -p` prints) whose name starts so."""
+    try:
+        data = cache.read_bytes()
+        # a cache for both formats begins with the old one; positions count from the new one's start
+        data = data[data.index(_CACHE_MAGIC) :]
+        number, _ = _CACHE_HEADER.unpack_from(data, len(_CACHE_MAGIC))
+        start = len(_CACHE_MAGIC) + _CACHE_HEADER.size
+        entries = _CACHE_ENTRY.iter_unpack(data[start : start + number * _CACHE_ENTRY.size])
+        keys = [(_string(data, key), _string(data, value)) for _, key, value, _, _ in entries]
+    except (OSError, ValueError, struct.error):
+        return []
+    paths = [Path(value) for key, value in keys if key.startswith(prefix)]
+    return [path for path in dict.fromkeys(paths) if exists(path)]
+
+
+def _string(data: bytes, position: int) -> str:
+    return os.fsdecode(data[position : data.index(b"\0", position)])

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment as one record, and the function that reads it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from truestep.core.results import Result
+from truestep.machine.environment import container as containers
+from truestep.machine.environment import cuda_toolkit, libraries, packages, variables
+from truestep.machine.environment import system as systems
+from truestep.machine.environment.files import exists
+from truestep.machine.environment.torch_build import TorchBuild, TorchProbe
+from truestep.machine.gpus.pci import PciCard, read_cards
+from truestep.machine.gpus.read import read_gpus
+from truestep.machine.gpus.records import GpuReport
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+Section = TypeVar("Section")
+_SHADOWS = ("torch.py", "torch/__init__.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """All facts about the environment that verdicts are given on."""
+
+    taken_at: str  # ISO 8601, UTC
+    torch: TorchBuild | None
+    torch_lacks: tuple[str, ...]  # packages that the installed torch requires and that are not there
+    torch_shadowed_by: str | None  # a file of the working folder that scripts started there import instead
+    gpus: GpuReport
+    cards_on_bus: tuple[PciCard, ...]
+    toolkit: cuda_toolkit.CudaToolkit
+    cudnn: tuple[libraries.Library, ...]
+    nccl: tuple[libraries.Library, ...]
+    python: systems.PythonInfo
+    packages: tuple[packages.Package, ...]
+    system: systems.System
+    processor: systems.Processor
+    memory: systems.Memory
+    disks: tuple[systems.Disk, ...]
+    limits: systems.Limits
+    container: containers.Container
+    variables: Mapping[str, str]
+    unreadable: Mapping[str, str]  # sections that could not be read, with the error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What was judged, and how: "pass", "warn", "fail", or "skip" where it does not apply."""
+
+    name: str
+    status: str
+    says: str
+    fix: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment(Result):
+    """The machine's facts and the verdicts on them."""
+
+    machine: Machine
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def failed(self) -> tuple[Verdict, ...]:
+        """The verdicts that fail."""
+        return tuple(verdict for verdict in self.verdicts if verdict.status == "fail")
+
+    def __rich__(self) -> "RenderableType":
+        from truestep.machine.environment.screen import screen
+
+        return screen(self)
+
+
+def environment(*, real_import: bool = False) -> Environment:
+    """Return what this machine offers to training, with a verdict on each way in which it can be wrong.
+
+    Torch is not imported here: its compiled part is asked in a child process (0.2 s), so that a broken
+    torch is a report and not a crash. `real_import` runs the whole `import torch` there (about 1 s).
+    Where torch is imported already, that one is asked, and CUDA is not started.
+    """
+    from truestep.machine.environment.verdicts import judge
+
+    machine = read_machine(real_import=real_import)
+    return Environment(machine=machine, verdicts=judge(machine))
+
+
+class _Sections:
+    """Reads section by section: one that can't be read must not take the others along."""
+
+    def __init__(self) -> None:
+        self.unreadable: dict[str, str] = {}
+
+    def read(self, section: str, function: Callable[[], Section], otherwise: Section) -> Section:
+        try:
+            return function()
+        except Exception as error:  # noqa: BLE001  whatever it is, it is reported
+            self.unreadable[section] = f"{type(error).__name__}: {error}"
+            return otherwise
+
+
+def read_machine(*, real_import: bool = False) -> Machine:
+    """Return the facts; the child that loads torch runs while everything else is read."""
+    probe = TorchProbe(real_import=real_import)
+    sections = _Sections()
+    read = sections.read
+    toolkit = read("CUDA toolkit", cuda_toolkit.read_toolkit, cuda_toolkit.CudaToolkit(homes=(), nvccs=()))
+    installed: list[packages.Package] = read("packages", partial(packages.all_packages), [])
+    container = read("container", containers.read_container, containers.Container(kind=None))
+    home = toolkit.home()
+    find = partial(libraries.find_libraries, packages=installed, cuda_home=home.path if home else None)
+    return Machine(
+        taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        gpus=read_gpus(processes=False),  # other people's command lines don't belong into a bug report
+        cards_on_bus=read_cards(),
+        toolkit=toolkit,
+        cudnn=read("cuDNN", partial(find, "cudnn"), ()),
+        nccl=read("NCCL", partial(find, "nccl"), ()),
+        python=systems.read_python(),
+        packages=read("packages", lambda: packages.relevant(installed), ()),
+        system=systems.read_system(),
+        processor=systems.read_processor(containers.usable_cpus(container)),
+        memory=systems.read_memory(),
+        disks=read("disks", systems.read_disks, ()),
+        limits=read("limits", systems.read_limits, systems.Limits()),
+        container=container,
+        variables=variables.read_variables(),
+        torch_lacks=read("packages", lambda: _lacking(installed), ()),
+        torch_shadowed_by=next((name for name in _SHADOWS if exists(Path(name))), None),
+        torch=probe.finish(),
+        unreadable=sections.unreadable,
+    )
+
+
+def _lacking(installed: Sequence[packages.Package]) -> tuple[str, ...]:
+    torch = next((package for package in installed if package.name == "torch"), None)
+    needed = packages.requirements(torch) if torch else {}
+    return tuple(sorted(set(needed) - {package.name for package in installed}))

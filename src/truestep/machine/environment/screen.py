@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment as a screen: the facts in sections, the verdicts last, beside the prompt."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from truestep.machine.environment.cuda_toolkit import CudaHome
+from truestep.machine.environment.report import Environment, Machine, Verdict
+from truestep.machine.quantities import format_bytes
+
+# a verdict's mark, the same where a terminal knows only ASCII, and its style
+_MARKS = {
+    "pass": ("✓", "+", "green"),
+    "warn": ("!", "!", "bold yellow"),
+    "fail": ("✗", "x", "bold red"),
+    "skip": ("·", "-", "dim"),
+}
+Rows = Iterator[tuple[str, str]]
+
+
+def screen(environment: Environment) -> RenderableType:
+    """Return the whole report."""
+    machine = environment.machine
+    sections = {
+        "torch": _torch(machine),
+        "GPUs": _gpus(machine),
+        "CUDA toolkit": _toolkit(machine),
+        "Python": _python(machine),
+        "packages": _packages(machine),
+        "machine": _machine(machine),
+        "variables": iter(machine.variables.items()),
+    }
+    parts: list[RenderableType] = []
+    for title, rows in sections.items():
+        listed = list(rows)
+        if listed:
+            parts += [Text(title, style="bold"), Padding(_table(listed), (0, 0, 1, 2))]
+    return Group(
+        *parts, Text("verdicts", style="bold"), Padding(_Verdicts(environment.verdicts), (0, 0, 0, 2))
+    )
+
+
+def _table(rows: list[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", max_width=30, overflow="fold")
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(Text(name), Text(value))
+    return table
+
+
+class _Verdicts:
+    """Draws the verdicts in characters that the screen knows."""
+
+    def __init__(self, verdicts: Sequence[Verdict]) -> None:
+        self.verdicts = verdicts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        arrow = "->" if options.ascii_only else "→"
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=1)
+        table.add_column(overflow="fold")
+        for verdict in self.verdicts:
+            if verdict.status != "skip":
+                fix = f"\n{arrow} {verdict.fix}" if verdict.fix else ""
+                table.add_row(_mark(verdict.status, options), Text(f"{verdict.says}{fix}"))
+        skipped = dict.fromkeys(verdict.says for verdict in self.verdicts if verdict.status == "skip")
+        if skipped:
+            says = Text(f"not judged here: {'; '.join(skipped)}", style="dim")
+            table.add_row(_mark("skip", options), says)
+        yield table
+
+
+def _mark(status: str, options: ConsoleOptions) -> Text:
+    mark, ascii_mark, style = _MARKS[status]
+    return Text(ascii_mark if options.ascii_only else mark, style=style)
+
+
+def _yes(value: bool | None) -> str:
+    return {True: "yes", False: "no", None: "unknown"}[value]
+
+
+def _torch(machine: Machine) -> Rows:
+    torch = machine.torch
+    if torch is None:
+        yield "torch", "not installed"
+        return
+    yield "torch", f"{torch.version or 'of unknown version'} in {torch.folder}"
+    yield "built for", f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "the CPU"
+    if not torch.loads:
+        yield "loads", f"no: {torch.error}"
+        return
+    if torch.architectures:
+        yield "architectures", " ".join(torch.architectures)
+    if torch.cuda or torch.hip:
+        yield "sees a device", _yes(torch.cuda_available)
+    versions = {"cuDNN": torch.cudnn_version, "NCCL": torch.nccl_version}
+    yield from ((name, version) for name, version in versions.items() if version)
+    backends = {"nccl": torch.nccl, "gloo": torch.gloo, "mpi": torch.mpi}
+    yield "distributed", ", ".join(name for name, there in backends.items() if there) or "none"
+    yield "threads", str(torch.num_threads)
+
+
+def _gpus(machine: Machine) -> Rows:
+    gpus = machine.gpus
+    if gpus.driver_version:
+        yield "driver", f"{gpus.driver_version}, supports CUDA up to {gpus.cuda_version or 'unknown'}"
+    for card in gpus.gpus:
+        facts = [card.name or "unknown", f"capability {card.compute_capability or 'unknown'}"]
+        yield f"card {card.index}", card.error or ", ".join([*facts, format_bytes(card.memory_total_bytes)])
+    if gpus.error:
+        yield "NVIDIA", gpus.error
+    for pci in machine.cards_on_bus:
+        if pci.vendor != "NVIDIA" or not gpus.gpus:
+            yield f"bus {pci.bus_id}", f"{pci.vendor} {pci.device}, kernel driver {pci.driver or 'none'}"
+
+
+def _parts(home: CudaHome) -> str:
+    parts = {"bin": home.has_bin, "include": home.has_include, "lib64": home.has_lib64}
+    there = " ".join(name for name, present in parts.items() if present)
+    missing = " ".join(name for name, present in parts.items() if not present)
+    return f"has {there or 'nothing'}" + (f", lacks {missing}" if missing else "")
+
+
+def _toolkit(machine: Machine) -> Rows:
+    for home in machine.toolkit.homes:
+        if home.path:
+            takes = (
+                "torch takes it: " if machine.torch and machine.torch.cuda else "a CUDA build would take it: "
+            )
+            wrong = f"; {home.wrong}" if home.wrong else ""
+            yield home.source, f"{takes if home.wins else ''}{home.path} {_parts(home)}{wrong}"
+        else:
+            yield home.source, "-"
+    for nvcc in machine.toolkit.nvccs:
+        behind = f", a wrapper of {nvcc.toolkit or 'an unknown toolkit'}" if nvcc.wrapper else ""
+        yield "nvcc", f"{nvcc.version or 'unknown'} at {nvcc.path}{behind}"
+    for name, found in (("cuDNN", machine.cudnn), ("NCCL", machine.nccl)):
+        for library in found:
+            yield name, f"{library.version or 'unknown'} at {library.path} ({library.found_by})"
+
+
+def _python(machine: Machine) -> Rows:
+    python = machine.python
+    yield "Python", f"{python.version} ({python.implementation}) at {python.executable}"
+    yield "environment", f"{python.prefix}{'' if python.virtual else ' (not a virtual environment)'}"
+
+
+def _packages(machine: Machine) -> Rows:
+    for package in machine.packages:
+        by = f"  {package.installer}" if package.installer not in (None, "pip") else ""
+        yield package.name, f"{package.version}{by}{'  editable' if package.editable else ''}"
+
+
+def _machine(machine: Machine) -> Rows:
+    cpu, memory, container = machine.processor, machine.memory, machine.container
+    yield (
+        "system",
+        f"{machine.system.name}, kernel {machine.system.kernel}, {machine.system.libc or 'no glibc'}",
+    )
+    yield (
+        "compilers",
+        ", ".join(f"{name} {version}" for name, version in machine.system.compilers.items()) or "none",
+    )
+    yield (
+        "processor",
+        f"{cpu.model or 'unknown'} ({cpu.architecture}), {cpu.cores or '?'} cores, {cpu.threads} threads",
+    )
+    yield "usable CPUs", f"{cpu.usable}; {' '.join(cpu.instruction_sets)}"
+    yield "memory", f"{format_bytes(memory.total_bytes)}, {format_bytes(memory.available_bytes)} available"
+    yield (
+        "/dev/shm",
+        f"{format_bytes(memory.shared_total_bytes)}, {format_bytes(memory.shared_free_bytes)} free",
+    )
+    for disk in machine.disks:
+        free = f"{format_bytes(disk.free_bytes)} free of {format_bytes(disk.total_bytes)}"
+        yield disk.purpose, f"{disk.path}: {free} ({disk.file_system or 'unknown'})"
+    yield "container", _container(container.kind, container.cpu_limit, container.memory_limit_bytes)
+    open_files = machine.limits.open_files
+    yield "open files", str(open_files) if open_files else "unlimited"
+
+
+def _container(kind: str | None, cpus: float | None, memory: int | None) -> str:
+    limits = [f"{cpus:g} CPUs"] if cpus else []
+    limits += [f"memory {format_bytes(memory)}"] if memory else []
+    return f"{kind or 'none seen'}; limits: {', '.join(limits) or 'none'}"

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine below Python: system, processors, memory, disks, compilers, limits of this process."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from truestep.machine.environment.files import is_folder
+
+_INSTRUCTION_SETS = ("sse4_2", "avx", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd", "sve")
+_COMPILERS = {
+    "gcc": r"gcc .*?(\S+)$",
+    "g++": r"g\+\+ .*?(\S+)$",
+    "clang": r"clang version (\S+)",
+    "cmake": r"version (\S+)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PythonInfo:
+    """The interpreter that runs this, and the environment it belongs to."""
+
+    version: str
+    implementation: str
+    executable: str
+    prefix: str
+    virtual: bool
+    active_environment: str | None  # VIRTUAL_ENV or CONDA_PREFIX: what the shell believes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processor:
+    """The processors, and how many of them this process may use."""
+
+    model: str | None
+    architecture: str
+    cores: int | None
+    threads: int | None
+    usable: int
+    instruction_sets: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disk:
+    """A file system that training writes to."""
+
+    purpose: str
+    path: str
+    file_system: str | None
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Main memory, and the shared part of it through which data workers pass their batches."""
+
+    total_bytes: int
+    available_bytes: int
+    swap_bytes: int
+    shared_total_bytes: int | None
+    shared_free_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What this process may hold (ulimit); None is no limit."""
+
+    open_files: int | None = None
+    processes: int | None = None
+    locked_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """The operating system and its build tools."""
+
+    name: str
+    kernel: str
+    libc: str | None
+    compilers: Mapping[str, str]
+    host: str
+
+
+def read_python() -> PythonInfo:
+    """Return the interpreter's facts."""
+    return PythonInfo(
+        version=platform.python_version(),
+        implementation=platform.python_implementation(),
+        executable=sys.executable,
+        prefix=sys.prefix,
+        virtual=sys.prefix != sys.base_prefix or is_folder(Path(sys.prefix, "conda-meta")),
+        active_environment=os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX"),
+    )
+
+
+def read_system() -> System:
+    """Return the operating system's facts; compilers are asked for their versions."""
+    return System(
+        name=_system_name(),
+        kernel=platform.release(),
+        libc="-".join(platform.libc_ver()) if platform.libc_ver()[0] else None,
+        compilers={
+            name: found for name, pattern in _COMPILERS.items() if (found := _compiler(name, pattern))
+        },
+        host=platform.node(),
+    )
+
+
+def _system_name() -> str:
+    with suppress(OSError, AttributeError):
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    return f"{platform.system()} {platform.release()}"
+
+
+def _compiler(name: str, pattern: str) -> str | None:
+    path = shutil.which(name)
+    if path is None:
+        return None
+    with suppress(OSError, subprocess.TimeoutExpired):
+        said = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=5, check=False
+        ).stdout
+        match = re.search(pattern, said.splitlines()[0] if said else "")
+        return match[1] if match else None
+    return None
+
+
+def read_processor(usable: int, cpuinfo: Path = Path("/proc/cpuinfo")) -> Processor:
+    """Return the processors' facts."""
+    import psutil
+
+    text = ""
+    with suppress(OSError):
+        text = cpuinfo.read_text("utf-8", "replace")
+    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+    present = set(flags[1].split()) if flags else set()
+    return Processor(
+        model=model[1] if model else platform.processor() or None,
+        architecture=platform.machine(),
+        cores=psutil.cpu_count(logical=False),
+        threads=psutil.cpu_count(),
+        usable=usable,
+        instruction_sets=tuple(name for name in _INSTRUCTION_SETS if name in present),
+    )
+
+
+def read_memory(shared: Path = Path("/dev/shm")) -> Memory:
+    """Return main and shared memory."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    shared_total = shared_free = None
+    with suppress(OSError):
+        usage = shutil.disk_usage(shared)
+        shared_total, shared_free = usage.total, usage.free
+    return Memory(
+        total_bytes=memory.total,
+        available_bytes=memory.available,
+        swap_bytes=psutil.swap_memory().total,
+        shared_total_bytes=shared_total,
+        shared_free_bytes=shared_free,
+    )
+
+
+def _cache(environment: Mapping[str, str], variable: str, name: str) -> str:
+    home = environment.get("XDG_CACHE_HOME")
+    return environment.get(variable) or str(Path(home or Path.home() / ".cache") / name)
+
+
+_PLACES: Mapping[str, Callable[[Mapping[str, str]], str]] = {
+    "working folder": lambda _: str(Path.cwd()),
+    "temporary files": lambda _: tempfile.gettempdir(),
+    "torch's cache": lambda environment: _cache(environment, "TORCH_HOME", "torch"),
+    "Hugging Face's cache": lambda environment: _cache(environment, "HF_HOME", "huggingface"),
+}
+
+
+def read_disks(environment: Mapping[str, str] = os.environ) -> tuple[Disk, ...]:
+    """Return the working, temporary and cache folders' file systems, each folder once."""
+    kinds = _file_systems()
+    disks = {}
+    for purpose, find in _PLACES.items():
+        # a working folder can be gone, a home unknown, and no folder for temporary files writable
+        with suppress(OSError, RuntimeError):
+            path = find(environment)
+            usage = shutil.disk_usage(path)
+            disks[path] = Disk(
+                purpose=purpose,
+                path=path,
+                file_system=_file_system(path, kinds),
+                total_bytes=usage.total,
+                free_bytes=usage.free,
+            )
+    return tuple(disks.values())
+
+
+def _file_systems() -> dict[str, str]:
+    import psutil
+
+    try:
+        return {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
+    except (OSError, psutil.Error):
+        return {}
+
+
+def _file_system(path: str, kinds: Mapping[str, str]) -> str | None:
+    real = os.path.realpath(path)
+    holding = [point for point in kinds if Path(real).is_relative_to(point)]
+    return kinds[max(holding, key=len)] if holding else None
+
+
+def read_limits() -> Limits:
+    """Return the soft limits of this process."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
+        return Limits()
+
+    def soft(which: int) -> int | None:
+        limit = resource.getrlimit(which)[0]
+        return None if limit == resource.RLIM_INFINITY else limit
+
+    return Limits(
+        open_files=soft(resource.RLIMIT_NOFILE),
+        processes=soft(resource.RLIMIT_NPROC),
+        locked_memory_bytes=soft(resource.RLIMIT_MEMLOCK),
+    )

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims on cards, so that two callers never pick the same one.
+
+A claim is a lock (flock) on a file per card, which the kernel releases however its holder ends, or a
+reservation: a moment, written into that file, until which a caller that has ended may still start its
+training. Both are taken under one lock for the whole machine. Containers that don't share the folder
+don't see each other's claims; set TRUESTEP_GPU_LOCKS to one that they share.
+"""
+
+import fcntl
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from truestep.core.errors import GpuError
+
+VARIABLE = "TRUESTEP_GPU_LOCKS"
+DEFAULT_FOLDER = "/tmp/truestep-gpus"
+MAX_RESERVATION_SECONDS = 3600.0  # a file that claims more was not written by this program
+SELECTING_TIMEOUT_SECONDS = 60.0
+_POLL_SECONDS = 0.02
+
+
+class Claims:
+    """The claims of this machine, in one folder."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or Path(os.environ.get(VARIABLE) or DEFAULT_FOLDER)
+        try:
+            with suppress(FileExistsError):
+                self.folder.mkdir(parents=True)
+                self.folder.chmod(0o1777)
+            is_folder = stat.S_ISDIR(self.folder.lstat().st_mode)
+        except OSError as error:
+            raise GpuError(
+                f"The folder of claims on cards, {self.folder}, can't be used ({error.strerror}), so a card "
+                f"can't be picked safely. Set {VARIABLE} to a folder that all users may write to."
+            ) from error
+        if not is_folder:
+            raise GpuError(
+                f"The folder of claims on cards, {self.folder}, is no folder. Remove what is there."
+            )
+
+    @contextmanager
+    def selecting(self) -> Iterator[None]:
+        """Be the only one on this machine that chooses cards, for the length of a block."""
+        descriptor = self._open("selecting")
+        try:
+            deadline = time.monotonic() + SELECTING_TIMEOUT_SECONDS
+            while not _locked(descriptor):
+                if time.monotonic() > deadline:
+                    raise GpuError(
+                        f"Another process has been choosing cards for {SELECTING_TIMEOUT_SECONDS:.0f} s. "
+                        f"Look for a stopped `truestep gpus` (fuser {self._path('selecting')}) and end it."
+                    )
+                time.sleep(_POLL_SECONDS)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def holder(self, uuid: str) -> str | None:
+        """Return who holds a card, or None when it is free."""
+        try:
+            descriptor = os.open(self._path(uuid), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return f"somebody whose claim can't be read ({error.strerror})"
+        try:
+            claim = _read(descriptor)
+            if not _locked(descriptor):
+                return claim.get("who") or "another process"
+            left = float(claim.get("until") or 0) - time.time()
+            return (
+                f"{claim.get('who')} for {left:.0f} s more" if 0 < left <= MAX_RESERVATION_SECONDS else None
+            )
+        finally:
+            os.close(descriptor)
+
+    def hold(self, uuid: str) -> int:
+        """Claim a card while the returned descriptor is open, here or in a process that inherits it."""
+        descriptor = self._open(uuid)
+        if not _locked(descriptor):
+            os.close(descriptor)
+            raise GpuError(f"Card {uuid} was claimed by another process a moment ago. Choose again.")
+        _write(descriptor, {"who": _who()})
+        return descriptor
+
+    def reserve(self, uuid: str, seconds: float) -> None:
+        """Claim a card for some seconds, beyond the end of this process."""
+        descriptor = self.hold(uuid)
+        until = time.time() + min(seconds, MAX_RESERVATION_SECONDS)
+        _write(descriptor, {"who": _who(), "until": until})
+        os.close(descriptor)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name.replace('/', '_')}.claim"
+
+    def _open(self, name: str) -> int:
+        """Open a claim's file, made for all users; never through a link that somebody else may have laid."""
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        path = self._path(name)
+        try:
+            with suppress(FileExistsError):
+                descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+                os.fchmod(descriptor, 0o666)  # whatever the umask
+                return descriptor
+            # without O_CREAT: the kernel refuses that on other users' files in shared folders
+            return os.open(path, flags)
+        except OSError as error:
+            raise GpuError(
+                f"The claim {path} can't be opened ({error.strerror}), so a card can't be picked safely. "
+                f"Make {self.folder} writable for all users, or set {VARIABLE} to a folder that is."
+            ) from error
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _who() -> str:
+    import getpass
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user number without a name
+        user = str(os.getuid())
+    return f"{user}, process {os.getpid()}"
+
+
+def _read(descriptor: int) -> dict[str, str]:
+    try:
+        claim = json.loads(os.pread(descriptor, 4096, 0) or b"{}")
+        return {"who": str(claim.get("who", "")), "until": str(float(claim.get("until") or 0))}
+    except (ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _write(descriptor: int, claim: dict[str, object]) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(claim).encode(), 0)

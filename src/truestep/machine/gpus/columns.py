@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is shown of a card: each column's title, unit, range, meaning and look, in one place.
+
+The table and the legend are both made of this, so that neither can say what the other does not.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from truestep.machine.gpus.records import Gpu
+from truestep.machine.quantities import format_bytes
+
+UNKNOWN = "-"
+WARM_DEGREES, HOT_DEGREES = 25, 10  # below the temperature at which the card slows down
+SLOWDOWN_CELSIUS = 90  # where the card does not say
+STYLES = ("green", "yellow", "bold red")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of the table and its line of the legend."""
+
+    title: str
+    field: str  # in the JSON document
+    unit: str
+    range: str
+    meaning: str
+    text: Callable[[Gpu], str]
+    style: Callable[[Gpu], str] = lambda _: ""
+    right: bool = True
+
+
+def _number(value: float | None, unit: str = "") -> str:
+    return UNKNOWN if value is None else f"{value:.0f}{unit}"
+
+
+def _switch(value: bool | None) -> str:
+    return {True: "on", False: "off", None: UNKNOWN}[value]
+
+
+def level(value: float | None, moderate: float, heavy: float) -> str:
+    """Return the style of a value: calm, moderate or heavy."""
+    return "" if value is None else STYLES[(value >= moderate) + (value >= heavy)]
+
+
+def memory_percent(used: int | None, total: int | None) -> float | None:
+    """Return how much of the memory is in use, 0 to 100."""
+    return 100 * used / total if used is not None and total else None
+
+
+def amount(used: int | None, total: int | None) -> str:
+    """Return memory in use of all, with the unit once: "20.0 / 140.0 GiB"."""
+    if used is None or total is None:
+        return UNKNOWN
+    unit = format_bytes(total).rpartition(" ")[2]
+    return f"{format_bytes(used).removesuffix(f' {unit}')} / {format_bytes(total)}"
+
+
+def _heat(card: Gpu) -> str:
+    if card.temperature_celsius is None:
+        return ""
+    slowdown = card.temperature_slowdown_celsius or SLOWDOWN_CELSIUS
+    return level(card.temperature_celsius, slowdown - WARM_DEGREES, slowdown - HOT_DEGREES)
+
+
+def _power(card: Gpu) -> str:
+    if card.power_watts is None:
+        return UNKNOWN
+    limit = f" / {card.power_limit_watts:.0f}" if card.power_limit_watts else ""
+    return f"{card.power_watts:.0f}{limit} W"
+
+
+def _errors(card: Gpu) -> str:
+    return "off" if card.ecc_enabled is False else _number(card.ecc_uncorrected_errors)
+
+
+def _mode(card: Gpu) -> str:
+    short = {
+        "default": "shared",
+        "exclusive_process": "excl.",
+        "exclusive_thread": "excl.",
+        "prohibited": "none",
+    }
+    return short.get(card.compute_mode or "", card.compute_mode or UNKNOWN)
+
+
+def short_bus(bus_id: str | None) -> str:
+    """Return a bus id as the kernel writes it: NVML's has a domain of eight digits, mostly zeros."""
+    return bus_id.lower().removeprefix("0000") if bus_id else UNKNOWN
+
+
+INDEX = Column(
+    title="#",
+    field="index",
+    unit="",
+    range="0 to number of cards - 1",
+    meaning="The card's number in bus order. CUDA numbers cards by speed instead, unless "
+    "CUDA_DEVICE_ORDER=PCI_BUS_ID: name cards by UUID where it matters.",
+    text=lambda card: str(card.index),
+)
+NAME = Column(
+    title="Name",
+    field="name",
+    unit="",
+    range="",
+    meaning="The product name.",
+    right=False,
+    text=lambda card: (card.name or UNKNOWN).removeprefix("NVIDIA "),
+)
+MEMORY = Column(
+    title="Memory",
+    field="memory_used_bytes, memory_total_bytes",
+    unit="GiB",
+    range="0 to the card's memory",
+    meaning="Memory that is allotted, of all there is. It stays allotted while nothing computes: torch "
+    "keeps what it once took. It says whether your model fits, not whether the card works.",
+    text=lambda card: amount(card.memory_used_bytes, card.memory_total_bytes),
+    style=lambda card: level(memory_percent(card.memory_used_bytes, card.memory_total_bytes), 10, 80),
+)
+UTILIZATION = Column(
+    title="Util",
+    field="utilization_percent",
+    unit="%",
+    range="0 to 100",
+    meaning="The part of the last sampling period (1/6 s to 1 s) in which at least one kernel ran. 100 % can "
+    "be one small kernel after another on a mostly idle card; 0 % beside full memory is a job that waits.",
+    text=lambda card: _number(card.utilization_percent, "%"),
+    style=lambda card: level(card.utilization_percent, 10, 75),
+)
+TEMPERATURE = Column(
+    title="Temp",
+    field="temperature_celsius",
+    unit="°C",
+    range="about 25 to 90",
+    meaning="Of the chip. At temperature_slowdown_celsius the card lowers its clock.",
+    text=lambda card: _number(card.temperature_celsius, "°C"),
+    style=_heat,
+)
+FAN = Column(
+    title="Fan",
+    field="fan_percent",
+    unit="%",
+    range="0 to 100, at times above",
+    meaning="The fan's intended speed. Cards cooled by the server's own fans have none.",
+    text=lambda card: _number(card.fan_percent, "%"),
+)
+POWER = Column(
+    title="Power",
+    field="power_watts, power_limit_watts",
+    unit="W",
+    range="0 to the limit",
+    meaning="Drawn now, of the limit in force. At the limit the card lowers its clock.",
+    text=_power,
+)
+STATE = Column(
+    title="State",
+    field="performance_state",
+    unit="",
+    range="P0 (fastest) to P15 (idle)",
+    meaning="The clock level that the card chose for its load.",
+    text=lambda card: UNKNOWN if card.performance_state is None else f"P{card.performance_state}",
+)
+UUID = Column(
+    title="UUID",
+    field="uuid",
+    unit="",
+    range="",
+    right=False,
+    meaning="The card's own name: the same in every container, order and restart. "
+    "CUDA_VISIBLE_DEVICES takes it.",
+    text=lambda card: card.uuid or UNKNOWN,
+)
+BUS = Column(
+    title="Bus",
+    field="bus_id",
+    unit="",
+    range="domain:bus:device.function",
+    right=False,
+    meaning="The slot, as lspci shows it.",
+    text=lambda card: short_bus(card.bus_id),
+)
+PERSISTENCE = Column(
+    title="Pers",
+    field="persistence",
+    unit="",
+    range="on, off",
+    right=False,
+    meaning="On: the driver stays loaded while nobody uses the card, which saves seconds at each start.",
+    text=lambda card: _switch(card.persistence),
+)
+DISPLAY = Column(
+    title="Disp",
+    field="display_active",
+    unit="",
+    range="on, off",
+    right=False,
+    meaning="On: a desktop is drawn on this card, and takes memory and time.",
+    text=lambda card: _switch(card.display_active),
+)
+ECC = Column(
+    title="ECC",
+    field="ecc_enabled, ecc_uncorrected_errors",
+    unit="errors",
+    range="0 and up; off",
+    meaning="Memory errors since the last reset that could not be corrected. Above 0: reset the card "
+    "before you trust it.",
+    text=_errors,
+    style=lambda card: "bold red" if card.ecc_uncorrected_errors else "",
+)
+MODE = Column(
+    title="Mode",
+    field="compute_mode",
+    unit="",
+    range="shared, excl., none",
+    right=False,
+    meaning="How many processes may compute: any number, one, or none.",
+    text=_mode,
+    style=lambda card: "bold yellow" if card.compute_mode == "prohibited" else "",
+)
+MIG = Column(
+    title="MIG",
+    field="mig_enabled, mig_instances",
+    unit="",
+    range="on, off",
+    right=False,
+    meaning="On: the card is split into instances; CUDA sees one of them, by its own UUID.",
+    text=lambda card: _switch(card.mig_enabled),
+)
+
+LOAD = (INDEX, NAME, MEMORY, UTILIZATION, TEMPERATURE, FAN, POWER, STATE, ECC)
+IDENTITY = (UUID, BUS, PERSISTENCE, DISPLAY, MODE, MIG)

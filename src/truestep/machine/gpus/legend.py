@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The legend of the table: each column's unit, range and meaning."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.text import Text
+
+from truestep.machine.gpus.columns import IDENTITY, LOAD, Column
+from truestep.machine.gpus.table import plain_table
+
+WHY_BOTH = (
+    "Memory and utilisation are different things: memory is room that is taken, utilisation is time in "
+    "which something ran. A card may be full and idle (a notebook left open), or busy and nearly empty (a "
+    "small model). To start a job look at free memory; to see whether a job uses its card look at "
+    "utilisation and power together."
+)
+
+
+class Legend:
+    """Draws the legend."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        columns = (*LOAD, *IDENTITY)
+        rows = [(column.title, column.unit, column.range, column.meaning) for column in columns]
+        headings = [("Column", False), ("Unit", False), ("Range", False), ("Meaning", False)]
+        yield plain_table(headings, rows, flexible=3)
+        yield ""
+        yield Text(WHY_BOTH)
+
+
+def legend_document() -> dict[str, Any]:
+    """Return the legend as a document."""
+
+    def line(column: Column) -> dict[str, str | None]:
+        return {
+            "title": column.title,
+            "fields": column.field,
+            "unit": column.unit or None,
+            "range": column.range or None,
+            "meaning": column.meaning,
+        }
+
+    return {"schema_version": 1, "columns": [line(column) for column in (*LOAD, *IDENTITY)], "note": WHY_BOTH}

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pick cards and claim them; wait for them where asked."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from truestep.machine.gpus.claims import Claims
+from truestep.machine.gpus.nvml import kept_started
+from truestep.machine.gpus.read import read_gpus
+from truestep.machine.gpus.records import GpuReport
+from truestep.machine.gpus.select import Candidate, Choice, Conditions, candidates, choose, judge
+from truestep.machine.gpus.visible import visible_uuids
+from truestep.machine.quantities import format_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long to wait, how long a card must have met the conditions, and how often to look."""
+
+    wait_seconds: float = 0.0
+    steady_seconds: float = 0.0
+    every_seconds: float = 2.0
+
+
+class Picker:
+    """Looks at the cards again and again until enough of them meet the conditions."""
+
+    def __init__(
+        self,
+        wanted: Conditions,
+        claims: Claims,
+        *,
+        read: Callable[[], GpuReport] = read_gpus,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.wanted, self.claims, self.read = wanted, claims, read
+        self.environment = environment
+        self.steady_since: dict[str, float] = {}
+
+    def pick(self, take: Callable[[str], object], patience: Patience) -> Choice:
+        """Return the choice, after `take` was called with each chosen UUID under the machine's lock.
+
+        Where the conditions are not met in time, nothing is taken and the choice says why.
+        """
+        end = time.monotonic() + max(patience.wait_seconds, patience.steady_seconds)
+        with kept_started():
+            while True:
+                choice = self._look(take, patience.steady_seconds)
+                left = end - time.monotonic()
+                if choice.met or choice.error or left <= 0:
+                    return choice
+                time.sleep(min(patience.every_seconds, left))
+
+    def _look(self, take: Callable[[str], object], steady_seconds: float) -> Choice:
+        with self.claims.selecting():
+            report = self.read()
+            if not report.gpus:
+                return Choice(wanted=self.wanted, error=report.error or "there is no card")
+            visible = self.environment.get("CUDA_VISIBLE_DEVICES")
+            cards = candidates(report.gpus, visible_uuids(visible, report.gpus))
+            if not cards:
+                return Choice(wanted=self.wanted, error=_nothing_visible(visible))
+            choice = choose(self._settled(cards, steady_seconds), self.wanted, self._claimed(cards))
+            for uuid in choice.uuids:
+                take(uuid)
+            return replace(choice, warnings=_order_warning(report, visible))
+
+    def _claimed(self, cards: tuple[Candidate, ...]) -> dict[str, str]:
+        holders = {card.uuid: self.claims.holder(card.uuid) for card in cards}
+        return {uuid: holder for uuid, holder in holders.items() if holder}
+
+    def _settled(self, cards: tuple[Candidate, ...], steady_seconds: float) -> tuple[Candidate, ...]:
+        """Block the cards that have not met the conditions for long enough."""
+        if not steady_seconds:
+            return cards
+        now = time.monotonic()
+        meets = {one.candidate.uuid for one in judge(cards, self.wanted, {}) if not one.reasons}
+        self.steady_since = {uuid: self.steady_since.get(uuid, now) for uuid in meets}
+        settled = []
+        for card in cards:
+            so_far = now - self.steady_since.get(card.uuid, now)
+            early = card.uuid in meets and so_far < steady_seconds
+            why = f"has met the conditions for {so_far:.1f} s, {format_seconds(steady_seconds)} wanted"
+            settled.append(replace(card, blocked=why) if early else card)
+        return tuple(settled)
+
+
+def _nothing_visible(visible: str | None) -> str:
+    if visible is None:
+        return "no card has a UUID to name it by"
+    return f"CUDA_VISIBLE_DEVICES is {visible!r}, which admits none of this machine's cards"
+
+
+def _order_warning(report: GpuReport, visible: str | None) -> tuple[str, ...]:
+    """Say so where the numbers of CUDA_VISIBLE_DEVICES may mean other cards than the bus order."""
+    by_number = visible is not None and any(part.strip().isdigit() for part in visible.split(","))
+    mixed = len({card.name for card in report.gpus}) > 1
+    if by_number and mixed and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        says = (
+            f"CUDA_VISIBLE_DEVICES={visible} names cards by number, read here in bus order; on this machine "
+            "of different cards CUDA counts otherwise unless CUDA_DEVICE_ORDER=PCI_BUS_ID"
+        )
+        return (says,)
+    return ()

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who uses a card: NVML's process lists of all drivers, and the people behind the numbers.
+
+In a container NVML gives the host's process numbers; the same number may belong to somebody else
+inside. So there a number is believed only when that process has the driver's device files open.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from truestep.machine.gpus.nvml import NO_FUNCTION, Answer, Nvml
+from truestep.machine.gpus.records import GpuProcess
+
+_LISTS = {"compute": "Compute", "graphics": "Graphics", "mps": "MPSCompute"}
+_LARGEST_PID = 2**22  # the kernel's own limit (include/linux/threads.h, PID_MAX_LIMIT)
+_FIRST_NAMESPACE = "pid:[4026531836]"  # the kernel's fixed number of the host's namespace
+_NO_INSTANCE = 0xFFFFFFFF
+# These drivers fill _v3 with a longer structure than every other driver (withdrawn in 535.98).
+_LONG_STRUCTURES = ((535, 43), (535, 98))
+
+
+def in_own_namespace(proc: Path = Path("/proc")) -> bool:
+    """Return whether process numbers here are the host's own; True where there is no /proc."""
+    try:
+        return str((proc / "self/ns/pid").readlink()) == _FIRST_NAMESPACE
+    except OSError:
+        return True
+
+
+def _plausible(pid: int) -> bool:
+    return 0 < pid <= _LARGEST_PID
+
+
+def _list(nvml: Nvml, handle: Any, kind: str) -> Answer:
+    """Return one list, by the newest version that the driver has; one with absurd numbers is refused."""
+    first, after = _LONG_STRUCTURES
+    versions = ("_v2",) if first <= nvml.driver_version()[:2] < after else ("_v3", "_v2")
+    answer = Answer(reason="Not Supported")
+    for version in versions:
+        answer = nvml.ask(f"nvmlDeviceGet{_LISTS[kind]}RunningProcesses{version}", handle)
+        if answer.reason is None:
+            if all(_plausible(process.pid) for process in answer.value):
+                return answer
+            answer = Answer(reason="the driver's process numbers make no sense to this nvidia-ml-py")
+        elif answer.reason != NO_FUNCTION:
+            return answer
+    return answer
+
+
+def read_processes(nvml: Nvml, handle: Any, *, own_namespace: bool) -> Answer:
+    """Return the card's processes, the same process once; a reason when no list can be had."""
+    found: dict[int, GpuProcess] = {}
+    answers = {kind: _list(nvml, handle, kind) for kind in _LISTS}
+    if all(answer.reason for answer in answers.values()):
+        return answers["compute"]
+    for kind, answer in answers.items():
+        for raw in answer.value or ():
+            found[raw.pid] = _merged(found.get(raw.pid), raw, kind)
+    return Answer(tuple(identify(process, own_namespace=own_namespace) for process in found.values()))
+
+
+def _merged(known: GpuProcess | None, raw: Any, kind: str) -> GpuProcess:
+    instance = getattr(raw, "gpuInstanceId", _NO_INSTANCE)
+    before = known.memory_used_bytes if known else None
+    sizes = [size for size in (before, raw.usedGpuMemory) if size is not None]
+    return GpuProcess(
+        pid=raw.pid,
+        kind=f"{known.kind}+{kind}" if known else kind,
+        memory_used_bytes=max(sizes, default=None),
+        gpu_instance_id=None if instance in (None, _NO_INSTANCE) else instance,
+    )
+
+
+def identify(process: GpuProcess, *, own_namespace: bool, proc: Path = Path("/proc")) -> GpuProcess:
+    """Return `process` with user, command and start, as far as this user may know them."""
+    from dataclasses import replace
+
+    import psutil
+
+    if not own_namespace and not has_card_open(process.pid, proc):
+        return process
+    try:
+        person = psutil.Process(process.pid)
+        with person.oneshot():
+            return replace(
+                process,
+                user=_tried(person.username),
+                command=" ".join(_tried(person.cmdline) or ()) or _tried(person.name),
+                started_at=datetime.fromtimestamp(person.create_time(), UTC).isoformat(timespec="seconds"),
+            )
+    except psutil.Error:
+        return process
+
+
+def _tried(question: Any) -> Any:
+    import psutil
+
+    try:
+        return question()
+    except (psutil.Error, KeyError):
+        return None
+
+
+def has_card_open(pid: int, proc: Path = Path("/proc")) -> bool:
+    """Return whether the process has a file of the NVIDIA driver open, as far as this user may look."""
+    return any(name.startswith("/dev/nvidia") for name in _open_files(pid, proc))
+
+
+def _open_files(pid: int, proc: Path) -> Iterable[str]:
+    try:
+        for entry in (proc / str(pid) / "fd").iterdir():
+            try:
+                yield str(entry.readlink())
+            except OSError:
+                continue
+    except OSError:
+        return

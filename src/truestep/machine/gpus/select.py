@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choose cards: which ones meet the conditions, in which order, and what the nearest miss is.
+
+Everything here is a function of what was read and asked; waiting and claiming are elsewhere.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from truestep.core.errors import OptionError, nearest
+from truestep.core.results import Result
+from truestep.machine.gpus.records import Gpu, MigInstance
+from truestep.machine.quantities import format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+FAR = 1000.0  # the distance of what no waiting brings nearer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A card, or a MIG instance of one, that could be chosen."""
+
+    uuid: str
+    name: str
+    index: int
+    slot: int  # the card's place on the bus, counted among the cards
+    num_slots: int
+    mig: bool = False
+    free_bytes: int | None = None
+    utilization_percent: int | None = None
+    temperature_celsius: int | None = None
+    num_processes: int | None = None
+    blocked: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What the chosen cards must offer, and which are preferred."""
+
+    count: int = 1
+    free_memory_bytes: int = 0
+    max_utilization_percent: float | None = None
+    max_temperature_celsius: float | None = None
+    without_processes: bool = False
+    only: tuple[str, ...] = ()  # numbers in bus order, or UUIDs (the beginning is enough)
+    by: str = "freest"
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise OptionError(f"{self.count} cards can't be chosen. Write a count of 1 or more.")
+        if self.by not in ORDERS:
+            raise OptionError(f"There is no order {self.by!r}. {nearest(self.by, ORDERS)}")
+
+
+def _known(value: float | None) -> tuple[bool, float]:
+    """Return a key that sorts by value, what is unknown last."""
+    return value is None, 0 if value is None else value
+
+
+def _from_edge(card: Candidate) -> int:
+    return min(card.slot, card.num_slots - 1 - card.slot)
+
+
+# Each order of preference: what is compared first; ties go to more free memory, then to the bus order.
+ORDERS: Mapping[str, Callable[[Candidate], Any]] = {
+    "freest": lambda card: _known(None if card.free_bytes is None else -card.free_bytes),
+    "coolest": lambda card: _known(card.temperature_celsius),
+    "least-used": lambda card: (_known(card.utilization_percent), _known(card.num_processes)),
+    # the outer slots get the most air: first the two ends of the bus, then inwards
+    "edge": lambda card: (_from_edge(card), card.slot),
+}
+
+
+def preferred(cards: Sequence[Candidate], by: str) -> list[Candidate]:
+    """Return the cards in order of preference."""
+    return sorted(cards, key=lambda card: (ORDERS[by](card), ORDERS["freest"](card), card.slot, card.uuid))
+
+
+def candidates(cards: Sequence[Gpu], visible: Collection[str] | None = None) -> tuple[Candidate, ...]:
+    """Return what can be chosen among: cards, and the instances of cards that are split by MIG."""
+    ordered = sorted(cards, key=lambda card: (card.bus_id or "", card.index))
+    found = []
+    for slot, card in enumerate(ordered):
+        place: dict[str, Any] = {"index": card.index, "slot": slot, "num_slots": len(ordered)}
+        if card.mig_enabled:
+            found += [_instance(card, instance, place) for instance in card.mig_instances if instance.uuid]
+        elif card.uuid:
+            found.append(_card(card, place))
+    return tuple(one for one in found if visible is None or one.uuid in visible)
+
+
+def _card(card: Gpu, place: Mapping[str, Any]) -> Candidate:
+    return Candidate(
+        uuid=card.uuid or "",
+        name=card.name or "unknown card",
+        free_bytes=card.memory_free_bytes,
+        utilization_percent=card.utilization_percent,
+        temperature_celsius=card.temperature_celsius,
+        num_processes=None if card.processes is None else len(card.processes),
+        blocked=_blocked(card),
+        **place,
+    )
+
+
+def _instance(card: Gpu, instance: MigInstance, place: Mapping[str, Any]) -> Candidate:
+    own = [one for one in card.processes or () if one.gpu_instance_id == instance.gpu_instance_id]
+    return Candidate(
+        uuid=instance.uuid or "",
+        name=instance.name or "unknown instance",
+        mig=True,
+        free_bytes=instance.memory_free_bytes,
+        temperature_celsius=card.temperature_celsius,
+        num_processes=None if card.processes is None else len(own),
+        blocked=_blocked(card),
+        **place,
+    )
+
+
+def _blocked(card: Gpu) -> str | None:
+    if card.error:
+        return card.error
+    if card.compute_mode == "prohibited":
+        return "its compute mode forbids to compute"
+    if card.compute_mode in ("exclusive_process", "exclusive_thread") and card.processes:
+        return "it is in exclusive mode, and in use"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A card that was not chosen: every reason, and how far it is from the conditions."""
+
+    candidate: Candidate
+    reasons: tuple[str, ...]
+    distance: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Result):
+    """The chosen cards in order of preference, and why the others are not among them."""
+
+    wanted: Conditions
+    picked: tuple[Candidate, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    error: str | None = None  # why there is no card at all to choose from
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """The names to put into CUDA_VISIBLE_DEVICES."""
+        return tuple(card.uuid for card in self.picked)
+
+    @property
+    def met(self) -> bool:
+        """Whether as many cards as wanted were found."""
+        return len(self.picked) >= self.wanted.count
+
+    def explain(self) -> str:
+        """Return one sentence that says why too few cards were found, with the nearest miss."""
+        if self.error:
+            return self.error
+        able = sum(not refusal.reasons for refusal in self.refused) + len(self.picked)
+        missed = [refusal for refusal in self.refused if refusal.reasons]
+        says = f"{self.wanted.count} card(s) wanted, {able} of {len(self.refused)} meet the conditions"
+        if not missed:
+            return says
+        near = min(missed, key=lambda refusal: (len(refusal.reasons), refusal.distance))
+        card = near.candidate
+        return f"{says}. Nearest miss: card {card.index} ({card.name}): {'; '.join(near.reasons)}"
+
+    def __rich__(self) -> "RenderableType":
+        return "\n".join(self.uuids) if self.met else self.explain()
+
+
+def choose(cards: Sequence[Candidate], wanted: Conditions, claimed: Mapping[str, str]) -> Choice:
+    """Return the preferred cards that meet every condition; none at all when they are too few.
+
+    `claimed` names, per UUID, who holds a card.
+    """
+    refusals = judge(cards, wanted, claimed)
+    able = preferred([refusal.candidate for refusal in refusals if not refusal.reasons], wanted.by)
+    if len(able) < wanted.count:
+        return Choice(wanted=wanted, refused=tuple(refusals))
+    picked = able[: wanted.count]
+    rest = tuple(refusal for refusal in refusals if refusal.candidate not in picked)
+    return Choice(wanted=wanted, picked=tuple(picked), refused=rest)
+
+
+def judge(cards: Sequence[Candidate], wanted: Conditions, claimed: Mapping[str, str]) -> list[Refusal]:
+    """Return, for each card, what speaks against it; nothing where it meets the conditions."""
+    return [_judge(card, wanted, claimed.get(card.uuid)) for card in cards]
+
+
+def _judge(card: Candidate, wanted: Conditions, holder: str | None) -> Refusal:
+    misses = list(_misses(card, wanted))
+    if holder:
+        misses.append((f"claimed by {holder}", 1.0))
+    return Refusal(
+        candidate=card,
+        reasons=tuple(reason for reason, _ in misses),
+        distance=sum(distance for _, distance in misses),
+    )
+
+
+def _misses(card: Candidate, wanted: Conditions) -> Iterator[tuple[str, float]]:
+    """Yield each condition that the card does not meet, with a relative distance; unknown is not met."""
+    if wanted.only and not any(_names(entry, card) for entry in wanted.only):
+        yield "not among the cards that were named", FAR
+    if card.blocked:
+        yield card.blocked, FAR
+    if card.mig and wanted.count > 1:
+        yield "a MIG instance, of which CUDA gives a process only one", FAR
+    yield from _least("free", card.free_bytes, wanted.free_memory_bytes, format_bytes)
+    yield from _most("busy", card.utilization_percent, wanted.max_utilization_percent, "{:.0f} %".format)
+    yield from _most("warm", card.temperature_celsius, wanted.max_temperature_celsius, "{:.0f} °C".format)
+    if wanted.without_processes and card.num_processes != 0:
+        yield (
+            "its processes are unknown"
+            if card.num_processes is None
+            else f"{card.num_processes} process(es)",
+            1.0,
+        )
+
+
+def _names(entry: str, card: Candidate) -> bool:
+    return int(entry) == card.index if entry.isdigit() else bool(entry) and card.uuid.startswith(entry)
+
+
+def _least(
+    what: str, value: float | None, bound: float, text: Callable[[float], str]
+) -> Iterator[tuple[str, float]]:
+    if bound and value is None:
+        yield f"how much is {what} is unknown", 1.0
+    elif value is not None and value < bound:
+        yield f"{text(value)} {what}, {text(bound)} wanted", (bound - value) / bound
+
+
+def _most(
+    what: str, value: float | None, bound: float | None, text: Callable[[float], str]
+) -> Iterator[tuple[str, float]]:
+    if bound is not None and value is None:
+        yield f"how {what} it is is unknown", 1.0
+    elif bound is not None and value is not None and value > bound:
+        yield f"{text(value)} {what}, {text(bound)} at most wanted", (value - bound) / max(bound, 1)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cards as tables: one line a card where the screen is wide, two tables where it is not."""
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from truestep.machine.gpus.columns import IDENTITY, INDEX, LOAD, UNKNOWN, Column, amount
+from truestep.machine.gpus.records import Gpu, GpuProcess, GpuReport
+from truestep.machine.quantities import format_bytes
+
+WIDE_COLUMNS = 160
+
+
+class GpuScreen:
+    """Draws a report, as wide as the screen allows."""
+
+    def __init__(self, report: GpuReport) -> None:
+        self.report = report
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        report = self.report
+        if report.driver_version:
+            yield Text(
+                f"driver {report.driver_version}, CUDA up to {report.cuda_version or 'unknown'}\n",
+                style="dim",
+            )
+        if report.error:
+            yield Text(f"No GPU to show: {report.error}.")
+        if not report.gpus:
+            return
+        if options.max_width >= WIDE_COLUMNS:
+            yield _cards(report.gpus, (*LOAD, *IDENTITY), gap=2)
+        else:
+            yield _cards(report.gpus, LOAD, gap=1)
+            yield ""
+            yield _cards(report.gpus, (INDEX, *IDENTITY), gap=1)
+        yield ""
+        yield from _errors(report.gpus)
+        yield from _instances(report.gpus)
+        yield from _processes(report)
+
+
+Cell = str | Text
+Heading = tuple[str, bool]  # a title, and whether the column stands to the right
+
+
+def plain_table(
+    headings: Sequence[Heading], rows: Sequence[Sequence[Cell]], *, flexible: int, gap: int = 2
+) -> Table:
+    """Return a table in this room's look; where the screen is narrow, only the column `flexible` shrinks."""
+    table = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0), header_style="dim"
+    )
+    for place, (title, right) in enumerate(headings):
+        widest = max((len(line) for row in rows for line in str(row[place]).splitlines()), default=0)
+        table.add_column(
+            title,
+            justify="right" if right else "left",
+            no_wrap=place != flexible,
+            overflow="fold",
+            min_width=None if place == flexible else max(widest, len(title)),
+        )
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _cards(cards: Sequence[Gpu], columns: Sequence[Column], gap: int) -> Table:
+    rows = [[Text(column.text(card), style=column.style(card)) for column in columns] for card in cards]
+    flexible = next((place for place, column in enumerate(columns) if column.field == "name"), -1)
+    return plain_table([(column.title, column.right) for column in columns], rows, flexible=flexible, gap=gap)
+
+
+def _errors(cards: Sequence[Gpu]) -> Iterator[RenderableType]:
+    for card in cards:
+        if card.error:
+            yield Text(f"card {card.index}: {card.error}\n", style="bold red")
+
+
+def _instances(cards: Sequence[Gpu]) -> Iterator[RenderableType]:
+    rows = [(card, instance) for card in cards for instance in card.mig_instances]
+    if rows:
+        yield plain_table(
+            [("#", True), ("MIG instance", False), ("Memory", True), ("UUID", False)],
+            [
+                (
+                    str(card.index),
+                    (instance.name or UNKNOWN).rpartition("MIG ")[2],
+                    amount(instance.memory_used_bytes, instance.memory_total_bytes),
+                    instance.uuid or UNKNOWN,
+                )
+                for card, instance in rows
+            ],
+            flexible=1,
+        )
+        yield ""
+
+
+def _processes(report: GpuReport) -> Iterator[RenderableType]:
+    rows = [_process(card, process) for card in report.gpus for process in card.processes or ()]
+    if not rows:
+        hidden = any(card.processes is None and not card.error for card in report.gpus)
+        yield Text("the cards' processes can't be seen" if hidden else "no process uses a card", style="dim")
+        return
+    headings = [("#", True), ("PID", True), ("User", False), ("Memory", True), ("Started (UTC)", False)]
+    yield plain_table([*headings, ("Command", False)], rows, flexible=5)
+    if report.pids_of_host:
+        yield Text(
+            "\nThe process numbers are the host's: this is a container. With --pid=host it would see names.",
+            style="dim",
+        )
+
+
+def _process(card: Gpu, process: GpuProcess) -> tuple[Cell, ...]:
+    return (
+        str(card.index),
+        str(process.pid),
+        Text(process.user or UNKNOWN),
+        format_bytes(process.memory_used_bytes),
+        (process.started_at or UNKNOWN)[:16].replace("T", " "),
+        one_line(process.command),
+    )
+
+
+def one_line(command: str | None) -> Text:
+    """Return a command that is cut where the screen ends."""
+    return Text(command or UNKNOWN, no_wrap=True, overflow="ellipsis")

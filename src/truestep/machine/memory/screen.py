@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory reports as screens."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from truestep.machine.gpus.columns import UNKNOWN
+from truestep.machine.gpus.table import Cell, one_line, plain_table
+from truestep.machine.memory.amounts import Amounts
+from truestep.machine.memory.free import MemoryReport
+from truestep.machine.memory.leftover import LeftoverMemory
+from truestep.machine.memory.processes import HoldingProcess
+from truestep.machine.memory.tensors import LiveTensor
+from truestep.machine.quantities import format_bytes
+
+
+def memory_screen(report: MemoryReport) -> RenderableType:
+    """Return a memory report as a screen."""
+    parts: list[RenderableType] = [_amounts(report.before, report.after)]
+    parts += _tensors(report.tensors, report.num_storages, "live tensors")
+    if report.unseen_bytes:
+        size = format_bytes(report.unseen_bytes)
+        parts.append(
+            Text(f"{size} more on devices that Python does not see: kept by graphs of autograd, or in C++")
+        )
+    if report.last_error_kept:
+        parts.append(
+            Text("The last error's traceback keeps its variables: free_memory(forget_last_error=True)")
+        )
+    parts += [Text(f"process {ending.pid}: {ending.says}") for ending in report.endings]
+    if report.processes:
+        parts += ["", processes_table(report.processes)]
+    return Group(*parts)
+
+
+def leftover_screen(leftover: LeftoverMemory) -> RenderableType:
+    """Return what a block left behind as a screen."""
+    if leftover.after is None:
+        return Text("The block has not ended yet.")
+    parts: list[RenderableType] = [_amounts(leftover.before, leftover.after)]
+    if not leftover.num_storages:
+        parts.append(Text("The block left no tensor behind."))
+    parts += _tensors(leftover.tensors, leftover.num_storages, "tensors left behind")
+    return Group(*parts)
+
+
+def _amounts(before: Amounts, after: Amounts) -> Table:
+    rows = []
+    for name, old, new in _pairs(before, after):
+        change = None if old is None or new is None else new - old
+        sign = "+" if change and change > 0 else ""
+        rows.append((name, format_bytes(old), format_bytes(new), f"{sign}{format_bytes(change)}"))
+    headings = [("Memory", False), ("Before", True), ("After", True), ("Change", True)]
+    return plain_table(headings, rows, flexible=0)
+
+
+def _pairs(before: Amounts, after: Amounts) -> Iterator[tuple[str, int | None, int | None]]:
+    yield "this process", before.process_bytes, after.process_bytes
+    old = {device.device: device for device in before.devices}
+    for device in after.devices:
+        earlier = old.get(device.device)
+        yield f"{device.device} allocated", earlier.allocated_bytes if earlier else 0, device.allocated_bytes
+        yield f"{device.device} reserved", earlier.reserved_bytes if earlier else 0, device.reserved_bytes
+        yield f"{device.device} used by all", earlier.used_bytes if earlier else None, device.used_bytes
+
+
+def _tensors(tensors: Sequence[LiveTensor], num_storages: int, title: str) -> list[RenderableType]:
+    if not tensors:
+        return []
+    headings = [("Size", True), ("Tensor", False), ("Held by", False)]
+    table = plain_table(headings, [_tensor(tensor) for tensor in tensors], flexible=2)
+    heading = Text(f"\n{title}: the {len(tensors)} largest of {num_storages}\n", style="bold")
+    return [heading, table]
+
+
+def _tensor(tensor: LiveTensor) -> tuple[Cell, ...]:
+    shape = "×".join(map(str, tensor.shape)) or "scalar"
+    graph = "\nkeeps its graph" if tensor.keeps_graph else ""
+    held = "\n".join(tensor.held_by) or "nothing in Python: a graph of autograd, or C++"
+    return format_bytes(tensor.storage_bytes), f"{shape} {tensor.dtype} {tensor.device}{graph}", Text(held)
+
+
+def processes_table(processes: Iterable[HoldingProcess]) -> Table:
+    """Return the processes that hold cards as a table."""
+    rows = [_process(one) for one in processes]
+    headings = [("PID", True), ("User", False), ("Memory", True), ("Cards", False), ("Command", False)]
+    return plain_table(headings, rows, flexible=4)
+
+
+def _process(one: HoldingProcess) -> tuple[Cell, ...]:
+    process = one.process
+    command = f"(this process) {process.command or ''}" if one.own else process.command
+    return (
+        str(process.pid),
+        Text(process.user or UNKNOWN),
+        format_bytes(process.memory_used_bytes),
+        ",".join(map(str, one.cards)) or "open",
+        one_line(command),
+    )

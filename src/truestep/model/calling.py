@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calling a model on a batch only to look: how a batch becomes arguments, and what a failing forward says."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from truestep.core.errors import ModelError
+from truestep.core.random_streams import host_streams, set_host_streams
+from truestep.nn.keeping import only_looking
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def arguments_of(model: nn.Module, batch: Any) -> Arguments:
+    """Return how a batch is handed over: a tuple's items one by one, a dict by name where the forward has these names."""
+    if isinstance(batch, tuple) and not hasattr(batch, "_fields"):
+        return batch, {}
+    if isinstance(batch, Mapping) and all(isinstance(key, str) for key in batch) and _has(model, batch):
+        return (), dict(batch)
+    return (batch,), {}
+
+
+def _has(model: nn.Module, batch: Mapping[str, Any]) -> bool:
+    try:
+        parameters = inspect.signature(model.forward).parameters
+    except (TypeError, ValueError):
+        return False
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return True
+    return set(batch) <= set(parameters)
+
+
+def mapped(arguments: Arguments, change: Callable[[Tensor], Tensor]) -> Arguments:
+    """Return the arguments with every tensor changed; structures are kept, also of dicts and named tuples."""
+    return pytree.tree_map_only(Tensor, change, arguments)  # type: ignore[no-any-return]
+
+
+def shapes_of(value: Any) -> Any:
+    """Return the shapes in a structure: a tuple of sizes for one tensor, a list for several."""
+    shapes = [tuple(each.shape) for each in tensors_in(value)]
+    return shapes[0] if len(shapes) == 1 else shapes
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """Return the tensors in a structure, also those of a packed sequence and of plain objects with attributes."""
+    found = []
+    for leaf in pytree.tree_leaves(value):
+        if isinstance(leaf, Tensor):
+            found.append(leaf)
+        elif hasattr(leaf, "__dict__") and not isinstance(leaf, nn.Module | type):
+            found += [each for each in vars(leaf).values() if isinstance(each, Tensor)]
+    return found
+
+
+class Path:
+    """Where a forward is: the modules entered and not left, by the names under which their callers hold them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._names: dict[nn.Module, list[str]] = {}
+        for name, module in model.named_modules(remove_duplicate=False):
+            self._names.setdefault(module, []).append(name)
+        self.entered: list[tuple[str, nn.Module, Any]] = []
+
+    def enter(self, module: nn.Module, inputs: Any) -> str:
+        """Note that a module is called, and return its name."""
+        above = self.entered[-1][0] if self.entered else ""
+        names = self._names[module]
+        held = [name for name in names if self.entered and name.rpartition(".")[0] == above]
+        inside = [name for name in names if name.startswith(f"{above}.")]
+        name = [*held, *inside, *names][0]
+        self.entered.append((name, module, inputs))
+        return name
+
+    def leave(self) -> None:
+        """Note that the innermost module has returned."""
+        self.entered.pop()
+
+
+@contextmanager
+def following(model: nn.Module, path: Path) -> Iterator[None]:
+    """Keep `path` while the model runs."""
+
+    def enter(
+        module: nn.Module, args: Any, kwargs: Any
+    ) -> None:  # what a hook returns would replace what flows
+        path.enter(module, (args, kwargs))
+
+    def leave(*_: Any) -> None:
+        path.leave()
+
+    with ExitStack() as stack:
+        for module in hookable(model):
+            stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
+            stack.callback(module.register_forward_hook(leave).remove)
+        yield
+
+
+def hookable(model: nn.Module) -> list[nn.Module]:
+    """Return the modules that take hooks: all but scripted ones."""
+    return [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
+
+
+@contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Run the user's own model: modes, buffers and all random streams are as before afterwards."""
+    streams = host_streams()
+    with only_looking(model):
+        try:
+            yield
+        finally:
+            set_host_streams(streams)
+
+
+def run(model: nn.Module, arguments: Arguments) -> Any:
+    """Call the model; a failing forward becomes a ModelError that names the module, what it got and the cause."""
+    path = Path(model)
+    with following(model, path):
+        try:
+            return model(*arguments[0], **arguments[1])
+        except Exception as error:
+            raise ModelError(_message(model, path, error)) from error
+
+
+def _message(model: nn.Module, path: Path, error: Exception) -> str:
+    cause = f"{type(error).__name__}: {error}"
+    if not path.entered:
+        return f"The forward of {type(model).__name__} failed. {cause}"
+    name, module, inputs = path.entered[-1]
+    where = f"{name} ({type(module).__name__})" if name else type(module).__name__
+    args, kwargs = inputs
+    got = ", ".join(
+        [_shown(each) for each in args] + [f"{key}={_shown(each)}" for key, each in kwargs.items()]
+    )
+    return f"The forward failed in {where}, which got {got or 'nothing'}. {cause}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')} on {value.device}"
+    tensors = tensors_in(value)
+    if tensors:
+        return f"{type(value).__name__} of {', '.join(str(list(each.shape)) for each in tensors)}"
+    text = repr(value)
+    return text if len(text) < 40 else type(value).__name__

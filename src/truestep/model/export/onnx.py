@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ts.export_onnx`: a model as an ONNX file, checked in onnxruntime against torch at two batch sizes."""
+
+import inspect
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from truestep.core.errors import ModelError, OptionError
+from truestep.core.results import Result
+from truestep.core.wording import byte_size
+from truestep.model.calling import Arguments, arguments_of, mapped, run, tensors_in, undisturbed
+from truestep.model.export.session import open_session
+from truestep.model.extras import needs_extra
+from truestep.nn.parts import model_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+TOLERANCE = 1e-3  # of the largest output: float32 sums in another order, with room
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One batch run by torch and by onnxruntime."""
+
+    batch_size: int | None  # None where inputs have no batch axis in common
+    largest_difference: float
+    largest_output: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnnxExport(Result):
+    """What was written, where it runs, and how far onnxruntime's outputs are from torch's."""
+
+    path: str
+    size_bytes: int
+    opset: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    providers_asked: tuple[str, ...]
+    providers_got: tuple[str, ...]
+    comparisons: tuple[Comparison, ...]
+    has_dynamic_batch: bool
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every difference is of the size of rounding."""
+        return all(
+            each.largest_difference <= TOLERANCE * max(1.0, each.largest_output) for each in self.comparisons
+        )
+
+    def __rich__(self) -> "RenderableType":
+        from rich.text import Text
+
+        lines = [
+            f"{self.path}: {byte_size(self.size_bytes)}, opset {self.opset}",
+            f"inputs {', '.join(self.inputs)}; outputs {', '.join(self.outputs)}",
+            f"providers asked {', '.join(self.providers_asked)}; got {', '.join(self.providers_got)}",
+        ]
+        lines += [
+            f"batch of {each.batch_size}: largest difference from torch {each.largest_difference:.2g}, largest output "
+            f"{each.largest_output:.2g}"
+            for each in self.comparisons
+        ]
+        text = Text("\n".join(lines))
+        if not self.agrees:
+            text.append("\nonnxruntime does not give what torch gives: don't use this file.", "bold red")
+        return text
+
+
+def export_onnx(
+    model: object,
+    batch: Any,
+    path: str | Path,
+    *,
+    dynamic_batch: bool = True,
+    providers: Sequence[str] | None = None,
+    threads: int | None = None,
+) -> OnnxExport:
+    """Export a module (or a learner) in eval mode with torch's exporter, then run the file beside torch at two batch sizes.
+
+    Modes, statistics and random state are found again as they were. Needs the extra `[onnx]`.
+
+    Args:
+        model: the module.
+        batch: an example of what its forward takes: a tensor, a tuple of arguments, a dict of them by name.
+        path: the file to write; it ends in .onnx.
+        dynamic_batch: whether the first axis of every input may have any size.
+        providers: onnxruntime's, in order of preference (default: the CPU). One that is not got is an error.
+        threads: of onnxruntime within an operator.
+
+    Raises:
+        ModelError: the forward fails, or can't be exported; the message has torch's reason.
+        OptionError: a provider that this onnxruntime does not have or could not start.
+        MissingPackageError: the extra is not installed.
+    """
+    with needs_extra("onnx", "onnx", "onnxscript", "onnxruntime"):
+        import onnx
+        import onnxruntime  # noqa: F401 - before the work, not after it
+        import onnxscript  # noqa: F401
+    path = Path(path)
+    if path.suffix != ".onnx" or not path.parent.is_dir():
+        raise OptionError(f"{path} can't be written: the name ends in .onnx and its folder exists.")
+    module = model_of(model, "ts.export_onnx")
+    arguments = arguments_of(module, batch)
+    with undisturbed(module), _in_eval(module):
+        run(module, arguments)
+        _export(module, arguments, path, dynamic_batch=dynamic_batch)
+        session = open_session(path, providers, threads)
+        comparisons = [_compare(module, arguments, session)]
+        if dynamic_batch:
+            comparisons.append(_compare(module, mapped(arguments, _doubled), session))
+    opsets = {
+        each.domain: each.version for each in onnx.load(str(path), load_external_data=False).opset_import
+    }
+    return OnnxExport(
+        path=str(path),
+        size_bytes=sum(each.stat().st_size for each in (path, Path(f"{path}.data")) if each.exists()),
+        opset=opsets[""],
+        inputs=tuple(f"{each.name} {each.shape}" for each in session.get_inputs()),
+        outputs=tuple(f"{each.name} {each.shape}" for each in session.get_outputs()),
+        providers_asked=tuple(providers or ["CPUExecutionProvider"]),
+        providers_got=tuple(session.get_providers()),
+        comparisons=tuple(comparisons),
+        has_dynamic_batch=dynamic_batch,
+    )
+
+
+@contextmanager
+def _in_eval(module: nn.Module) -> Iterator[None]:
+    module.eval()  # `undisturbed` puts the modes back
+    yield
+
+
+def _export(module: nn.Module, arguments: Arguments, path: Path, *, dynamic_batch: bool) -> None:
+    args, kwargs = mapped(arguments, _two_at_least) if dynamic_batch else arguments
+    shapes = pytree.tree_map(_first_axis, (args, kwargs)) if dynamic_batch else None
+    dynamic = None if shapes is None else ({**_by_name(module, shapes[0]), **shapes[1]})
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")  # the exporter's own, about its inner parts, as what it prints
+            torch.onnx.export(
+                module, args, str(path), kwargs=kwargs, dynamo=True, dynamic_shapes=dynamic, verbose=False
+            )
+    except Exception as error:
+        raise ModelError(
+            f"{type(module).__name__} can't be exported. {_reason(error)} Control flow that depends on values, and calls "
+            "into other libraries, have no place in a graph: rewrite them with torch.where or torch.cond, or export the "
+            "part without them."
+        ) from error
+    finally:
+        logging.disable(level)
+
+
+def _by_name(module: nn.Module, shapes: Sequence[Any]) -> dict[str, Any]:
+    """Return the dynamic shapes of positional arguments by their names, as the exporter wants them beside keywords."""
+    named: dict[str, Any] = {}
+    for index, parameter in enumerate(inspect.signature(module.forward).parameters.values()):
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return {**named, parameter.name: tuple(shapes[index:])}
+        if index < len(shapes):
+            named[parameter.name] = shapes[index]
+    return named
+
+
+def _first_axis(value: Any) -> Any:
+    return {0: torch.export.Dim.DYNAMIC} if isinstance(value, Tensor) and value.dim() else None
+
+
+def _two_at_least(tensor: Tensor) -> Tensor:
+    """An example of one row would be taken for a size that never changes."""
+    return torch.cat([tensor, tensor]) if tensor.dim() and len(tensor) == 1 else tensor
+
+
+def _doubled(tensor: Tensor) -> Tensor:
+    return torch.cat([tensor, tensor]) if tensor.dim() else tensor
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line that says something, of the innermost cause."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300] if lines else ''}"
+
+
+def _compare(module: nn.Module, arguments: Arguments, session: Any) -> Comparison:
+    expected = [each.detach().cpu() for each in tensors_in(run(module, arguments))]
+    given = tensors_in(arguments)
+    feed = {
+        wanted.name: tensor.detach().cpu().numpy()
+        for wanted, tensor in zip(session.get_inputs(), given, strict=True)
+    }
+    got = [torch.from_numpy(each) for each in session.run(None, feed)]
+    if [each.shape for each in got] != [each.shape for each in expected]:
+        shapes = [[list(each.shape) for each in side] for side in (got, expected)]
+        raise ModelError(
+            f"onnxruntime gives shapes {shapes[0]} where torch gives {shapes[1]}: the model fixes a size of the "
+            "example batch. Look for int(), .item() and len() in its forward."
+        )
+    pairs = [(a.double(), b.double()) for a, b in zip(got, expected, strict=True) if a.numel()]
+    sizes = {len(each) for each in given if each.dim()}
+    return Comparison(
+        batch_size=sizes.pop() if len(sizes) == 1 else None,
+        largest_difference=max((float((a - b).abs().max()) for a, b in pairs), default=0.0),
+        largest_output=max((float(b.abs().max()) for _, b in pairs), default=0.0),
+    )

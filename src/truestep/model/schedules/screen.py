@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A schedule plot in a terminal: curves, then a row of landmarks for each."""
+
+import math
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from truestep.core.charts.terminal import TerminalChart, TerminalCurve
+from truestep.core.wording import number
+
+if TYPE_CHECKING:
+    from truestep.model.schedules.plot import ScheduleCurve, SchedulePlot
+
+
+def screen_of(plot: "SchedulePlot") -> RenderableType:
+    """Return what rich draws."""
+    parts: list[RenderableType] = []
+    for quantity in plot.quantities:
+        curves = plot.of(quantity)
+        parts += [Text(quantity.capitalize(), "bold"), _chart(plot, curves), _table(curves), Text()]
+    parts += [Text(note, "yellow") for note in plot.notes]
+    return Group(*(parts if plot.notes else parts[:-1]))
+
+
+def _chart(plot: "SchedulePlot", curves: "list[ScheduleCurve]") -> TerminalChart:
+    per_epoch = plot.steps_per_epoch if plot.by == "epochs" else None
+    missing = [math.nan]
+    drawn = [
+        TerminalCurve(
+            name=each.name,
+            values=[*each.values, *missing * (plot.num_steps - len(each.values))],
+            colour=each.colour,
+        )
+        for each in curves
+    ]
+    return TerminalChart(
+        curves=drawn,
+        first=0 if per_epoch else 1,
+        last=plot.num_steps / (per_epoch or 1),
+        unit="epoch" if per_epoch else "step",
+    )
+
+
+def _table(curves: "list[ScheduleCurve]") -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for heading in ("first", "warm-up", "peak", "at", "last", "constant from"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for curve in curves:
+        marks = curve.landmarks
+        is_constant = marks.constant_from_step < len(curve.values)
+        table.add_row(
+            curve.name,
+            number(marks.first),
+            f"{marks.warmup_steps:,}" if marks.warmup_steps else "-",
+            number(marks.peak),
+            f"{marks.peak_step:,}",
+            number(marks.last),
+            f"{marks.constant_from_step:,}" if is_constant else "-",
+        )
+    return table

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stepping a schedule for as long as a training would, and writing down what each update is made with."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from truestep.core.errors import OptionError
+from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, ends_after
+from truestep.model.schedules.dummy import QUANTITIES, dummy_of
+
+Metric = Callable[[int], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How long a schedule is stepped, and what it is told."""
+
+    num_steps: int
+    steps_per_epoch: int | None
+    metric: Metric | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stepped:
+    """What one schedule did: the values of each group's settings at each update."""
+
+    settings: list[dict[str, list[float]]]
+    group_names: list[str]
+    ends_after: int | None  # updates, None where the schedule does not say
+    stopped: str | None  # what the schedule raised when it was stepped beyond its end
+
+
+def step_through(factory: ScheduleFactory, training: Training, like: "float | Optimizer | None") -> Stepped:
+    """Make the schedule of a dummy optimizer and step it; nothing of the caller's moves."""
+    schedule = _made(factory, dummy_of(like))
+    return _followed(schedule, schedule.optimizer, training, unit=getattr(factory, "unit", "update"))
+
+
+def _made(factory: Any, optimizer: Optimizer) -> Any:
+    if isinstance(factory, LRScheduler | ReduceLROnPlateau):
+        raise OptionError(
+            f"This {type(factory).__name__} belongs to an optimizer already, and plotting it would use it up. Give a function that "
+            f"makes one: lambda optimizer: {type(factory).__name__}(optimizer, ...)."
+        )
+    if not callable(factory):
+        raise OptionError(
+            f"{factory!r} is no function that makes a schedule. Write one such as lambda optimizer: ts.warmup_cosine(optimizer, "
+            "warmup_steps=100, total_steps=2000)."
+        )
+    made = factory(optimizer)
+    inner = made.scheduler if isinstance(made, Plateau) else made
+    if not isinstance(inner, LRScheduler | ReduceLROnPlateau):
+        raise OptionError(
+            f"The function returned a {type(made).__name__} and no schedule: return the torch scheduler."
+        )
+    if inner.optimizer is not optimizer and not getattr(factory, "brings_its_own", False):
+        raise OptionError(
+            f"The function made a {type(inner).__name__} of another optimizer than the one it was given: plotting it would use up "
+            "that one's schedule. Use the argument: lambda optimizer: Scheduler(optimizer, ...)."
+        )
+    return inner
+
+
+def _followed(schedule: Any, optimizer: Optimizer, training: Training, unit: str) -> Stepped:
+    """Step a schedule that may be used up."""
+    every = _period(schedule, training, unit)
+    settings: list[dict[str, list[float]]] = [
+        {name: [] for name in QUANTITIES} for _ in optimizer.param_groups
+    ]
+    stopped = None
+    for step in range(1, training.num_steps + 1):
+        _write_down(optimizer, settings)
+        optimizer.step()
+        if step % every or step == training.num_steps:
+            continue
+        try:
+            _step(schedule, training.metric, step)
+        except Exception as error:  # noqa: BLE001 - a user's function may raise anything; the plot shows where
+            stopped = f"{type(error).__name__} after {step:,} updates: {error}"
+            break
+    length = ends_after(schedule)
+    names = [str(group.get("name", number)) for number, group in enumerate(optimizer.param_groups)]
+    end = None if length is None else length * every
+    return Stepped(settings=settings, group_names=names, ends_after=end, stopped=stopped)
+
+
+def takes_optimizer(factory: Any) -> Any:
+    """Return a factory that may be called with an optimizer, also of a function that makes one of its own."""
+    try:
+        inspect.signature(factory).bind(None)
+    except TypeError:
+        try:
+            inspect.signature(factory).bind()
+        except TypeError:
+            raise OptionError(
+                f"{name_of(factory)} can be called neither with an optimizer alone nor without arguments. Write "
+                "def make_schedule(optimizer): return ts.warmup_cosine(optimizer, warmup_steps=100, total_steps=2000)."
+            ) from None
+
+        def with_its_own(_: Optimizer) -> Any:
+            return factory()
+
+        with_its_own.brings_its_own = True  # type: ignore[attr-defined]
+        return with_its_own
+    except ValueError:  # no signature to read: the call will tell
+        pass
+    return factory
+
+
+def _period(schedule: Any, training: Training, unit: str) -> int:
+    """Return after how many updates the schedule steps."""
+    if isinstance(schedule, ReduceLROnPlateau):
+        if training.metric is None:
+            raise OptionError(
+                "ReduceLROnPlateau waits for a metric, and a plot has none. Say which values it would see: "
+                "metric=lambda step: 1 / step."
+            )
+        return training.steps_per_epoch or 1
+    if unit == "update":
+        return 1
+    if training.steps_per_epoch is None:
+        raise OptionError(
+            "This schedule counts epochs, and how many updates an epoch has is not said: steps_per_epoch=500 "
+            "(--steps-per-epoch 500)."
+        )
+    return training.steps_per_epoch
+
+
+def _step(schedule: Any, metric: Metric | None, step: int) -> None:
+    if isinstance(schedule, ReduceLROnPlateau):
+        assert metric is not None
+        schedule.step(float(metric(step)))
+    else:
+        schedule.step()
+
+
+def _write_down(optimizer: Optimizer, settings: list[dict[str, list[float]]]) -> None:
+    for group, columns in zip(optimizer.param_groups, settings, strict=True):
+        for name, read in QUANTITIES.items():
+            value = read(group)
+            if value is not None:
+                columns[name].append(float(value.item() if isinstance(value, torch.Tensor) else value))
+
+
+def name_of(factory: Any) -> str:
+    """Return what a schedule is called in a plot of several."""
+    inner = factory.factory if isinstance(factory, Counting) else factory
+    name = getattr(inner, "__name__", type(inner).__name__)
+    return "schedule" if name == "<lambda>" else name

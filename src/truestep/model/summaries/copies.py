@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of a model whose tensors have shapes and no values; sharing between tensors and between modules survives."""
+
+import copy
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from truestep.model.calling import Arguments, tensors_in
+
+
+def copy_with(model: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:
+    """Return a deep copy of the model with every tensor replaced by `change(tensor)`; no values are copied."""
+    memo: dict[int, object] = {}
+    for tensor in _tensors(model):
+        if id(tensor) not in memo:
+            new = change(tensor.detach())
+            is_parameter = isinstance(tensor, nn.Parameter)
+            memo[id(tensor)] = nn.Parameter(new, requires_grad=tensor.requires_grad) if is_parameter else new
+    return copy.deepcopy(model, memo)
+
+
+def _tensors(model: nn.Module) -> Iterator[Tensor]:
+    yield from model.parameters()
+    yield from model.buffers()
+    for module in model.modules():
+        for name, value in vars(module).items():  # tensors that were never registered, in lists and dicts too
+            if name not in ("_parameters", "_buffers", "_modules"):
+                yield from tensors_in(value if isinstance(value, Tensor | list | tuple | dict) else None)
+
+
+def to_meta(tensor: Tensor) -> Tensor:
+    """Return the tensor without its values."""
+    return tensor.to("meta")
+
+
+def to_meta_but_lengths(tensor: Tensor) -> Tensor:
+    """Do the same, but leave whole numbers in one dimension on the CPU: torch reads the lengths of sequences there."""
+    is_lengths = tensor.dim() == 1 and tensor.device.type == "cpu" and not tensor.is_floating_point()
+    return tensor if is_lengths else to_meta(tensor)
+
+
+def materialized(model: nn.Module, arguments: Arguments) -> nn.Module:
+    """Return a copy whose lazy layers have been sized by one batch."""
+    from truestep.model.calling import run, undisturbed
+
+    with undisturbed(model):
+        sized = copy.deepcopy(model)
+        run(sized, arguments)
+    return sized
+
+
+def has_lazy(model: nn.Module) -> bool:
+    """Whether a layer waits for its first batch."""
+    return any(torch.nn.parameter.is_lazy(tensor) for tensor in [*model.parameters(), *model.buffers()])

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Multiply-adds and shapes of every call of every module, by torch's FlopCounterMode.
+
+Counted are the multiply-adds of matrix products and convolutions, a bias's additions and everything elementwise not: a linear
+layer of `a` to `b` costs a·b for each row. Causal attention is counted in full. On a meta copy torch runs no fused kernel, so
+that recurrent layers, attention and encoder layers come apart into products that are counted.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from truestep.core.errors import ModelError
+from truestep.model.calling import Arguments, Path, hookable, mapped, run, shapes_of, tensors_in, undisturbed
+from truestep.model.summaries.copies import copy_with, to_meta, to_meta_but_lengths
+
+
+@dataclass
+class Calls:
+    """What happened to one module, over all its calls."""
+
+    num_calls: int = 0
+    multiply_adds: int = 0
+    inputs: Any = ()
+    outputs: Any = ()
+    output_dtype: str = ""
+    order: int = 0  # of its first call
+
+
+@dataclass
+class Count:
+    """What one forward of a model does."""
+
+    calls: dict[str, Calls] = field(default_factory=dict)
+    multiply_adds: int = 0
+    notes: list[str] = field(default_factory=list)
+    leaf_uses: dict[str, int] = field(default_factory=dict)
+
+
+def count(model: nn.Module, arguments: Arguments) -> Count:
+    """Count on a meta copy, and where a model does not run there, on the model itself with fused kernels off."""
+    for change in (to_meta, to_meta_but_lengths):
+        try:
+            return _count(copy_with(model, to_meta), mapped(arguments, change))
+        except Exception as error:  # noqa: BLE001 - whatever a model does without values
+            cause = error.__cause__ or error
+    with undisturbed(model), _plain_kernels():
+        counted = _count(model, arguments)
+    reason = f"{type(cause).__name__}: {cause}".splitlines()[0]
+    counted.notes.append(
+        f"Counted by running the model itself on this batch, since it does not run without values ({reason[:150]})."
+    )
+    return counted
+
+
+def _count(model: nn.Module, arguments: Arguments) -> Count:
+    counter = FlopCounterMode(display=False, custom_mapping=FORMULAS)
+    counted, path = Count(), Path(model)
+    with counter, torch.no_grad(), _recording(model, counted, counter, path):
+        run(model, arguments)
+    counted.multiply_adds = counter.get_total_flops() // 2
+    return counted
+
+
+def _trilinear(first: Any, weight: Any, second: Any, *_: Any, **__: Any) -> int:
+    """Count nn.Bilinear, xᵀAy for each output: a product with A, then one with y; given are the shapes of x, A and y."""
+    rows = max(first[0], second[0])
+    num_outputs, width, other = weight[-3], weight[-2], weight[-1]
+    return int(2 * rows * num_outputs * (width * other + other))
+
+
+def _matrix_by_vector(matrix: Any, *_: Any, **__: Any) -> int:
+    return int(2 * matrix[0] * matrix[1])
+
+
+def _added_matrix_by_vector(_: Any, matrix: Any, *__: Any, **___: Any) -> int:
+    return int(2 * matrix[0] * matrix[1])
+
+
+def _dot(first: Any, *_: Any, **__: Any) -> int:
+    return int(2 * first[0])
+
+
+# What torch's counter has no formula for; its unit is the operation, two to a multiply-add.
+FORMULAS: dict[Any, Any] = {
+    torch.ops.aten._trilinear: _trilinear,
+    torch.ops.aten.mv: _matrix_by_vector,
+    torch.ops.aten.addmv: _added_matrix_by_vector,
+    torch.ops.aten.dot: _dot,
+    torch.ops.aten.vdot: _dot,
+}
+
+
+@contextmanager
+def _recording(model: nn.Module, counted: Count, counter: FlopCounterMode, path: Path) -> Iterator[None]:
+    before: list[int] = []
+
+    def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+        path.enter(module, (args, kwargs))
+        before.append(counter.get_total_flops())
+
+    def leave(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        calls = counted.calls.setdefault(path.entered[-1][0], Calls(order=len(counted.calls)))
+        path.leave()
+        calls.num_calls += 1
+        calls.multiply_adds += (counter.get_total_flops() - before.pop()) // 2
+        if calls.num_calls == 1:
+            calls.inputs, calls.outputs = shapes_of((args, kwargs)), shapes_of(output)
+            dtypes = [each.dtype for each in tensors_in(output)]
+            calls.output_dtype = str(dtypes[0]).removeprefix("torch.") if dtypes else ""
+
+    with ExitStack() as stack:
+        for module in hookable(model):
+            stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
+            stack.callback(module.register_forward_hook(leave, with_kwargs=True).remove)
+        yield
+
+
+@contextmanager
+def _plain_kernels() -> Iterator[None]:
+    """Switch off the kernels that torch counts as nothing: fused recurrences, attention and encoder layers."""
+    fastpath = torch.backends.mha.get_fastpath_enabled()
+    onednn = torch._C._get_mkldnn_enabled()
+    with (
+        torch.backends.cudnn.flags(enabled=False),
+        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+    ):
+        torch.backends.mha.set_fastpath_enabled(False)
+        torch._C._set_mkldnn_enabled(
+            False
+        )  # torch.backends.mkldnn.flags warns of Intel's GPUs where there are none
+        try:
+            yield
+        finally:
+            torch._C._set_mkldnn_enabled(onednn)
+            torch.backends.mha.set_fastpath_enabled(fastpath)
+
+
+def failing_forward(model: nn.Module, arguments: Arguments) -> ModelError | None:
+    """Run the model itself, and return why it fails."""
+    try:
+        with undisturbed(model):
+            run(model, arguments)
+    except ModelError as error:
+        return error
+    return None

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of a training step, by running two of them on tensors without values and noting every storage that lives."""
+
+import copy
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.optim import SGD, AdamW, Optimizer
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from truestep.core.errors import OptionError, nearest
+from truestep.model.calling import Arguments, mapped, tensors_in
+from truestep.model.summaries.copies import copy_with
+
+OptimizerMaker = Callable[[Any], Optimizer]
+OPTIMIZERS: dict[str, OptimizerMaker] = {
+    "sgd": lambda p: SGD(p, lr=0.1),
+    "sgd-momentum": lambda p: SGD(p, lr=0.1, momentum=0.9),
+    "adamw": lambda p: AdamW(p, lr=1e-3),
+}
+PRECISIONS = {"float32": None, "bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingMemory:
+    """Bytes of a training step after the first; `peak_bytes` is the most at one time, kernels' own scratch memory left out."""
+
+    optimizer: str
+    precision: str
+    weights_bytes: int
+    buffers_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    batch_bytes: int
+    activations_bytes: int  # kept from the forward for the backward
+    peak_bytes: int
+
+
+class _Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of all storages that operations give, for as long as they live."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now = self.peak = 0
+        self._known: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
+
+    def note(self, tensors: Iterable[Any]) -> None:
+        """Count storages that are not counted yet."""
+        for tensor in tensors:
+            if not isinstance(tensor, Tensor):
+                continue
+            storage = tensor.untyped_storage()
+            if storage not in self._known:
+                self._known.add(storage)
+                size = storage.nbytes()
+                self.now += size
+                self.peak = max(self.peak, self.now)
+                weakref.finalize(storage, self._forget, size).atexit = False
+
+    def _forget(self, size: int) -> None:
+        self.now -= size
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.note(pytree.tree_leaves(result))
+        return result
+
+
+def training_memory(
+    model: nn.Module, arguments: Arguments, optimizer: "str | OptimizerMaker", precision: str
+) -> TrainingMemory:
+    """Run two steps of the mean of the model's outputs under FakeTensorMode and return what lived."""
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with fake, torch.enable_grad():
+        made = copy_with(model, fake.from_tensor).train()
+        batch = mapped(arguments, fake.from_tensor)
+        living = _Living()
+        with living:
+            return _two_steps(made, batch, maker_of(optimizer), living, PRECISIONS[precision])
+
+
+def memory_of_copy(
+    model: nn.Module, arguments: Arguments, optimizer: "str | OptimizerMaker", precision: str
+) -> TrainingMemory:
+    """Do the same with a copy of the model and its values."""
+    made = copy.deepcopy(model).train()
+    living = _Living()
+    with torch.enable_grad(), living:
+        return _two_steps(made, arguments, maker_of(optimizer), living, PRECISIONS[precision])
+
+
+def _two_steps(
+    model: nn.Module, arguments: Arguments, make: OptimizerMaker, living: _Living, dtype: torch.dtype | None
+) -> TrainingMemory:
+    noted = [living.now]
+    for tensors in (model.parameters(), model.buffers(), tensors_in(arguments)):
+        living.note(tensors)
+        noted.append(living.now)
+    weights, buffers, batch = (after - before for before, after in pairwise(noted))
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = make(trained)
+    before = living.now
+    for _ in range(2):  # the first step makes the optimizer's state
+        optimizer.zero_grad()
+        state = living.now - before
+        living.peak = living.now
+        loss = _loss(model, arguments, dtype)
+        activations = living.now - before - state
+        loss.backward()  # type: ignore[no-untyped-call]
+        del loss
+        gradients = sum(parameter.grad.nbytes for parameter in trained if parameter.grad is not None)
+        optimizer.step()
+    return TrainingMemory(
+        optimizer=type(optimizer).__name__,
+        precision=next(name for name, each in PRECISIONS.items() if each == dtype),
+        weights_bytes=weights,
+        buffers_bytes=buffers,
+        gradients_bytes=gradients,
+        optimizer_bytes=state,
+        batch_bytes=batch,
+        activations_bytes=activations,
+        peak_bytes=living.peak,
+    )
+
+
+def _loss(model: nn.Module, arguments: Arguments, dtype: torch.dtype | None) -> Tensor:
+    device = next((each.device.type for each in model.parameters()), "cpu")
+    with torch.autocast(device, dtype) if dtype else nullcontext():
+        outputs = tensors_in(model(*arguments[0], **arguments[1]))
+        parts = [each.float().mean() for each in outputs if each.requires_grad]
+    if not parts:
+        raise OptionError("No output depends on a trainable parameter, so there is no training step.")
+    return torch.stack(parts).sum()
+
+
+def maker_of(optimizer: "str | OptimizerMaker") -> OptimizerMaker:
+    """Return what makes the optimizer that is meant."""
+    if isinstance(optimizer, str):
+        if optimizer not in OPTIMIZERS:
+            known = nearest(optimizer, OPTIMIZERS)
+            raise OptionError(
+                f"optimizer={optimizer!r} is not known. {known} Or give a function: lambda p: AdamW(p, lr=1e-3)."
+            )
+        return OPTIMIZERS[optimizer]
+    if not callable(optimizer):
+        raise OptionError(
+            f"optimizer={optimizer!r} makes no optimizer. Give a name ({', '.join(OPTIMIZERS)}) or a function: "
+            "lambda p: torch.optim.AdamW(p, lr=1e-3)."
+        )
+    return optimizer

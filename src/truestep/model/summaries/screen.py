@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A summary in a terminal: the tree of layers, then the totals."""
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from truestep.core.wording import byte_size, short_number
+
+if TYPE_CHECKING:
+    from truestep.model.summaries.summary import Layer, Summary
+
+
+def screen_of(summary: "Summary") -> RenderableType:
+    """Return what rich draws."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("layer", overflow="fold", ratio=3)
+    table.add_column("output", overflow="fold", ratio=2)
+    is_timed = any(layer.seconds is not None for layer in summary.layers)
+    for heading in ("parameters", "share", "mult-adds", *(("time",) if is_timed else ())):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for layer in summary.layers:
+        if summary.depth is None or layer.depth <= summary.depth:
+            table.add_row(*_cells(layer, summary, is_timed=is_timed), style="" if layer.num_calls else "dim")
+    return Group(
+        table,
+        Text(),
+        *(Text(line) for line in _totals(summary)),
+        *(Text(note, "yellow") for note in summary.notes),
+    )
+
+
+def _cells(layer: "Layer", summary: "Summary", *, is_timed: bool) -> list[RenderableType]:
+    own_name = layer.name.rpartition(".")[2]
+    title = Text("  " * layer.depth + (f"{own_name}: {layer.type}" if own_name else layer.type))
+    if layer.same_as:
+        title.append(f" (= {layer.same_as})", "cyan")
+    if layer.kernel_size:
+        title.append(f" {'×'.join(map(str, layer.kernel_size))}", "dim")
+    for shared in layer.shared_parameters:
+        title.append(f" ({shared})", "cyan")
+    if layer.num_calls != 1:
+        title.append(f" {layer.num_calls} calls" if layer.num_calls else " not called", "yellow")
+    is_counted = layer.num_parameters and not layer.same_as
+    cells: list[RenderableType] = [
+        title,
+        _shapes(layer.output_shapes),
+        f"{layer.num_parameters:,}" if is_counted else "-",
+        f"{layer.num_parameters / max(1, summary.num_parameters):.1%}" if is_counted else "-",
+        short_number(layer.multiply_adds) if layer.multiply_adds else "-",
+    ]
+    if is_timed:
+        cells.append("-" if layer.seconds is None else f"{1000 * layer.seconds:.3g} ms")
+    return cells
+
+
+def _shapes(shapes: Any) -> str:
+    if isinstance(shapes, list):
+        return ", ".join(map(_shapes, shapes[:3])) + (" …" if len(shapes) > 3 else "")
+    return "×".join(map(str, shapes)) or "-"
+
+
+def _totals(summary: "Summary") -> list[str]:
+    frozen = summary.num_parameters - summary.num_trainable
+    count, size = f"{summary.num_parameters:,} ({frozen:,} frozen)", byte_size(summary.parameters_bytes)
+    adds = f"{summary.multiply_adds:,} ({short_number(summary.multiply_adds)})"
+    lines = [
+        f"Parameters {count}, {size}; buffers {byte_size(summary.buffers_bytes)}",
+        f"Multiply-adds {adds} in one forward of this batch",
+    ]
+    memory = summary.memory
+    if memory:
+        lines.append(
+            f"Training with {memory.optimizer} in {memory.precision}: peak {byte_size(memory.peak_bytes)}: weights "
+            f"{byte_size(memory.weights_bytes)}, gradients {byte_size(memory.gradients_bytes)}, optimizer "
+            f"{byte_size(memory.optimizer_bytes)}, activations {byte_size(memory.activations_bytes)}, batch "
+            f"{byte_size(memory.batch_bytes)}"
+        )
+    return lines

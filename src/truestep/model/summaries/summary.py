@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ts.summary`: a model's layers with shapes, parameters, multiply-adds, memory and, on request, times."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from truestep.core.errors import ModelError, OptionError, check_number, nearest
+from truestep.core.results import Result
+from truestep.model.calling import Arguments, arguments_of, tensors_in, undisturbed
+from truestep.model.summaries.copies import has_lazy, materialized
+from truestep.model.summaries.counting import Calls, Count, count, failing_forward
+from truestep.model.summaries.memory import (
+    PRECISIONS,
+    OptimizerMaker,
+    TrainingMemory,
+    maker_of,
+    memory_of_copy,
+    training_memory,
+)
+from truestep.nn.parts import model_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """One module under one name; what it shares with a layer before is counted there."""
+
+    name: str
+    type: str
+    depth: int
+    same_as: str | None  # the first name of a module that is held under several
+    num_calls: int
+    input_shapes: Any  # a tuple of sizes, a list of tuples for several tensors
+    output_shapes: Any
+    kernel_size: tuple[int, ...] | None
+    num_parameters: int  # of it and the layers inside it
+    num_own: int  # of it alone, those shared with a layer before left out
+    num_trainable: int
+    shared_parameters: tuple[str, ...]  # "weight = embedding.weight"
+    multiply_adds: int  # of it and the layers inside it, over all calls
+    dtype: str
+    device: str
+    size_bytes: int  # of its parameters and buffers, and of the layers inside it
+    seconds: float | None  # of all calls in a forward
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary(Result):
+    """What `ts.summary` found; totals count everything once."""
+
+    model: str
+    layers: tuple[Layer, ...]
+    num_parameters: int
+    num_trainable: int
+    multiply_adds: int
+    parameters_bytes: int
+    buffers_bytes: int
+    memory: TrainingMemory | None
+    notes: tuple[str, ...]
+    depth: int | None = None
+
+    def __rich__(self) -> "RenderableType":
+        from truestep.model.summaries.screen import screen_of
+
+        return screen_of(self)
+
+    def layer(self, name: str) -> Layer:
+        """Return the layer of this name."""
+        found = {each.name: each for each in self.layers}
+        if name not in found:
+            raise OptionError(f"There is no layer {name!r}. {nearest(name, filter(None, found))}")
+        return found[name]
+
+
+def summary(
+    model: object,
+    batch: Any,
+    *,
+    depth: int | None = None,
+    optimizer: "str | OptimizerMaker | None" = "adamw",
+    precision: str = "float32",
+    time: bool = False,
+) -> Summary:
+    """Summarise a module (or a learner) on a batch: parameters, shapes, multiply-adds, memory of training.
+
+    Shapes and multiply-adds are found on a copy without values, in the model's present mode; weights, statistics, mode,
+    device and random state stay as they are. A multiply-add is one product and its addition in a matrix product or a
+    convolution; biases, normalisations and activations count nothing.
+
+    Args:
+        model: the module.
+        batch: what the forward takes: a tensor, a tuple of arguments, a dict of them by name.
+        depth: how deep the printed table goes; the result has every layer.
+        optimizer: for the memory of training: "sgd", "sgd-momentum", "adamw", or a function, lambda p: Optimizer(p); None
+            leaves this memory out, which most of the time goes to.
+        precision: "float32", "bf16-mixed" or "fp16-mixed".
+        time: whether to time each layer too, on the model itself.
+
+    Raises:
+        ModelError: the forward fails; the message names the module, what it got and the cause.
+    """
+    if precision not in PRECISIONS:
+        raise OptionError(f"precision={precision!r} is not known here. {nearest(precision, PRECISIONS)}")
+    if depth is not None:
+        check_number("ts.summary", "depth", depth, example=3)
+    if optimizer is not None:
+        maker_of(optimizer)
+    module = model_of(model, "ts.summary")
+    arguments = arguments_of(module, batch)
+    notes = []
+    if has_lazy(module):
+        module = materialized(module, arguments)
+        notes.append(
+            "Lazy layers were sized by this batch in a copy; the model itself still waits for its first batch."
+        )
+    with undisturbed(module):  # a forward may draw random numbers on the CPU wherever its weights are
+        counted = _counted(module, arguments)
+        memory, problem = _memory(module, arguments, optimizer, precision)
+        seconds = _seconds(module, arguments) if time else {}
+    return _put_together(module, counted, memory, seconds, (*notes, *counted.notes, *problem), depth=depth)
+
+
+def _counted(module: nn.Module, arguments: Arguments) -> Count:
+    try:
+        return count(module, arguments)
+    except ModelError as error:
+        # on the model itself: the copy's message would speak of the device "meta"
+        raise failing_forward(module, arguments) or error from None
+
+
+def _seconds(module: nn.Module, arguments: Arguments) -> dict[str, float]:
+    from truestep.model.summaries.timing import seconds_of
+
+    return seconds_of(module, arguments)
+
+
+def _memory(
+    module: nn.Module, arguments: Arguments, optimizer: "str | OptimizerMaker | None", precision: str
+) -> tuple[TrainingMemory | None, list[str]]:
+    if optimizer is None or not any(parameter.requires_grad for parameter in module.parameters()):
+        return None, []
+    try:
+        return training_memory(module, arguments, optimizer, precision), []
+    except Exception:  # noqa: BLE001 - whatever a model does without values
+        pass
+    try:
+        note = "The memory of training was found with a copy of the model, since it does not train without values."
+        return memory_of_copy(module, arguments, optimizer, precision), [note]
+    except Exception as error:  # noqa: BLE001 - the forward ran: what fails is its training, which was not asked for
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return None, [f"The memory of training is not known: a training step fails ({reason[:150]})."]
+
+
+def _put_together(
+    module: nn.Module,
+    counted: Count,
+    memory: TrainingMemory | None,
+    seconds: dict[str, float],
+    notes: tuple[str, ...],
+    *,
+    depth: int | None,
+) -> Summary:
+    parameters, buffers = list(module.parameters()), list(module.buffers())
+    return Summary(
+        model=type(module).__name__,
+        layers=tuple(_layers(module, counted, seconds)),
+        num_parameters=sum(each.numel() for each in parameters),
+        num_trainable=sum(each.numel() for each in parameters if each.requires_grad),
+        multiply_adds=counted.multiply_adds,
+        parameters_bytes=_bytes(parameters),
+        buffers_bytes=_bytes(buffers),
+        memory=memory,
+        notes=notes,
+        depth=depth,
+    )
+
+
+def _layers(model: nn.Module, counted: Count, seconds: dict[str, float]) -> Iterator[Layer]:
+    first_names: dict[nn.Module, str] = {}
+    owners: dict[Tensor, str] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        same_as = first_names.setdefault(module, name)
+        num_own, shared = _own(name, module, owners)
+        calls = counted.calls.get(name, Calls())
+        parameters = list(module.parameters())
+        tensors = [*parameters, *module.buffers()]
+        kernel = getattr(module, "kernel_size", None)
+        yield Layer(
+            name=name,
+            type=type(module).__name__,
+            depth=name.count(".") + 1 if name else 0,
+            same_as=same_as if same_as != name else None,
+            num_calls=calls.num_calls,
+            input_shapes=calls.inputs,
+            output_shapes=calls.outputs,
+            kernel_size=(kernel,) if isinstance(kernel, int) else kernel,
+            num_parameters=sum(each.numel() for each in parameters),
+            num_own=num_own,
+            num_trainable=sum(each.numel() for each in parameters if each.requires_grad),
+            shared_parameters=() if same_as != name else tuple(shared),
+            multiply_adds=calls.multiply_adds,
+            dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else calls.output_dtype,
+            device=str(tensors[0].device) if tensors else "",
+            size_bytes=_bytes(tensors),
+            seconds=seconds.get(name),
+        )
+
+
+def _own(name: str, module: nn.Module, owners: dict[Tensor, str]) -> tuple[int, list[str]]:
+    """Return how many numbers are the module's own, and which of its parameters a module before it has."""
+    count, shared = 0, []
+    for key, parameter in module.named_parameters(recurse=False):
+        full = f"{name}.{key}".lstrip(".")
+        owner = owners.setdefault(parameter, full)
+        if owner == full:
+            count += parameter.numel()
+        else:
+            shared.append(f"{key} = {owner}")
+    return count, shared
+
+
+def _bytes(tensors: list[Any]) -> int:
+    """Return the bytes of tensors, views of one storage counted as they are seen."""
+    return sum(each.nbytes for each in tensors_in(tensors))

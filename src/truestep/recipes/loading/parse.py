@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fields of a recipe's Config as options of the command line; tyro reads types, defaults and help."""
+
+import dataclasses
+import importlib.util
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from truestep.core.errors import OptionError
+from truestep.recipes.loading.find import FOLDER, description_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What every recipe can be told."""
+
+    out: Path | None = None  # the run's folder; without it a new one under runs/
+    resume: Literal["auto", "never", "must"] = "auto"  # go on with the run that the folder holds
+    precision: str = "float32"  # of every learner: float32, float64, bf16-mixed, fp16-mixed, ...
+    seed: int = 0  # of weights, order and augmentation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """A recipe with everything that was said about it."""
+
+    name: str
+    module: ModuleType
+    config: Any
+    options: RunOptions
+
+
+def parsed(path: Path, arguments: Sequence[str], *, name: str) -> Start:
+    """Import a recipe and make its Config of the words after its name.
+
+    Raises SystemExit, after tyro's message, for `--help` and for words that are no options.
+    """
+    description = description_of(path)
+    module = load(path)
+    both = tyro.cli(
+        _options_of(module.Config, path),
+        args=list(arguments),
+        prog=f"truestep train {name}",
+        description=_wrapped(description),
+        config=(tyro.conf.OmitArgPrefixes,),
+        registry=_numbers(),
+    )
+    if both.options.resume == "must" and both.options.out is None:
+        raise OptionError(
+            "--resume must needs --out FOLDER: without it a new folder is made, with no run in it."
+        )
+    return Start(name=path.stem, module=module, config=both.config, options=both.options)
+
+
+def _options_of(config_class: Any, path: Path) -> type[Any]:
+    """Return a data class of the recipe's options and those of every recipe."""
+    if not (isinstance(config_class, type) and dataclasses.is_dataclass(config_class)):
+        raise OptionError(f"{path}: Config is no data class. Write @dataclass above class Config.")
+    own = {field.name for field in dataclasses.fields(config_class) if field.init}
+    if taken := own & {field.name for field in dataclasses.fields(RunOptions)}:
+        raise OptionError(
+            f"{path}: Config.{' and Config.'.join(sorted(taken))} would be an option that every recipe has "
+            "already. Leave it out of Config; the run has it."
+        )
+    return dataclasses.make_dataclass(
+        "Both",
+        [
+            ("config", Annotated[config_class, tyro.conf.arg(name="")]),
+            ("options", Annotated[RunOptions, tyro.conf.arg(name="every recipe's")]),
+        ],
+    )
+
+
+def _wrapped(text: str) -> str:
+    """Break paragraphs at the terminal's width; indented ones stay as they are."""
+    width = min(shutil.get_terminal_size().columns, 100)
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(each if each.startswith(" ") else textwrap.fill(each, width) for each in paragraphs)
+
+
+def _numbers() -> tyro.constructors.ConstructorRegistry:
+    """Let whole numbers be written as 1e6 too."""
+    registry = tyro.constructors.ConstructorRegistry()
+
+    @registry.primitive_rule
+    def whole_number(
+        info: tyro.constructors.PrimitiveTypeInfo,
+    ) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
+        if info.type is not int:
+            return None
+        return tyro.constructors.PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="INT",
+            instance_from_str=lambda words: _whole(words[0]),
+            is_instance=lambda value: isinstance(value, int),
+            str_from_instance=lambda value: [str(value)],
+        )
+
+    return registry
+
+
+def _whole(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        number = float(word)
+    if not number.is_integer():
+        raise ValueError(f"{word} is not a whole number")
+    return int(number)
+
+
+def load(path: Path) -> ModuleType:
+    """Import a recipe's file as running it would: its folder is where its imports are looked for."""
+    if path.resolve().parent == FOLDER:
+        return importlib.import_module(f"truestep.recipes.{path.stem}")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    name = path.stem if _is_free(path) else f"recipe_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # data classes look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _is_free(path: Path) -> bool:
+    """Whether importing the file under its own name hides no other module."""
+    if path.stem in sys.modules:
+        return False
+    spec = importlib.util.find_spec(path.stem)
+    return spec is not None and spec.origin == str(path.resolve())

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which charts a run's metrics make: what belongs together by its name stands on one pair of axes."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from truestep.core.charts.chart import Chart, Series
+from truestep.core.charts.curve import Curve
+from truestep.core.wording import byte_size, number, short_number
+from truestep.report.record import Record
+
+# what `Learner` and `Run` log under fixed names
+KNOWN = (
+    *("learning_rate", "gradient_norm", "samples_per_second", "memory_bytes"),
+    *("updates_skipped", "save_stall_seconds"),
+)
+COUNTERS = ("updates_skipped", "save_stall_seconds")
+
+SPLIT = r"(train|training|val|valid|validation|test|eval|evaluation|dev)"
+BINARY_UNITS = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("bytes", 1.0))
+
+
+def group_of(name: str) -> str:
+    """Return what a metric is of: "loss" for `critic/loss` and `test_loss`, "accuracy" for `val/accuracy`."""
+    parts = name.split("/")
+    if parts[-1] in KNOWN:
+        return parts[-1]
+    if any(re.fullmatch(r"(.*_)?loss(_.*)?", part, re.IGNORECASE) for part in parts):
+        return "loss"
+    telling = [part for part in parts if not re.fullmatch(SPLIT, part, re.IGNORECASE)] or parts
+    return re.sub(f"^{SPLIT}[_-]|[_-]{SPLIT}$", "", telling[-1], flags=re.IGNORECASE) or name
+
+
+def grouped(record: Record) -> dict[str, list[Series]]:
+    """Return the run's curves by what they are of, in the order in which they first appeared."""
+    groups: dict[str, list[Series]] = {}
+    colours: dict[str, int] = {}  # of learners, the same on every chart
+    for name, curve in record.curves.items():
+        group = group_of(name)
+        series = groups.setdefault(group, [])
+        if group in (*KNOWN, "loss"):
+            owner = name.removesuffix("/" + group)
+            colour = colours.setdefault("" if owner == group else owner, len(colours))
+            series.append(Series(name=owner, curve=curve, colour=colour))
+        else:
+            series.append(Series(name=name, curve=curve, colour=len(series)))
+    return groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """The charts of a report by section, and what was not logged."""
+
+    loss: Sequence[Chart]
+    metrics: Sequence[Chart]
+    training: Sequence[Chart]
+    absent: Sequence[str]
+
+
+def figures_for(groups: dict[str, list[Series]]) -> Figures:
+    """Return the charts that these groups make."""
+    metrics = [
+        Chart(title=group, series=series) for group, series in groups.items() if group not in (*KNOWN, "loss")
+    ]
+    makers = {
+        "learning_rate": _learning_rate,
+        "gradient_norm": _gradient_norm,
+        "samples_per_second": _throughput,
+        "memory_bytes": _memory,
+        "updates_skipped": _skipped,
+        "save_stall_seconds": _stalled,
+    }
+    training = [
+        make(groups[name]) for name, make in makers.items() if name in groups and _worth(name, groups)
+    ]
+    absent = [
+        name.replace("_", " ") for name in ("loss", *KNOWN) if name not in (*groups, "save_stall_seconds")
+    ]
+    is_wide = len(metrics) != 1  # a single metric stands beside the loss
+    loss = [Chart(title="Loss", series=groups["loss"], is_wide=is_wide)] if "loss" in groups else []
+    return Figures(loss=loss, metrics=metrics, training=training, absent=absent)
+
+
+def _worth(name: str, groups: dict[str, list[Series]]) -> bool:
+    """A flat line at zero says in a whole chart what the headline says in a word."""
+    return name not in COUNTERS or any(not _all_zero(series.curve) for series in groups[name])
+
+
+def _all_zero(curve: Curve) -> bool:
+    return curve.highest is not None and curve.highest.value == 0 and not curve.num_nan
+
+
+def _learning_rate(series: list[Series]) -> Chart:
+    return Chart(title="Learning rate", series=series, may_be_log=False, from_zero=True)
+
+
+def _gradient_norm(series: list[Series]) -> Chart:
+    return Chart(title="Gradient norm", series=series, note="Before clipping.")
+
+
+def _throughput(series: list[Series]) -> Chart:
+    return Chart(
+        title="Throughput",
+        unit="samples/s",
+        series=series,
+        may_be_log=False,
+        from_zero=True,
+        wording=short_number,
+    )
+
+
+def _memory(series: list[Series]) -> Chart:
+    most = max((each.curve.highest.value for each in series if each.curve.highest), default=0.0)
+    unit, divisor = next((unit, size) for unit, size in BINARY_UNITS if most >= size or size == 1)
+    return Chart(
+        title="Memory",
+        unit=unit,
+        divisor=divisor,
+        series=series,
+        may_be_log=False,
+        from_zero=True,
+        wording=byte_size,
+    )
+
+
+def _stalled(series: list[Series]) -> Chart:
+    return Chart(
+        title="Held up by saving",
+        unit="s",
+        series=series,
+        note="In all so far.",
+        may_be_log=False,
+        from_zero=True,
+    )
+
+
+def _skipped(series: list[Series]) -> Chart:
+    return Chart(
+        title="Updates skipped",
+        series=series,
+        may_be_log=False,
+        from_zero=True,
+        note="So far, because a gradient overflowed or was not finite.",
+        wording=number,
+    )

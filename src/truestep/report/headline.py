@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures at the top of a report: how it went, at a glance."""
+
+import math
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+
+from truestep.core.charts.chart import Series
+from truestep.core.charts.curve import Curve, Extreme
+from truestep.core.charts.markup import Html, tag
+from truestep.core.wording import byte_size, duration, number, short_number
+from truestep.report.record import Record
+
+MAX_METRICS, MAX_LOSSES = 3, 3
+
+HIGHER = {"accuracy", "acc", "f1", "auc", "precision", "recall", "iou", "dice", "bleu", "rouge", "psnr",
+          "ssim", "score", "r2", "map", "top1", "top5", "reward", "return"}  # fmt: skip
+LOWER = {"error", "err", "perplexity", "ppl", "mae", "mse", "rmse", "wer", "cer", "fid", "nll", "bpb", "loss"}
+
+
+def headline(record: Record, groups: dict[str, list[Series]], metrics: Sequence[str]) -> Html:
+    """Return the tiles: evaluation metrics, losses, steps, time, throughput, memory, skipped updates, NaN."""
+    chosen = [series for name in metrics for series in groups[name]][:MAX_METRICS]
+    tiles = [
+        *(_value_tile(series) for series in chosen),
+        *(_value_tile(series, "loss") for series in groups.get("loss", [])[:MAX_LOSSES]),
+        *_extent(record),
+        *_cost(groups),
+        *_warnings(record, groups),
+    ]
+    return tag("dl", *tiles, class_="tiles", style=f"--columns: {_num_columns(len(tiles))}")
+
+
+def _num_columns(num_tiles: int) -> int:
+    """Return how many tiles to put in a row on a wide screen, so that the last row has the fewest gaps."""
+    return min((6, 5, 4), key=lambda columns: -num_tiles % columns)
+
+
+def _tile(label: str, value: str, note: str = "", *, is_bad: bool = False) -> Html:
+    return tag(
+        "div",
+        tag("dt", label),
+        tag("dd", value, class_="value"),
+        tag("dd", note, class_="about") if note else None,
+        class_="tile bad" if is_bad else "tile",
+    )
+
+
+def _value_tile(series: Series, suffix: str = "") -> Html:
+    last, label = (
+        series.curve.last,
+        series.name if suffix in series.name else f"{series.name} {suffix}".strip(),
+    )
+    return _tile(label, number(last), _best(label, series.curve), is_bad=not math.isfinite(last))
+
+
+def _best(label: str, curve: Curve) -> str:
+    """Name the best value where the name says which way is better, else the range."""
+    if curve.lowest is None or curve.highest is None or curve.num_values == 1:
+        return ""
+    words = set(re.split(r"[^a-z0-9]+", label.lower()))
+
+    def at(word: str, extreme: Extreme) -> str:
+        return f"{word} {number(extreme.value)} at step {extreme.step:,}"
+
+    if words & HIGHER:
+        return at("best", curve.highest)
+    if words & LOWER:
+        return at("least", curve.lowest)
+    return f"from {number(curve.lowest.value)} to {number(curve.highest.value)}"
+
+
+def _extent(record: Record) -> Iterator[Html]:
+    num_epochs = len(record.epochs)
+    yield _tile("steps", f"{record.last_step:,}", f"in {num_epochs:,} epoch{'s' * (num_epochs != 1)}")
+    seconds = record.elapsed_seconds
+    note = f"{1000 * seconds / record.last_step:,.3g} ms a step, all included" if record.last_step else ""
+    yield _tile("time", f"{seconds:.1f} s" if seconds < 60 else duration(seconds), note)
+
+
+def _cost(groups: dict[str, list[Series]]) -> Iterator[Html]:
+    for series in groups.get("samples_per_second", [])[:1]:
+        means = [point.mean for point in series.curve.points() if point.is_finite]
+        if means:
+            yield _tile("throughput", short_number(statistics.median(means)), "samples/s, median")
+    peaks = [series.curve.highest.value for series in groups.get("memory_bytes", []) if series.curve.highest]
+    if peaks:
+        yield _tile("memory", byte_size(max(peaks)), "at most")
+
+
+def _warnings(record: Record, groups: dict[str, list[Series]]) -> Iterator[Html]:
+    counts = [
+        series.curve.highest.value for series in groups.get("updates_skipped", []) if series.curve.highest
+    ]
+    if counts:
+        num_skipped = sum(counts)
+        note = f"{100 * num_skipped / max(1, record.last_step):.2g}% of the steps" if num_skipped else ""
+        yield _tile("updates skipped", f"{num_skipped:,.0f}", note, is_bad=num_skipped > 0)
+    spoiled = {
+        name: curve.num_nan + curve.num_infinite
+        for name, curve in record.curves.items()
+        if curve.num_nan or curve.num_infinite
+    }
+    if spoiled:
+        where = ", ".join(list(spoiled)[:3]) + (", …" if len(spoiled) > 3 else "")
+        yield _tile("NaN or infinite", f"{sum(spoiled.values()):,}", f"in {where}", is_bad=True)

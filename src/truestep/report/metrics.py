@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`metrics.jsonl`: one line for each time something was logged, written as the run goes and read back."""
+
+import json
+import logging
+import math
+import os
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from truestep.core.errors import RunDirectoryError
+from truestep.core.files import open_regular
+from truestep.report.history import Mark
+
+logger = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 1.0
+FLUSH_BYTES = 64 * 1024
+READ_BYTES = 1 << 20
+MAX_LINE_BYTES = 16 << 20  # no line of metrics is so long; a damaged file may have no newline at all
+MAX_STEP = 1 << 63
+
+NOT_IN_JSON = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricsLine:
+    """What was logged at one step."""
+
+    step: int
+    epoch: int
+    elapsed_seconds: float
+    values: Mapping[str, float]
+
+
+class MetricsFile:
+    """Appends lines to a run's `metrics.jsonl`; what a crash tore off its end is removed first.
+
+    Lines wait in memory for at most a second or 64 KiB; `flush` puts them into the file. When the
+    disk is full they go on waiting and are tried again; only `close` and a durable flush raise.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._next_flush = time.monotonic() + FLUSH_SECONDS
+        self._failing = False
+        self._open()
+
+    def _open(self) -> None:
+        self._file = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+        self._end, self._checksum = _whole_lines(self._file)
+        os.ftruncate(self._file, self._end)
+
+    def append(self, *, step: int, epoch: int, elapsed_seconds: float, values: Mapping[str, Any]) -> None:
+        """Add one line; the values are numbers, or 0-dim arrays and tensors on the host."""
+        line = encode(
+            {"step": step, "epoch": epoch, "elapsed_seconds": elapsed_seconds, "values": dict(values)}
+        )
+        self._waiting.append(line)
+        self._waiting_bytes += len(line)
+        if self._waiting_bytes >= FLUSH_BYTES or time.monotonic() >= self._next_flush:
+            self.flush()
+
+    def flush(self, *, durable: bool = False) -> None:
+        """Write the waiting lines; `durable`: so that they survive a power cut, or raise."""
+        self._next_flush = time.monotonic() + FLUSH_SECONDS
+        try:
+            self._write(b"".join(self._waiting))
+            if durable:
+                os.fsync(self._file)
+        except OSError as error:
+            if durable:
+                raise self._unwritten(error) from error
+            if not self._failing:
+                logger.warning(
+                    "%s: %s; the lines wait in memory and are tried again", self.path, error.strerror
+                )
+            self._failing = True
+            return
+        self._waiting, self._waiting_bytes, self._failing = [], 0, False
+
+    def _write(self, text: bytes) -> None:
+        """Write all of it or nothing: a full disk takes the first bytes of a line and refuses the rest."""
+        written = 0
+        try:
+            while written < len(text):
+                written += os.pwrite(self._file, text[written:], self._end + written)
+        except OSError:
+            os.ftruncate(self._file, self._end)
+            raise
+        self._end += written
+        self._checksum = zlib.crc32(text, self._checksum)
+
+    def _unwritten(self, error: OSError) -> RunDirectoryError:
+        return RunDirectoryError(
+            f"{self.path}: {error.strerror}, so {len(self._waiting)} lines of metrics could not be written. "
+            "The run's history would have a hole. Make room on the disk and resume the run."
+        )
+
+    @property
+    def mark(self) -> Mark:
+        """Everything written so far; after `flush` that is every line."""
+        return Mark(self._end, self._checksum)
+
+    def close(self) -> None:
+        """Write what waits and close the file; more calls do nothing."""
+        if self._file < 0:
+            return
+        try:
+            self.flush(durable=True)
+        finally:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_metrics(path: Path) -> Iterator[MetricsLine]:
+    """Yield the lines of a `metrics.jsonl` in their order, without those that a crash or a disk spoiled."""
+    return (line for _, line in _lines(path) if line is not None)
+
+
+_encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=float)
+
+
+def encode(line: dict[str, Any]) -> bytes:
+    """Return the line as bytes; NaN and the infinities, which JSON lacks, become strings."""
+    try:
+        text = _encoder.encode(line)
+    except ValueError:
+        text = _encoder.encode({**line, "values": {name: _spell(x) for name, x in line["values"].items()}})
+    return text.encode() + b"\n"
+
+
+def _spell(value: Any) -> float | str:
+    number = float(value)
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def decode(raw: bytes) -> MetricsLine | None:
+    """Return a line, or None for one that was not written so."""
+    try:
+        line = json.loads(raw)
+        values = {
+            name: NOT_IN_JSON[value] if isinstance(value, str) else float(value)
+            for name, value in line["values"].items()
+        }
+        step, epoch, elapsed = int(line["step"]), int(line["epoch"]), float(line["elapsed_seconds"])
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None
+    if not (
+        0 <= step < MAX_STEP
+        and 0 <= epoch < MAX_STEP
+        and math.isfinite(elapsed)
+        and all(map(is_name, values))
+    ):
+        return None
+    return MetricsLine(step=step, epoch=epoch, elapsed_seconds=elapsed, values=values)
+
+
+def is_name(text: str) -> bool:
+    """Whether a metric can be called this: what can be shown on a terminal and a page, and written in UTF-8."""
+    return bool(text) and text.isprintable()
+
+
+def raw_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a regular file as they are; what is too long for a line of metrics is an empty one."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        while raw := file.readline(MAX_LINE_BYTES):
+            rest = raw
+            while rest and not rest.endswith(b"\n"):
+                rest = file.readline(MAX_LINE_BYTES)
+            yield raw if rest is raw else b""
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, MetricsLine | None]]:
+    for raw in raw_lines(path):
+        yield raw, decode(raw) if raw.endswith(b"\n") else None
+
+
+def _whole_lines(file: int) -> Mark:
+    """Return everything up to the last newline."""
+    end = checksum = position = so_far = 0
+    while chunk := os.pread(file, READ_BYTES, position):
+        position += len(chunk)
+        newline = chunk.rfind(b"\n") + 1
+        if newline:
+            end, checksum = position - len(chunk) + newline, zlib.crc32(chunk[:newline], so_far)
+            so_far = checksum
+        so_far = zlib.crc32(chunk[newline:], so_far)
+    return Mark(end, checksum)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page: headline, curves, choices, configuration and environment."""
+
+from collections.abc import Iterator
+from importlib import resources
+
+from truestep.core.charts import chart_style
+from truestep.core.charts.axes import span_axis
+from truestep.core.charts.chart import MAX_EPOCH_LINES, Steps, draw
+from truestep.core.charts.markup import Html, data, join, tag
+from truestep.report.figures import KNOWN, Figures, figures_for, grouped
+from truestep.report.headline import headline
+from truestep.report.record import Record
+from truestep.report.tables import choices_table, findings_table, table_of
+
+MARK = Html(
+    '<svg class="mark" viewBox="0 0 24 24" aria-hidden="true"><path d="M2 20h6v-5h6v-5h6V5h2"/></svg>'
+)
+
+
+def page(record: Record) -> str:
+    """Return the whole document."""
+    groups = grouped(record)
+    figures = figures_for(groups)
+    metrics = [group for group in groups if group not in (*KNOWN, "loss")]
+    body = [
+        _header(record),
+        *(tag("p", problem, class_="problem", role="note") for problem in record.problems),
+        headline(record, groups, metrics) if record.num_lines else _nothing_logged(),
+        *_findings(record),
+        *_curves(record, figures),
+        *_tables(record),
+        tag("footer", "Drawn from the files of the run's directory; this page loads nothing else."),
+    ]
+    head = join(
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", f"{record.name} · Truestep report"),
+        tag("style", Html(chart_style() + _asset("style.css"))),
+    )
+    script = tag("script", Html(_asset("script.js")))
+    document = tag(
+        "html", tag("head", head), tag("body", tag("main", *body), _timeline(record), script), lang="en"
+    )
+    return f"<!doctype html>\n{document}\n"
+
+
+def _asset(name: str) -> str:
+    return resources.files("truestep.report").joinpath(name).read_text("utf-8")
+
+
+def _header(record: Record) -> Html:
+    return tag(
+        "header",
+        tag("p", MARK, "Truestep report", class_="brand"),
+        tag("h1", record.name),
+        tag("p", _in_short(record), class_="summary"),
+    )
+
+
+def _in_short(record: Record) -> str:
+    """Return what one asks first about a run, as far as its files tell."""
+    config = record.config if isinstance(record.config, dict) else {}
+    environment = record.environment if isinstance(record.environment, dict) else {}
+    words = {
+        "": config.get("precision"),
+        "on ": environment.get("device"),
+        "seed ": config.get("seed"),
+        "torch ": environment.get("torch"),
+    }
+    return " · ".join(f"{label}{value}" for label, value in words.items() if isinstance(value, str | int))
+
+
+def _nothing_logged() -> Html:
+    return tag("p", "Nothing has been logged yet: metrics.jsonl has no lines.", class_="problem", role="note")
+
+
+def _curves(record: Record, figures: Figures) -> Iterator[Html]:
+    if not record.num_lines:
+        return
+    axis = span_axis(record.first_step, record.last_step)
+    steps = Steps(axis=axis, epoch_starts=sorted(record.epochs.values()))
+    sections = {"Loss and metrics": [*figures.loss, *figures.metrics], "Training": figures.training}
+    for title, charts in sections.items():
+        if charts:
+            yield _section(title, *(draw(chart, steps) for chart in charts))
+    yield tag("p", _how_to_read(record, figures), class_="note")
+
+
+def _how_to_read(record: Record, figures: Figures) -> str:
+    densest = max((curve.values_per_point for curve in record.curves.values()), default=1)
+    words = ["Values are drawn as they were logged, without smoothing."]
+    if densest > 1:
+        words.append(
+            f"Where they are dense, up to {densest:,} share a point: the line is their mean, "
+            "the band reaches from the least to the greatest."
+        )
+    if 1 < len(record.epochs) <= MAX_EPOCH_LINES:
+        words.append("Dotted lines mark where epochs begin.")
+    if figures.absent:
+        words.append(f"Not logged: {', '.join(figures.absent)}.")
+    return " ".join(words)
+
+
+def _section(title: str, *cards: Html, class_: str = "") -> Html:
+    return tag("section", tag("h2", title), tag("div", *cards, class_=f"cards {class_}".strip()))
+
+
+def _findings(record: Record) -> Iterator[Html]:
+    """What may spoil the run stands before its curves."""
+    if record.findings:
+        yield _section("Doctor", tag("div", findings_table(record.findings), class_="card"), class_="wide")
+
+
+def _tables(record: Record) -> Iterator[Html]:
+    if record.choices:
+        yield _section("Choices", tag("div", choices_table(record.choices), class_="card"), class_="wide")
+    for title, value in (("Configuration", record.config), ("Environment", record.environment)):
+        if value:
+            yield _section(title, tag("div", table_of(value), class_="card"), class_="wide")
+
+
+def _timeline(record: Record) -> Html | None:
+    """Give the script when each step was, and in which epoch."""
+    if record.elapsed is None:
+        return None
+    points = record.elapsed.points()
+    starts = sorted((step, epoch) for epoch, step in record.epochs.items())
+    return data(
+        {
+            "steps": [round(point.step) for point in points],
+            "seconds": [round(point.mean, 2) for point in points if point.is_finite],
+            "epochs": starts[:10_000],
+        },
+        id="timeline",
+    )

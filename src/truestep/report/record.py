@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run's directory says about the run; a missing or damaged file costs its own section alone."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from truestep.core.charts.curve import Curve
+from truestep.core.files import read_regular
+from truestep.report.columns import Columns, Steps, Values, read_columns
+
+FINDINGS = "doctor.json"
+
+
+@dataclass(kw_only=True)
+class Record:
+    """A run as its files tell it."""
+
+    name: str
+    config: Any = None
+    environment: Any = None
+    choices: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[dict[str, Any]] = field(default_factory=list)  # of the doctor, in the first updates
+    curves: dict[str, Curve] = field(default_factory=dict)
+    elapsed: Curve | None = None
+    epochs: dict[int, int] = field(default_factory=dict)  # the first step of each
+    first_step: int = 0
+    last_step: int = 0
+    num_lines: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """How long the run took, as far as it was logged."""
+        return self.elapsed.highest.value if self.elapsed and self.elapsed.highest else 0.0
+
+
+def read_record(directory: Path) -> Record:
+    """Read the files of a run's directory."""
+    record = Record(name=directory.resolve().name)
+    record.config = _json(directory / "config.json", record)
+    record.environment = _json(directory / "environment.json", record)
+    choices = _json(directory / "choices.json", record)
+    if isinstance(choices, list):
+        record.choices = [choice for choice in choices if isinstance(choice, dict)]
+    found = _json(directory / FINDINGS, record)
+    if isinstance(found, dict) and isinstance(found.get("findings"), list):
+        record.findings = [finding for finding in found["findings"] if isinstance(finding, dict)]
+    _read_metrics(directory / "metrics.jsonl", record)
+    return record
+
+
+def _json(path: Path, record: Record) -> Any:
+    try:
+        return json.loads(read_regular(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        record.problems.append(f"{path.name} could not be read: {error}")
+        return None
+
+
+def _read_metrics(path: Path, record: Record) -> None:
+    num_spoiled = 0
+    try:
+        for columns in read_columns(path):
+            num_spoiled += columns.num_spoiled
+            _take(columns, record)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        record.problems.append(f"{path.name} could not be read: {error}")
+        return
+    if num_spoiled:
+        lines = "1 line" if num_spoiled == 1 else f"{num_spoiled:,} lines"
+        record.problems.append(f"{lines} of {path.name} could not be read and are left out.")
+
+
+def _take(columns: Columns, record: Record) -> None:
+    """Add lines to the curves."""
+    steps = columns.steps
+    if len(steps):
+        epochs, first = np.unique(columns.epochs, return_index=True)
+        for number in np.argsort(first):
+            record.epochs.setdefault(int(epochs[number]), int(steps[first[number]]))
+        least = int(steps.min())
+        record.first_step = least if record.num_lines == 0 else min(record.first_step, least)
+        record.last_step = max(record.last_step, int(steps.max()))
+        record.num_lines += len(steps)
+        record.elapsed = _add(record.elapsed, steps, columns.elapsed_seconds)
+    for name, (its_steps, values) in columns.values.items():
+        record.curves[name] = _add(record.curves.get(name), its_steps, values)
+
+
+def _add(curve: Curve | None, steps: Steps, values: Values) -> Curve:
+    curve = curve or Curve(first_step=int(steps[0]))
+    curve.add(steps, values)
+    return curve

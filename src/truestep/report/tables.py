@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configuration, environment and choices as tables."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from truestep.core.charts.markup import Html, tag
+
+LONG_FROM = 14  # a group of more rows is folded
+
+
+def table_of(value: Any) -> Html:
+    """Return nested dicts as a table of their leaves; groups of many rows are folded."""
+    if not isinstance(value, Mapping):
+        value = {"value": value}
+    simple = {key: each for key, each in value.items() if not _is_group(each)}
+    groups = {key: each for key, each in value.items() if _is_group(each)}
+    parts = [_rows(simple)] if simple else []
+    for key, each in groups.items():
+        leaves = dict(_leaves(each))
+        heading = tag("summary", f"{key}", tag("span", f"{len(leaves)}", class_="count"))
+        is_open = {} if len(leaves) > LONG_FROM else {"open": "open"}
+        parts.append(tag("details", heading, _rows(leaves), **is_open))
+    return tag("div", *parts, class_="facts")
+
+
+def _is_group(value: Any) -> bool:
+    return (isinstance(value, Mapping) and bool(value)) or (_is_list(value) and not _is_flat(value))
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _is_flat(values: Sequence[Any]) -> bool:
+    return not any(isinstance(each, Mapping) or _is_list(each) for each in values)
+
+
+def _leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    items = value.items() if isinstance(value, Mapping) else enumerate(value)
+    for key, each in items:
+        name = f"{prefix}.{key}" if prefix else str(key)
+        if _is_group(each):
+            yield from _leaves(each, name)
+        else:
+            yield name, each
+
+
+def _rows(values: Mapping[str, Any]) -> Html:
+    rows = (
+        tag("tr", tag("th", str(key), scope="row"), tag("td", _text(each))) for key, each in values.items()
+    )
+    return tag("table", tag("tbody", *rows))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if _is_list(value):
+        return ", ".join(_text(each) for each in value) or "–"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def choices_table(choices: Sequence[Mapping[str, Any]]) -> Html:
+    """Return what the run decided by itself, each with its reason."""
+    head = tag("tr", *(tag("th", word, scope="col") for word in ("choice", "value", "reason")))
+    rows = (
+        tag(
+            "tr",
+            tag("th", _text(choice.get("name")), scope="row"),
+            tag("td", tag("b", _text(choice.get("value")))),
+            tag("td", _text(choice.get("reason"))),
+        )
+        for choice in choices
+    )
+    return tag("table", tag("thead", head), tag("tbody", *rows), class_="choices")
+
+
+def findings_table(findings: Sequence[Mapping[str, Any]]) -> Html:
+    """Return what the doctor found, each with its place and its fix."""
+    head = tag("tr", *(tag("th", word, scope="col") for word in ("finding", "where", "what", "fix")))
+    rows = (
+        tag(
+            "tr",
+            tag("th", _text(f"{finding.get('severity')} {finding.get('code')}"), scope="row"),
+            tag("td", _text(f"{finding.get('path')}:{finding.get('line')}")),
+            tag("td", _text(finding.get("message"))),
+            tag("td", _text(finding.get("fix"))),
+        )
+        for finding in findings
+    )
+    return tag("table", tag("thead", head), tag("tbody", *rows), class_="choices")

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options by the names that other libraries give them, with what to write here."""
+
+_CLIP = "clip=ts.ClipNorm(1.0)"
+_PARTS = "micro_batch=..., the largest number of examples computed at once: the batch is split, the update stays the same"
+_EPOCHS = "the number in the loop: for epoch in run.epochs(20)"
+_IN_THE_FACTORY = "it in the optimizer's factory: lambda p: torch.optim.AdamW(p, lr=1e-3)"
+_SAVING = "saving=ts.Saving(every_steps=1000, keep_last=2)"
+_MIXED = 'precision="bf16-mixed"'
+
+RUN = {
+    **dict.fromkeys(("epochs", "num_epochs", "max_epochs"), _EPOCHS),
+    **dict.fromkeys(("amp", "mixed_precision", "dtype", "fp16", "bf16"), _MIXED),
+    **dict.fromkeys(("save_every", "save_steps", "checkpoint_every", "checkpointing", "keep_last"), _SAVING),
+    **dict.fromkeys(
+        ("dir", "path", "root", "log_dir", "output_dir", "name"), 'it first: ts.Run("runs/digits")'
+    ),
+    **dict.fromkeys(("log_interval", "logging_steps", "log_every_n_steps"), "log_every=10"),
+    **dict.fromkeys(("accelerator", "gpu", "gpus", "cuda"), 'device="cuda"'),
+    **dict.fromkeys(("hparams", "hyperparameters"), "config={...}"),
+    "resume_from_checkpoint": 'resume="must"; the checkpoint is the newest sound one of the directory',
+    "verbose": "progress=False for no bar",
+    "batch_size": "run.data(data_set, batch_size=...)",
+}
+LEARNER = {
+    **dict.fromkeys(
+        ("clip_norm", "max_norm", "max_grad_norm", "clip_grad_norm", "grad_clip", "gradient_clip_val"), _CLIP
+    ),
+    "clip_value": "clip=ts.ClipValue(0.5)",
+    **dict.fromkeys(
+        ("accumulate", "accumulation_steps", "accumulate_grad_batches", "gradient_accumulation_steps"), _PARTS
+    ),
+    **dict.fromkeys(("microbatch", "microbatch_size", "micro_batch_size"), "micro_batch=..."),
+    **dict.fromkeys(("amp", "mixed_precision", "dtype", "fp16", "bf16", "autocast"), _MIXED),
+    **dict.fromkeys(
+        ("scheduler", "lr_scheduler", "lr_schedule"), "schedule=lambda o: ts.warmup_cosine(o, ...)"
+    ),
+    **dict.fromkeys(("ema_decay", "use_ema", "average"), "ema=ts.EMA(decay=0.999)"),
+    **dict.fromkeys(("lr", "learning_rate", "weight_decay", "betas", "momentum"), _IN_THE_FACTORY),
+    **dict.fromkeys(("optim", "opt", "optimizers"), "optimizer=lambda p: torch.optim.AdamW(p, lr=1e-3)"),
+    **dict.fromkeys(("module", "model", "net"), "the module first: run.learner(net, optimizer)"),
+    **dict.fromkeys(("scaler", "grad_scaler"), "loss_scale=..., with a float16 precision"),
+    "nonfinite": "it for the whole run: ts.Run(directory, nonfinite=...)",
+    "device": 'it for the whole run: ts.Run(directory, device="cuda")',
+    "decomposable": "it where the loss is given: net.update(loss, batch, decomposable=False)",
+}

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The user's own source: the script, and the modules it imported from outside of python's and its packages' folders."""
+
+import hashlib
+import os
+import sys
+import sysconfig
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+_PACKAGE = Path(__file__).parents[1]
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+UNSEEN = "the code of a notebook or of `python -c`, which is in no file"
+
+
+class Compared(NamedTuple):
+    """How the source is to what a checkpoint was saved with."""
+
+    changed: list[str]
+    """Files that are other ones now, or gone."""
+    unknown: list[str]
+    """What could not be compared."""
+    num_files: int
+
+
+class OwnCode:
+    """Hashes each file once, when it is first seen: what runs is what was in it when it was imported."""
+
+    def __init__(self) -> None:
+        self._hashes: dict[str, str] = {}
+        self._seen: set[str] = set()
+
+    def hashes(self) -> dict[str, str]:
+        """Return a hash of each file of the user's that is imported by now, by its path from the script's folder."""
+        for name, module in list(sys.modules.items()):
+            if name not in self._seen:
+                self._seen.add(name)
+                self._note(module)
+        return dict(self._hashes)
+
+    def _note(self, module: ModuleType) -> None:
+        path = _source(module)
+        if path is None:
+            return
+        try:
+            self._hashes[_name(path)] = _hash(path)
+        except (OSError, ValueError):  # gone since it was imported, or on another drive
+            return
+
+
+def compare(saved: dict[str, str]) -> Compared:
+    """Compare the files that a checkpoint names with those that are there now."""
+    changed = []
+    for name, digest in saved.items():
+        try:
+            if _hash(_root() / name) != digest:
+                changed.append(f"{name} has changed")
+        except OSError:
+            changed.append(f"{name} is gone")
+    unknown = [] if hasattr(sys.modules["__main__"], "__file__") else [UNSEEN]
+    return Compared(changed, unknown, len(saved))
+
+
+def script_name() -> str:
+    """Return the script's name without its ending; "run" where no file is run."""
+    path = _source(sys.modules["__main__"])
+    if path is None:
+        return "run"
+    return path.parent.name if path.stem == "__main__" else path.stem
+
+
+def _source(module: ModuleType) -> Path | None:
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or not file.endswith(".py") or file.startswith(_libraries()):
+        return None
+    return None if any(name in file for name in _INSTALLED) else Path(file).absolute()
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    folders = [_PACKAGE, *(Path(sysconfig.get_path(name)).absolute() for name in ("stdlib", "platstdlib"))]
+    return tuple(f"{folder}{os.sep}" for folder in folders)
+
+
+def _root() -> Path:
+    path = _source(sys.modules["__main__"])
+    return path.parent if path is not None else Path.cwd()
+
+
+def _name(path: Path) -> str:
+    return Path(os.path.relpath(path, _root())).as_posix()
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose run it is: one process, and in it one thread, act for a run; whatever is forked from it does not.
+
+A forked process (a data worker, say) holds copies of everything: the hook for uncaught exceptions, signal handlers, the weights as
+they were. torch's workers even call the inherited hook when the process that trains is gone. So what a run has put in place is
+taken away in each child, and whoever acts looks at the process it is in besides: not every fork is one that Python sees.
+"""
+
+import os
+import threading
+import weakref
+from typing import Protocol
+
+from truestep.core.errors import OptionError, RunDirectoryError
+
+
+class Disarmed(Protocol):
+    """Whatever must not act in a forked process."""
+
+    def disarm(self) -> None:
+        """Undo in this process, which is a new child, what was put in place in its parent."""
+
+
+class Owner:
+    """The process and the thread that a run was made in."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.thread = threading.current_thread()
+
+    @property
+    def is_this_process(self) -> bool:
+        """Whether this is the process that made the run, and none that was forked from it."""
+        return os.getpid() == self.process
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the run's process, and in it the run's thread or the main one."""
+        return self.is_this_process and threading.current_thread() in (self.thread, threading.main_thread())
+
+    def check(self) -> None:
+        """Raise a RunDirectoryError in any other process."""
+        if not self.is_this_process:
+            raise RunDirectoryError(
+                f"This run was made by process {self.process}, and this is process {os.getpid()}, forked from it: what it did "
+                "would be saved over what its parent does. Send results to the parent, and use the run there; or make a ts.Run in "
+                "a directory of its own in this process."
+            )
+
+
+def refuse_many_processes() -> None:
+    """Raise an OptionError where this process is one of several that train together."""
+    import torch.distributed
+
+    size, seen = _launched(), "WORLD_SIZE"
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        size, seen = max(size, torch.distributed.get_world_size()), "torch.distributed"
+    if size > 1:
+        raise OptionError(
+            f"This process is one of {size} ({seen} says so), and a run trains in one process so far. Each would train on the same "
+            "batches as if it were alone, and all would write to one directory. Start the script once, with python instead of "
+            "torchrun, or with one task; micro_batch= makes room for a large batch."
+        )
+
+
+def _launched() -> int:
+    """Return how many processes torchrun, or whoever started this one, says there are."""
+    try:
+        return int(os.environ.get("WORLD_SIZE", "1"))
+    except ValueError:
+        return 1
+
+
+_armed: "weakref.WeakSet[Disarmed]" = weakref.WeakSet()
+_hooked = False
+
+
+def disarm_in_children(armed: Disarmed) -> None:
+    """Have `armed` disarmed in every process that is forked from this one."""
+    global _hooked
+    if not _hooked:
+        os.register_at_fork(after_in_child=_disarm_all)
+        _hooked = True
+    _armed.add(armed)
+
+
+def _disarm_all() -> None:
+    for armed in list(_armed):
+        armed.disarm()
+    _armed.clear()

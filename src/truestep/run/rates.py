@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Learning rates while a run trains: schedules that count epochs are stepped, and those that end too early are named."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from truestep.core.wording import number
+from truestep.engine.schedules import ends_after
+from truestep.engine.step import settle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from truestep.engine.context import Context
+    from truestep.engine.parts import Parts
+    from truestep.run.cursor import Cursor, Stream
+
+NOTHING = 1e-6  # times what the rate was at first: nothing that is trained with it moves any more
+LAST_PART = 0.1  # of a run; a schedule may end this early
+
+
+class Rates:
+    """Looks at the schedules of all learners at each line of metrics; each is named once."""
+
+    def __init__(self, context: "Context", cursor: "Cursor", say: "Callable[[str], None]") -> None:
+        self._context = context
+        self._cursor = cursor
+        self._say = say
+        self._total_epochs: int | None = None
+        self._named: set[str] = set()
+        self._stream: Stream | None = (
+            None  # the first that leads; a pass over other data says nothing of an epoch's length
+        )
+
+    def begin(self, total_epochs: int) -> None:
+        """The epochs begin: from now on it is known how long the run is."""
+        self._total_epochs = total_epochs
+
+    def epoch_ended(self) -> None:
+        """Step the schedules that count epochs, of the learners that have been updated."""
+        for learner in self._context.learners.values():
+            if not learner.schedules.per_epoch:
+                continue
+            settle(learner)
+            if learner.counters.updates:
+                learner.schedules.epoch_ended()
+
+    def look(self, stream: "Stream") -> None:
+        """Name schedules that were over before the first epoch was, or have brought the rate to nothing."""
+        self._stream = self._stream or stream
+        place = _place_in(self._cursor, stream, self._total_epochs)
+        if stream is not self._stream or place is None or place.remaining < LAST_PART:
+            return
+        for learner in self._context.learners.values():
+            if learner.schedules.names and learner.name not in self._named:
+                self._look_at(learner, place)
+
+    def _look_at(self, learner: "Parts", place: "_Place") -> None:
+        updates = _ended_after(learner) if place.epoch == 0 else None
+        rate = f"{learner.learning_rate:.3g}"
+        if updates is not None:
+            when = f"was over after {number(updates)} updates, in the first of {place.epochs}"
+            what = f"the learning rate is {rate} now"
+        elif _is_nothing(learner):
+            when = f"has brought the learning rate to nothing ({rate}) in epoch {place.epoch + 1} of {place.total_epochs}"
+            what = "what follows would hardly change the weights"
+        else:
+            return
+        self._named.add(learner.name)
+        self._say(f"the schedule of {learner.name} {when}; {what}. {_advice(learner, place)}")
+
+    def pass_done(self, stream: "Stream") -> None:
+        """Look once more, and name schedules that wait for the end of an epoch in a loop that has none."""
+        self.look(stream)
+        if self._total_epochs is not None:
+            return
+        for learner in self._context.learners.values():
+            if learner.schedules.per_epoch and learner.name not in self._named:
+                self._named.add(learner.name)
+                self._say(
+                    f"the schedule of {learner.name} counts epochs, and no loop over run.epochs(...) is under way, so it never "
+                    "moves. Write for epoch in run.epochs(total): around the loop over batches, or ts.per_update(...)."
+                )
+
+
+class _Place(NamedTuple):
+    """How far a run has come."""
+
+    epoch: int
+    total_epochs: int
+    batches: int
+    """Given out so far, over all epochs."""
+    batches_per_epoch: int | None
+
+    @property
+    def epochs(self) -> str:
+        """How many epochs there are, in words."""
+        return f"{self.total_epochs} epochs" if self.total_epochs > 1 else "its only epoch"
+
+    @property
+    def remaining(self) -> float:
+        """The part of the run that is still to come, at least."""
+        whole = self.total_epochs - self.epoch - 1
+        if self.batches_per_epoch is None:
+            return whole / self.total_epochs
+        return 1 - self.batches / (self.total_epochs * self.batches_per_epoch)
+
+
+def _place_in(cursor: "Cursor", stream: "Stream", total_epochs: int | None) -> _Place | None:
+    if not total_epochs:
+        return None
+    length = stream.source.num_batches
+    done = cursor.epoch * length + stream.batch if length else cursor.step
+    return _Place(cursor.epoch, total_epochs, done, length or None)
+
+
+def _ended_after(learner: "Parts") -> int | None:
+    """Return after how many updates a schedule of the learner was over, None while one goes on."""
+    ends = [end for each in learner.schedules.per_update if (end := ends_after(each)) is not None]
+    return max(ends) if ends and learner.counters.updates >= max(ends) else None
+
+
+def _is_nothing(learner: "Parts") -> bool:
+    """Whether no group of the optimizers has a rate left; a warm-up may begin at nothing."""
+    if all(each.last_epoch == 0 for each in (*learner.schedules.per_update, *learner.schedules.per_epoch)):
+        return False
+    groups = [group for optimizer in learner.optimizers for group in optimizer.param_groups]
+    first = max(float(group.get("initial_lr", 0.0)) for group in groups)
+    return first > 0 and all(abs(float(group["lr"])) <= NOTHING * first for group in groups)
+
+
+def _advice(learner: "Parts", place: _Place) -> str:
+    if not learner.schedules.per_update:
+        return "It counts epochs."
+    whole = ""
+    if place.batches_per_epoch and place.batches:
+        updates = learner.counters.updates * place.batches_per_epoch * place.total_epochs / place.batches
+        whole = f": the whole run has about {number(round(updates))}"
+    return f"It counts updates that were applied{whole}. For a schedule in epochs write schedule=ts.per_epoch(...)."

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What else is kept with a run: target networks, replay buffers, environments, schedules of one's own."""
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from truestep.checkpoints.differences import compare
+from truestep.core.errors import CheckpointError, OptionError, nearest
+from truestep.core.wording import byte_size
+from truestep.engine.context import Context
+from truestep.engine.data import BatchSource
+from truestep.engine.learner import Learner
+from truestep.run.user_state import check_value, decode_value, encode_value, size_of
+
+
+class Keeping(NamedTuple):
+    """How the state of one kind of object is taken and put back."""
+
+    take: Callable[[Any], Any]
+    put_back: Callable[[Any, Any], Any]
+
+
+_GENERATORS: dict[type, Keeping] = {
+    torch.Generator: Keeping(lambda g: g.get_state(), lambda g, state: g.set_state(state)),
+    np.random.Generator: Keeping(
+        lambda g: g.bit_generator.state, lambda g, state: setattr(g.bit_generator, "state", state)
+    ),
+    np.random.RandomState: Keeping(lambda g: g.get_state(legacy=False), lambda g, state: g.set_state(state)),
+    random.Random: Keeping(lambda g: g.getstate(), lambda g, state: g.setstate(state)),
+}
+_STATEFUL = Keeping(lambda o: o.state_dict(), lambda o, state: o.load_state_dict(state))
+
+
+class Tracked:
+    """Objects by name; whatever has `state_dict()` and `load_state_dict()`, and generators of random numbers."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, Any] = {}
+
+    def add(self, objects: Mapping[str, Any]) -> None:
+        """Keep these too; each must give a state that can be saved now, and have a name of its own."""
+        for name, tracked in objects.items():
+            if name in self._objects:
+                raise OptionError(
+                    f"run.track({name}=...) was called twice. Each name stands for one object, whose state is found again by it: "
+                    f"call it once, or give the second object another name."
+                )
+            _check_kind(name, tracked)
+            _encoded(name, tracked)
+        self._objects |= objects
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of every object as a tree of tensors and JSON values."""
+        return {name: _encoded(name, tracked) for name, tracked in self._objects.items()}
+
+    def note_sizes(self, states: Mapping[str, Any], context: Context) -> None:
+        """Note how large each state is among the run's choices."""
+        for name, size in sizes(states).items():
+            context.choose(f"tracked {name}", size, "run.track keeps its state in every checkpoint")
+
+    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+        """Return why the states in a checkpoint are not those of the objects here; each is a sentence."""
+        found = [
+            f"The checkpoint holds the state of {name!r}, which is not tracked now. {nearest(name, self._objects)} Track it "
+            f"again with run.track({name}=...)."
+            for name in saved
+            if name not in self._objects
+        ]
+        found += [
+            f"{name!r} is tracked now and is not in the checkpoint, so it would start afresh. {nearest(name, saved)}"
+            for name in self._objects
+            if name not in saved
+        ]
+        return found
+
+    def check(self, saved: Mapping[str, Any]) -> None:
+        """Raise a CheckpointError where a module's tensors are not those that were saved."""
+        for name, tracked in self._objects.items():
+            if not isinstance(tracked, torch.nn.Module) or name not in saved:
+                continue
+            found = compare(_shapes(tracked.state_dict()), _shapes(decode_value(saved[name])))
+            renamed = [pair for pair in found.pairs.items() if pair[0] != pair[1]]
+            if found.differences or renamed:
+                raise CheckpointError(
+                    f"The checkpoint does not fit the module that is tracked as {name!r}. In the checkpoint:\n{found.differences}"
+                )
+
+    def load(self, saved: Mapping[str, Any], *, copy: bool) -> None:
+        """Put every state back into its object."""
+        for name, tracked in self._objects.items():
+            if name not in saved:
+                continue
+            try:
+                _keeping(tracked).put_back(tracked, decode_value(saved[name], copy=copy))
+            except Exception as error:
+                raise CheckpointError(
+                    f"{name!r} ({type(tracked).__name__}) did not take back the state that the run was saved with: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+
+
+def sizes(saved: Mapping[str, Any]) -> dict[str, str]:
+    """Return how large each state is, for people."""
+    return {name: byte_size(size_of(tree)) for name, tree in saved.items()}
+
+
+def _keeping(tracked: Any) -> Keeping:
+    return next((each for kind, each in _GENERATORS.items() if isinstance(tracked, kind)), _STATEFUL)
+
+
+def _check_kind(name: str, tracked: Any) -> None:
+    if isinstance(tracked, Learner | BatchSource):
+        kind = "learner" if isinstance(tracked, Learner) else "source of batches"
+        raise OptionError(
+            f"run.track({name}=...) was given a {kind}, which the run keeps anyway. Track what it does not know: target networks, "
+            "buffers, environments."
+        )
+    if isinstance(tracked, type):
+        raise OptionError(
+            f"run.track({name}={tracked.__name__}) was given a class; make an object of it first."
+        )
+    keeping = _keeping(tracked)
+    methods = ("state_dict", "load_state_dict") if keeping is _STATEFUL else ()
+    missing = [f"{method}()" for method in methods if not callable(getattr(tracked, method, None))]
+    if missing:
+        raise OptionError(
+            f"run.track({name}=...) was given a {type(tracked).__name__}, which has no {' and no '.join(missing)}. Give it both "
+            f"(tensors, arrays and JSON values out, the same in), or keep plain values in run.state[{name!r}]."
+        )
+
+
+def _encoded(name: str, tracked: Any) -> Any:
+    keeping = _keeping(tracked)
+    call = "state_dict()" if keeping is _STATEFUL else "state"
+    value = keeping.take(tracked)
+    check_value(value, f"{name}.{call}")
+    return encode_value(value)
+
+
+def _shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in state.items() if isinstance(value, torch.Tensor)}

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A save that follows another like it takes the layout of that one, and holds the values of now all the same."""
+
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+import torch
+
+from truestep.checkpoints import Checkpoint, CheckpointStore, prepare
+from truestep.checkpoints.checksum import PIECE_BYTES, Checksum
+from truestep.core.errors import CheckpointError
+
+WEIGHT = torch.arange(6.0).view(2, 3)
+
+
+def first():
+    return {
+        "net": {"a": WEIGHT, "tied": WEIGHT, "b": torch.ones(4)},
+        "optimizer": {0: {"step": torch.tensor(1.0)}, "lr": 0.1, "betas": (0.9, 0.99), "seen": Counter("ab")},
+        "random": torch.get_rng_state(),
+    }
+
+
+def changed(**changes):
+    state = first()
+    return {name: changes.get(name, value) for name, value in state.items()}
+
+
+LARGE = torch.arange(20.0)
+STATES = {
+    "the same": first,
+    "another value": lambda: changed(optimizer={**first()["optimizer"], "lr": 0.2, "seen": Counter("abc")}),
+    "another type of value": lambda: changed(optimizer={**first()["optimizer"], "lr": True}),
+    "another shape": lambda: changed(net={"a": WEIGHT, "tied": WEIGHT, "b": torch.ones(5)}),
+    "another dtype": lambda: changed(net={"a": WEIGHT, "tied": WEIGHT, "b": torch.ones(4).double()}),
+    "untied": lambda: changed(net={"a": WEIGHT, "tied": WEIGHT.clone(), "b": torch.ones(4)}),
+    "tied otherwise": lambda: changed(net={"a": WEIGHT, "tied": WEIGHT, "b": WEIGHT.view(-1)[:4]}),
+    "another order": lambda: changed(net={"b": torch.ones(4), "a": WEIGHT, "tied": WEIGHT}),
+    "a tensor for a number": lambda: changed(optimizer=torch.zeros(2)),
+    "a number for a tensor": lambda: changed(random=3),
+    "one more": lambda: {**first(), "more": [1, (torch.zeros(1),)]},
+    "one less": lambda: {"net": first()["net"]},
+    "keys of another type": lambda: changed(optimizer={False: {"step": torch.tensor(1.0)}}),
+    "another order of memory": lambda: changed(net={"a": WEIGHT, "tied": WEIGHT, "b": torch.ones(2, 2).t()}),
+    "overlapping": lambda: {"one": LARGE[:12], "other": LARGE[8:]},
+    "a conjugate": lambda: {"z": torch.ones(3, dtype=torch.complex64).mul(1j).conj()},
+}
+
+
+def shares(state):
+    tensors = list(state.get("net", {}).values())
+    return [[one.data_ptr() == other.data_ptr() for one in tensors] for other in tensors]
+
+
+def same(left, right):
+    if isinstance(left, torch.Tensor):
+        return torch.equal(left, right) and (left.dtype, left.stride()) == (right.dtype, right.stride())
+    if isinstance(left, dict):
+        return type(left) is type(right) and same(list(left.items()), list(right.items()))
+    if isinstance(left, list | tuple):
+        return type(left) is type(right) and len(left) == len(right) and all(map(same, left, right))
+    return type(left) is type(right) and left == right
+
+
+@pytest.mark.parametrize("background", [True, False])
+@pytest.mark.parametrize("name", STATES)
+def test_the_second_and_third_save_hold_what_the_state_is_then(name, background, tmp_path):
+    with CheckpointStore(tmp_path, background=background) as store:
+        for step, make in enumerate((first, STATES[name], STATES[name], first)):
+            state = make()
+            store.save(step, state)
+            found = store.newest().load()
+            assert same(found, state)
+            assert shares(found) == shares(state)
+
+
+def test_a_state_like_the_last_is_not_laid_out_again(tmp_path, monkeypatch):
+    with CheckpointStore(tmp_path) as store:
+        store.save(1, first())
+        monkeypatch.setattr(prepare, "regions_of", None)
+        store.save(2, first())
+        assert same(store.newest().load(), first())
+
+
+def test_a_kept_layout_keeps_no_tensor_alive(tmp_path):
+    with CheckpointStore(tmp_path) as store:
+        state = {"w": torch.ones(10)}
+        store.save(1, state)
+        store.wait()
+        storage = torch.multiprocessing.reductions.StorageWeakRef(state["w"].untyped_storage())
+        state.clear()
+        assert storage.expired()
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES])
+@pytest.mark.parametrize("step", [1 << 20, PIECE_BYTES, 5_000_001])
+def test_a_checksum_does_not_depend_on_how_it_is_given(size, step):
+    data = memoryview(bytes(range(251)) * (1 + size // 251))[:size]
+    with Checksum() as whole:
+        whole.update(data)
+        expected = whole.hexdigest()
+    with Checksum() as parts:
+        for start in range(0, size, step):
+            parts.update(data[start : start + step])
+        assert parts.hexdigest() == expected
+    with Checksum(in_pieces=False) as plain:
+        plain.update(data)
+        assert (plain.hexdigest() == expected) == (size <= PIECE_BYTES)
+
+
+def test_damage_in_any_piece_of_a_large_file_is_found(tmp_path):
+    with CheckpointStore(tmp_path, background=False) as store:
+        store.save(1, {"w": torch.arange(6_000_000, dtype=torch.int32)})
+        path = store.newest().path
+    file = path / "state-r0000.safetensors"
+    data = bytearray(file.read_bytes())
+    for at in (len(data) - 1, PIECE_BYTES, 2 * PIECE_BYTES + 5):
+        data[at] ^= 1
+        file.write_bytes(data)
+        for use in (Checkpoint.load, Checkpoint.verify):
+            with pytest.raises(CheckpointError, match="does not have the checksum"):
+                use(Checkpoint.open(path))
+        data[at] ^= 1
+    file.write_bytes(data)
+    assert int(Checkpoint.open(path).load()["w"][-1]) == 5_999_999
+
+
+def test_a_large_save_in_flight_is_finished_when_the_interpreter_ends(tmp_path):
+    code = (
+        "import torch, truestep as ts; store = ts.CheckpointStore('run');"
+        "store.save(1, {'w': torch.ones(12_000_000)})"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    with CheckpointStore(tmp_path / "run") as store:
+        assert store.newest().load()["w"].sum() == 12_000_000

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights go in and out in one line, from everywhere, all of them or none."""
+
+import random
+from collections import OrderedDict
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+from truestep.checkpoints import CheckpointStore
+from truestep.checkpoints.apply import apply_state
+from truestep.checkpoints.sources import read_checkpoint
+from truestep.checkpoints.weights import export_weights, load_weights
+from truestep.core.errors import CheckpointError
+
+
+def make_net(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(OrderedDict(body=nn.Linear(3, 4), norm=nn.BatchNorm1d(4), head=nn.Linear(4, 2)))
+
+
+def equal(left: nn.Module, right: nn.Module) -> bool:
+    pairs = zip(left.state_dict().values(), right.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+class Wrapper(nn.Module):
+    """As DataParallel and DDP do it."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of two learners with two checkpoints."""
+    learners = {name: {"modules": make_net(seed).state_dict()} for seed, name in enumerate(["net", "critic"])}
+    with CheckpointStore(tmp_path / "run" / "checkpoints") as store:
+        store.save(1, {"learners": {"net": {"modules": make_net(7).state_dict()}}})
+        store.save(2, {"learners": learners, "other": torch.zeros(3)})
+    return tmp_path / "run"
+
+
+def test_from_a_run(run):
+    net = make_net(5)
+    assert not load_weights(net, run, learner="critic")
+    assert equal(net, make_net(1))
+
+
+def test_from_one_checkpoint_of_one_learner(run):
+    net = make_net(5)
+    load_weights(net, run / "checkpoints" / "000001-step-1")
+    assert equal(net, make_net(7))
+
+
+def test_from_a_run_of_several_learners_one_must_be_named(run):
+    with pytest.raises(CheckpointError, match="has the learners net, critic: say whose"):
+        load_weights(make_net(), run)
+    with pytest.raises(CheckpointError, match=r"no 'crtic' in state\['learners'\]. Did you mean 'critic'"):
+        load_weights(make_net(), run, learner="crtic")
+
+
+def test_averages_take_the_place_of_the_weights_that_have_some(tmp_path):
+    net = make_net(1)
+    net.head_again = net.head  # tied
+    averages = {name: torch.full_like(weight, 0.5) for name, weight in net.named_parameters()}
+    assert "head_again.weight" not in averages
+    with CheckpointStore(tmp_path) as store:
+        store.save(1, {"learners": {"net": {"modules": net.state_dict(), "averages": averages}}})
+    other = make_net(2)
+    other.head_again = other.head
+    load_weights(other, tmp_path, averages=True)
+    assert all(weight.eq(0.5).all() for weight in other.parameters())
+    assert torch.equal(other.norm.running_var, net.norm.running_var)
+    with pytest.raises(CheckpointError, match="is a file, not a run"):
+        load_weights(other, export_weights(tmp_path, tmp_path / "w.pt", averages=True), averages=True)
+
+
+def test_weights_alone_are_there_though_another_file_is_damaged(run):
+    other = run / "checkpoints" / "000002-step-2" / "state-r0000.safetensors"
+    other.write_bytes(other.read_bytes()[:-1] + b"x")
+    net = make_net(5)
+    load_weights(net, run, learner="net")
+    assert equal(net, make_net(0))
+
+
+def test_damaged_weights_are_refused_and_the_module_is_as_before(run):
+    folder = run / "checkpoints" / "000002-step-2"
+    file = folder / "learners.net.modules-r0000.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    net = make_net(5)
+    with pytest.raises(
+        CheckpointError, match=r"is damaged. learners.net.modules.*does not have the checksum"
+    ):
+        load_weights(net, folder, learner="net")
+    assert equal(net, make_net(5))
+    with pytest.warns(UserWarning, match="000002-step-2 was passed over"):
+        load_weights(net, run, learner="net")
+    assert equal(net, make_net(7))
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "weights.pt", "weights.pth"])
+def test_exported_weights_are_plain_files_and_come_back(run, tmp_path, name):
+    target = export_weights(run, tmp_path / name, learner="critic")
+    read = safetensors.torch.load_file if name.endswith("safetensors") else torch.load
+    make_net().load_state_dict(read(target))
+    net = make_net(5)
+    load_weights(net, target)
+    assert equal(net, make_net(1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", name]
+
+
+def test_an_export_that_fails_leaves_the_old_file(run, tmp_path):
+    with pytest.raises(CheckpointError, match=r"ends in '.zip'"):
+        export_weights(run, tmp_path / "weights.zip", learner="net")
+    with pytest.raises(CheckpointError, match="could not be written"):
+        export_weights(run, tmp_path / "missing" / "weights.pt", learner="net")
+
+
+def test_a_file_of_the_safetensors_library_is_read(tmp_path):
+    tensors = {
+        "half": torch.randn(3).half(),
+        "bfloat16": torch.randn(2, 2).bfloat16(),
+        "float8": torch.randn(4).to(torch.float8_e4m3fn),
+        "flag": torch.tensor(True),
+        "empty": torch.empty(0, 3),
+    }
+    safetensors.torch.save_file(tensors, tmp_path / "a.safetensors", metadata={"made": "elsewhere"})
+    read = read_checkpoint(tmp_path / "a.safetensors")
+    assert list(read) == list(safetensors.torch.load_file(tmp_path / "a.safetensors"))
+    for name, tensor in tensors.items():
+        assert read[name].dtype == tensor.dtype
+        assert torch.equal(read[name].float(), tensor.float())
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "claims 0 bytes in a file of 0"),
+        (b"\xff" * 16, "claims 18446744073709551615 bytes"),
+        (b"\x02" + b"\0" * 7 + b"[]", "no safetensors header"),
+        (b"\x02" + b"\0" * 7 + b"{}x", "places tensors in 0 bytes, the file has 1"),
+    ],
+)
+def test_a_broken_safetensors_file_is_refused(tmp_path, data, message):
+    (tmp_path / "a.safetensors").write_bytes(data)
+    with pytest.raises(CheckpointError, match=message):
+        load_weights(make_net(), tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize("key", ["model", "state_dict", "model_state_dict"])
+def test_weights_are_found_beside_other_things(tmp_path, key):
+    torch.save({"epoch": 3, key: make_net(1).state_dict(), "optimizer": {"state": {}}}, tmp_path / "c.pt")
+    net = make_net(5)
+    load_weights(net, tmp_path / "c.pt")
+    assert equal(net, make_net(1))
+
+
+def test_where_no_weights_are_found_the_error_lists_what_is_there(tmp_path):
+    torch.save({"epoch": 3, "generator": make_net(1).state_dict()}, tmp_path / "c.pt")
+    with pytest.raises(CheckpointError, match=r"there is .epoch., .generator.\. Take it out by hand"):
+        load_weights(make_net(), tmp_path / "c.pt")
+    load_weights(make_net(), read_checkpoint(tmp_path / "c.pt")["generator"])
+
+
+def test_a_whole_pickled_module_is_refused_with_the_lines_that_convert_it(tmp_path):
+    torch.save(make_net(1), tmp_path / "whole.pt")
+    with pytest.raises(CheckpointError, match="would run code from the file") as caught:
+        load_weights(make_net(), tmp_path / "whole.pt")
+    lines = [line.strip() for line in str(caught.value).splitlines() if line.startswith("    ")]
+    source = "\n".join(lines).replace("'whole-weights.pt'", repr(str(tmp_path / "converted.pt")))
+    exec(source)
+    net = make_net(5)
+    load_weights(net, tmp_path / "converted.pt")
+    assert equal(net, make_net(1))
+
+
+def test_code_in_a_pickle_is_not_run(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "ran"), "w"))
+
+    torch.save({"model": Evil()}, tmp_path / "evil.pt")
+    with pytest.raises(CheckpointError, match="would run code"):
+        load_weights(make_net(), tmp_path / "evil.pt")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("data", [b"", b"not a pickle", b"PK\x03\x04rest"])
+def test_garbage_is_refused(tmp_path, data):
+    (tmp_path / "a.pt").write_bytes(data)
+    with pytest.raises(CheckpointError):
+        load_weights(make_net(), tmp_path / "a.pt")
+
+
+def test_a_file_of_model_optimizer_and_amp_is_taken_whole(tmp_path):
+    def make():
+        net = make_net(3)
+        return net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), torch.amp.GradScaler("cpu")
+
+    net, optimizer, scaler = make()
+    scaler.scale(net(torch.randn(5, 3)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    parts = {"model": net, "optimizer": optimizer, "amp": scaler}
+    torch.save({name: part.state_dict() for name, part in parts.items()}, tmp_path / "c.pt")
+    net2, optimizer2, scaler2 = make()
+    apply_state(read_checkpoint(tmp_path / "c.pt"), {"model": net2, "optimizer": optimizer2, "amp": scaler2})
+    assert equal(net, net2)
+    momentum = [state["momentum_buffer"] for state in optimizer.state_dict()["state"].values()]
+    momentum2 = [state["momentum_buffer"] for state in optimizer2.state_dict()["state"].values()]
+    assert all(map(torch.equal, momentum, momentum2))
+    assert scaler2.state_dict() == scaler.state_dict()
+
+
+def test_the_scale_that_apex_kept_goes_on(tmp_path):
+    torch.save({"amp": OrderedDict(loss_scaler0={"loss_scale": 1024.0, "unskipped": 7})}, tmp_path / "c.pt")
+    scaler = torch.amp.GradScaler("cpu")
+    apply_state(read_checkpoint(tmp_path / "c.pt"), {"amp": scaler})
+    assert (scaler.get_scale(), scaler.state_dict()["_growth_tracker"]) == (1024.0, 7)
+
+
+def test_what_wrappers_put_into_names_does_not_matter():
+    plain, wrapped = make_net(1), Wrapper(make_net(2))
+    load_weights(plain, wrapped.state_dict())
+    assert equal(plain, make_net(2))
+    load_weights(wrapped, make_net(3).state_dict())
+    assert equal(wrapped.module, make_net(3))
+    compiled = {f"_orig_mod.{name}": tensor for name, tensor in make_net(4).state_dict().items()}
+    load_weights(wrapped, compiled)
+    assert equal(wrapped.module, make_net(4))
+
+
+def test_a_submodule_that_is_called_module_keeps_its_name():
+    both = nn.ModuleDict({"module": nn.Linear(1, 1), "other": nn.Linear(1, 1)})
+    other = {name: tensor + 1 for name, tensor in both.state_dict().items()}
+    load_weights(both, other)
+    assert torch.equal(both["module"].weight, other["module.weight"])
+
+
+def test_every_difference_is_listed_with_near_matches_and_nothing_is_loaded():
+    net = make_net(1)
+    found = make_net(2).state_dict()
+    found["classifier.weight"] = found.pop("head.weight")
+    found["heads.bias"] = found.pop("head.bias")
+    found["body.weight"] = torch.zeros(9, 3)
+    with pytest.raises(CheckpointError, match="nothing was loaded") as caught:
+        load_weights(net, found)
+    assert str(caught.value).splitlines()[1:-1] == [
+        "missing     head.weight [2, 4]",
+        "missing     head.bias [2]; there is heads.bias",
+        "unexpected  classifier.weight [2, 4]",
+        "unexpected  heads.bias [2]",
+        "reshaped    body.weight [9, 3], expected [4, 3]",
+    ]
+    assert equal(net, make_net(1))
+
+
+def test_what_fits_is_loaded_when_asked_and_the_rest_returned():
+    net = make_net(1)
+    found = make_net(2).state_dict()
+    found["head.weight"] = torch.zeros(10, 4)
+    del found["head.bias"]
+    differences = load_weights(net, found, strict=False)
+    assert [item.name for item in differences.reshaped] == ["head.weight"]
+    assert [item.name for item in differences.missing] == ["head.bias"]
+    assert differences.to_dict()["unexpected"] == ()
+    assert torch.equal(net.body.weight, make_net(2).body.weight)
+    assert torch.equal(net.head.weight, make_net(1).head.weight)
+
+
+def test_tied_weights_that_were_saved_once_are_enough():
+    net = nn.ModuleDict({"embedding": nn.Embedding(5, 3), "output": nn.Linear(3, 5, bias=False)})
+    net["output"].weight = net["embedding"].weight
+    weight = torch.randn(5, 3)
+    assert not load_weights(net, {"output.weight": weight})
+    assert torch.equal(net["embedding"].weight, weight)
+
+
+class Counter:
+    def __init__(self):
+        self.count = 0
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+def test_a_state_is_applied_to_all_or_to_none():
+    net, counter = make_net(1), Counter()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    state = {
+        "counter": {"count": 5},
+        "net": make_net(2).state_dict(),
+        "optimizer": {"param_groups": [], "state": {}},
+    }
+    objects = {"counter": counter, "net": net, "optimizer": optimizer}
+    with pytest.raises(CheckpointError, match="'optimizer' could not be loaded; everything is as it was"):
+        apply_state(state, objects)
+    assert counter.count == 0
+    assert equal(net, make_net(1))
+    state["optimizer"] = torch.optim.SGD(net.parameters(), lr=0.5).state_dict()
+    apply_state(state, objects)
+    assert counter.count == 5
+    assert equal(net, make_net(2))
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+def test_a_state_without_a_part_is_refused_with_what_there_is():
+    with pytest.raises(CheckpointError, match=r"nothing for .net.; nothing was loaded\. Did you mean .nets."):
+        apply_state({"nets": {}}, {"net": make_net()})
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (None, "not from a NoneType: write 'runs/digits'"),
+        (5, "not from a int"),
+        (nn.Linear(2, 2), r"not from a Linear: write source\.state_dict\(\)"),
+    ],
+)
+def test_a_source_of_another_type_is_refused_with_what_to_write(source, message):
+    with pytest.raises(CheckpointError, match=message):
+        load_weights(nn.Linear(2, 2), source)
+
+
+def test_an_empty_file_is_refused_with_the_reason(tmp_path):
+    (tmp_path / "empty.pt").touch()
+    with pytest.raises(CheckpointError, match="it is empty"):
+        load_weights(nn.Linear(2, 2), tmp_path / "empty.pt")
+
+
+def test_what_takes_no_state_is_refused_before_anything_is_loaded():
+    net = nn.Linear(2, 2)
+    before = net.weight.clone()
+    with pytest.raises(CheckpointError, match=r"'step' is a int, .* state\['step'\]"):
+        apply_state({"net": nn.Linear(2, 2).state_dict(), "step": 3}, {"net": net, "step": 0})
+    with pytest.raises(CheckpointError, match="The state is a NoneType"):
+        apply_state(None, {"net": net})
+    assert torch.equal(net.weight, before)
+
+
+def test_a_damaged_file_of_torch_is_told_in_plain_words(tmp_path):
+    path = tmp_path / "c.pt"
+    for zipped in (True, False):
+        torch.save(
+            {"model": make_net(1).state_dict(), "n": [1, (2.5, "x")]},
+            path,
+            _use_new_zipfile_serialization=zipped,
+        )
+        sound = path.read_bytes()
+        dice = random.Random(zipped)
+        for _ in range(150):
+            data = bytearray(sound)
+            for _ in range(dice.randint(1, 4)):
+                data[dice.randrange(len(data))] = dice.randrange(256)
+            path.write_bytes(data[: dice.choice([len(data), dice.randrange(len(data))])])
+            try:
+                load_weights(make_net(2), path)
+            except CheckpointError as error:
+                assert str(path) in str(error)  # noqa: PT017  (some damage harms nothing)
+
+
+def test_a_link_of_the_users_own_to_a_safetensors_file_is_followed(tmp_path):
+    safetensors.torch.save_file(make_net(1).state_dict(), tmp_path / "blob")
+    (tmp_path / "model.safetensors").symlink_to(tmp_path / "blob")
+    net = make_net(2)
+    load_weights(net, tmp_path / "model.safetensors")
+    assert equal(net, make_net(1))

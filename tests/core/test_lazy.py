@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Public names: found where the stub says, listed for completion, and answered with the nearest name when mistyped."""
+
+import subprocess
+import sys
+
+import pytest
+
+import truestep
+import truestep.nn
+from truestep.engine.data.options import DataKeywords, DataOptions
+
+
+def test_a_mistyped_name_is_answered_with_the_nearest():
+    with pytest.raises(
+        AttributeError, match=r"'truestep' has no attribute 'ClipNrom'. Did you mean 'ClipNorm'"
+    ):
+        truestep.ClipNrom
+
+
+@pytest.mark.parametrize("package", [truestep, truestep.nn])
+def test_completion_offers_every_public_name(package):
+    assert set(package.__all__) <= set(dir(package))
+
+
+def test_a_name_is_imported_once_and_kept():
+    code = (
+        "import truestep as ts; assert 'ClipNorm' not in vars(ts); assert ts.ClipNorm is vars(ts)['ClipNorm']"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_torch_the_message_names_the_install():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import truestep\n"
+        "try:\n    truestep.ClipNorm\n"
+        "except ModuleNotFoundError as error:\n    sys.exit('truestep.ClipNorm needs PyTorch' not in str(error))\n"
+        "sys.exit('no error')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_keywords_of_run_data_are_the_fields_of_its_options():
+    fields = dict(DataOptions.__annotations__)
+    assert DataKeywords.__annotations__ == fields

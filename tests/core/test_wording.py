@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers read the same everywhere: on the bar, in the log and in the report."""
+
+import math
+
+import pytest
+
+from truestep.core.wording import byte_size, duration, number, short_number
+
+NUMBERS = {
+    0: "0", 3: "3", 12_345: "12,345", -2: "−2", 0.5: "0.5000", 2.302585: "2.303", 45.678: "45.68",
+    9_999.5: "10,000", 0.00312: "0.003120", -0.25: "−0.2500", 1.5e-5: "1.5e-5", 123_456.7: "123,457",
+    -1e300: "−1e300", 2e7: "2e7",
+    math.nan: "NaN", math.inf: "∞", -math.inf: "−∞",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "text"), NUMBERS.items())
+def test_number(value, text):
+    assert number(value) == text
+
+
+SHORT = {
+    0: "0",
+    999: "999",
+    999.6: "1k",
+    1_000: "1k",
+    51_234: "51.2k",
+    999_600: "1M",
+    3.4e9: "3.4G",
+    0.25: "0.25",
+}
+
+
+@pytest.mark.parametrize(("value", "text"), SHORT.items())
+def test_short_number(value, text):
+    assert short_number(value) == text
+
+
+SIZES = {
+    0: "0 B",
+    1023: "1023 B",
+    1024: "1 KiB",
+    123_456_789: "118 MiB",
+    1020 * 2**20: "1,020 MiB",
+    3 * 2**40: "3 TiB",
+}
+
+
+@pytest.mark.parametrize(("value", "text"), SIZES.items())
+def test_byte_size(value, text):
+    assert byte_size(value) == text
+
+
+TIMES = {0: "0:00", 42.4: "0:42", 59.6: "1:00", 3723: "1:02:03", 47 * 3600: "47:00:00", 76 * 3600: "3 d 4 h"}
+
+
+@pytest.mark.parametrize(("seconds", "text"), TIMES.items())
+def test_duration(seconds, text):
+    assert duration(seconds) == text

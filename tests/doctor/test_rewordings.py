@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is found does not hang on how it is said: findings stay, and silence stays, under each rewording of a program."""
+
+import functools
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from rewordings import REWORDINGS, NotApplicableError, reworded
+from rewordings_left import LEFT
+
+from truestep.doctor.catalogue import checks, source_checks
+from truestep.doctor.check import SourceCheck
+from truestep.doctor.page import PRELUDE
+from truestep.doctor.read import read_texts
+
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@functools.cache
+def programs():
+    """Return name, text and expected codes of every example: of the checks' pages and of what goes round."""
+    found = []
+    for code, check in checks().items():
+        if issubclass(check, SourceCheck):
+            found.append((f"{code} bad", PRELUDE + check.page().bad, {code}))
+        found.append((f"{code} good", PRELUDE + check.page().good, set()))
+    imports, *sections = re.split(r"^## ", Path(__file__).with_name("snippets.txt").read_text(), flags=re.M)
+    before = PRELUDE + BLOCK.search(imports)[1]
+    for section in sections:
+        number = section.partition(".")[0]
+        wrong, right = BLOCK.findall(section)
+        marks = [mark for line in wrong.splitlines() for mark in line.partition("#! ")[2].split(", ")]
+        found.append((f"snippet {number} wrong", before + wrong, {mark.split()[0] for mark in marks if mark}))
+        found.append((f"snippet {number} right", before + right, set()))
+    return found
+
+
+@functools.cache
+def changed(rewording):
+    """Return what a rewording was applied to, and where that changes what is found."""
+    wanted = source_checks()
+    applied, other = [], []
+    for name, text, expected in programs():
+        try:
+            texts = reworded(rewording, text)
+        except NotApplicableError:
+            continue
+        applied.append(name)
+        reading = read_texts(texts, wanted)
+        assert (reading.failures, reading.unreadable) == ([], []), (name, texts)
+        if {each.code for each in reading.findings} != expected:
+            other.append(name)
+    return applied, other
+
+
+@pytest.mark.parametrize("rewording", REWORDINGS, ids=lambda each: each.__name__)
+def test_what_is_found_stays(rewording):
+    _, listed = LEFT.get(rewording.__name__, ("", ""))
+    assert sorted(changed(rewording)[1]) == sorted(each for each in listed.split(", ") if each)
+
+
+def test_at_most_one_in_twenty_is_left():
+    tried = sum(len(changed(each)[0]) for each in REWORDINGS)
+    left = sum(len(listed.split(", ")) for _, listed in LEFT.values())
+    assert tried > 3_000
+    assert left <= tried / 20
+
+
+def test_what_a_rewording_writes_says_the_same():
+    text = "import os\nx = int(1)\nfor i in range(3):\n    if i % 2 == 0:\n        x = x + i\nprint(x)\n"
+    told = {}
+    for rewording in REWORDINGS:
+        try:
+            texts = reworded(rewording, text)
+        except NotApplicableError:
+            continue
+        if rewording.__name__ not in (
+            "other_file",
+            "guarded",
+            "within_with",
+        ):  # which import, or are switched off
+            told[rewording.__name__] = []
+            exec(texts["main.py"], {"print": told[rewording.__name__].append})
+    assert told == {key: [3] for key in told}
+    assert len(told) >= 6

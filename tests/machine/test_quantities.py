@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes and durations as people write them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from truestep.core.errors import OptionError
+from truestep.machine.quantities import format_bytes, format_seconds, parse_bytes, parse_seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("20GiB", 20 * 2**30),
+        ("20 gib", 20 * 2**30),
+        ("1.5MiB", 3 * 2**19),
+        ("80GB", 80 * 10**9),
+        ("80G", 80 * 10**9),
+        ("512", 512),
+        (512, 512),
+        ("0", 0),
+        ("1KiB", 1024),
+        ("2TiB", 2**41),
+        ("10b", 10),
+    ],
+)
+def test_bytes(text, expected):
+    assert expected == parse_bytes(text)
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1", "1e9", "20 G i B", "20XB", "nan", "twenty"])
+def test_what_is_no_amount_is_refused_with_an_example(text):
+    with pytest.raises(OptionError, match="20GiB"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90", 90),
+        (90, 90),
+        ("0.5", 0.5),
+        ("90s", 90),
+        ("30m", 1800),
+        ("1h30m", 5400),
+        ("1h 30m", 5400),
+        ("2d", 172800),
+    ],
+)
+def test_durations(text, expected):
+    assert expected == parse_seconds(text)
+
+
+@pytest.mark.parametrize("text", ["", "m", "-5", "5x", "30m later", "h30"])
+def test_what_is_no_duration_is_refused_with_an_example(text):
+    with pytest.raises(OptionError, match="1h30m"):
+        parse_seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (150754820096, "140.4 GiB"),
+        (1000 * 2**30, "1000 GiB"),
+        (5 * 2**50, "5120 TiB"),
+        (-(2**20), "-1.0 MiB"),
+        (None, "-"),
+    ],
+)
+def test_bytes_are_shown_short(size, expected):
+    assert expected == format_bytes(size)
+
+
+@given(st.integers(0, 2**50))
+def test_what_is_shown_is_what_is_read_within_a_twentieth(size):
+    assert abs(parse_bytes(format_bytes(size)) - size) <= size / 20
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(0, "0s"), (45, "45s"), (200, "3m 20s"), (7500, "2h 5m"), (349200, "4d 1h")]
+)
+def test_durations_are_shown_in_two_units(seconds, expected):
+    assert expected == format_seconds(seconds)

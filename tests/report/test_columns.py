@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines read thousands at a time say what they say one by one."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from truestep.report import columns as columns_module
+from truestep.report.columns import read_columns
+from truestep.report.metrics import MetricsFile, read_metrics
+
+SPOILED = [
+    b"\n",
+    b'{"step": 1, "epoch": 0\n',
+    b'{"step": 1, "epoch": 0, "elapsed_seconds": 0, "values": {"loss": "no number"}}\n',
+    b'{"step": 1, "epoch": 0, "elapsed_seconds": 0, "values": {"loss": [1]}}\n',
+    b'{"step": 1, "epoch": 0, "elapsed_seconds": 0, "values": ["loss"]}\n',
+    b'{"step": null, "epoch": 0, "elapsed_seconds": 0, "values": {}}\n',
+    b'{"step": 1, "epoch": 0, "elapsed_seconds": 0, "values": {}},{"step": 2, "values": {}}\n',
+    b'{"step": 1, "epoch": 0, "elapsed_seconds": 0, "values": {"\xff": 1}}\n',
+]
+
+
+def write(path, count):
+    with MetricsFile(path) as file:
+        for step in range(count):
+            values = {"loss": 1 / (step + 1), "whole": step, "large": 10**17 + step}
+            if step % 5 == 3:
+                values = {"accuracy": 0.5, "loss": [math.nan, math.inf, -math.inf][step % 3]}
+            file.append(step=step, epoch=step // 7, elapsed_seconds=step / 8, values=values)
+
+
+def plain(found):
+    return {
+        "steps": np.concatenate([each.steps for each in found]).tolist(),
+        "epochs": np.concatenate([each.epochs for each in found]).tolist(),
+        "elapsed": np.concatenate([each.elapsed_seconds for each in found]).tolist(),
+        "values": {
+            name: [
+                (int(step), repr(float(value)))
+                for each in found
+                if name in each.values
+                for step, value in zip(*each.values[name], strict=True)
+            ]
+            for name in dict.fromkeys(name for each in found for name in each.values)
+        },
+        "spoiled": sum(each.num_spoiled for each in found),
+    }
+
+
+def one_by_one(path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(columns_module, "_at_once", lambda lines: None)
+        return plain(list(read_columns(path)))
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 4096])
+def test_both_ways_of_reading_agree(at_once, tmp_path, monkeypatch):
+    monkeypatch.setattr(columns_module, "LINES_AT_ONCE", at_once)
+    write(tmp_path / "metrics.jsonl", 60)
+    found = list(read_columns(tmp_path / "metrics.jsonl"))
+    assert plain(found) == one_by_one(tmp_path / "metrics.jsonl", monkeypatch)
+    assert list(plain(found)["values"]) == ["loss", "whole", "large", "accuracy"]
+
+
+def test_whole_lines_are_read_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(columns_module, "_one_by_one", None)
+    write(tmp_path / "metrics.jsonl", 60)
+    assert sum(len(each.steps) for each in read_columns(tmp_path / "metrics.jsonl")) == 60
+
+
+@pytest.mark.parametrize("spoiled", SPOILED)
+def test_a_spoiled_line_costs_itself_alone(spoiled, tmp_path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    write(path, 20)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:9], spoiled, *lines[9:]]))
+    found = plain(list(read_columns(path)))
+    assert found == one_by_one(path, monkeypatch)
+    assert found["spoiled"] == 1
+    assert found["steps"] == [line.step for line in read_metrics(path)] == list(range(20))
+
+
+def test_two_halves_of_a_line_are_no_line(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    line = json.dumps({"step": 1, "epoch": 0, "elapsed_seconds": 0, "values": {"a": 1, "b": 2}}).encode()
+    path.write_bytes(line.replace(b', "b"', b'\n"b"') + b"\n" + line + b"," + line + b"\n")
+    assert plain(list(read_columns(path)))["spoiled"] == 3

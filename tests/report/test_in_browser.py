@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report in a real browser: sizes, overlaps, overflow, contrast, hover values, light and dark."""
+
+import json
+import shutil
+import subprocess
+from html import unescape
+
+import pytest
+
+from truestep.report import render_report
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+
+NAMES = ["plain", "two learners", "three lines", "extremes"]
+WIDTHS = [400, 1200]
+SCHEMES = {"dark": 0, "light": 1}
+
+# Returns what is wrong with the page as one sees it; runs in the page.
+MEASURE = """
+<script>
+addEventListener("load", () => {
+  const wrong = [], boxes = [];
+  const luminance = (color) => {
+    const parts = color.map((part) => part / 255).map((part) => part <= .04045 ? part / 12.92 : ((part + .055) / 1.055) ** 2.4);
+    return .2126 * parts[0] + .7152 * parts[1] + .0722 * parts[2];
+  };
+  const parsed = (text) => {
+    const numbers = text.match(/[\\d.]+/g).map(Number), isUnit = text.startsWith("color(srgb");
+    return [...numbers.slice(0, 3).map((part) => isUnit ? part * 255 : part), numbers[3] ?? 1];
+  };
+  const over = (top, bottom) => [0, 1, 2].map((index) => top[index] * top[3] + bottom[index] * (1 - top[3]));
+  const ground = (element) => {
+    if (!element) return [255, 255, 255];
+    const own = parsed(getComputedStyle(element).backgroundColor);
+    return own[3] === 1 ? own : over(own, ground(element.parentElement));
+  };
+  if (document.documentElement.scrollWidth > innerWidth) wrong.push(`the page is ${document.documentElement.scrollWidth} px wide`);
+  HOVER
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode, element = node.parentElement, words = node.data.trim();
+    if (!words || element.closest("script, style, title, desc, .hidden")) continue;
+    if (element.closest("details:not([open])") && !element.closest("summary")) continue;
+    const style = getComputedStyle(element), isSvg = element instanceof SVGElement;
+    if (parseFloat(style.fontSize) < 11) wrong.push(`${words}: ${style.fontSize}`);
+    const back = ground(isSvg ? element.closest("div") : element), ink = parsed(isSvg ? style.fill : style.color);
+    const [a, b] = [luminance(over(ink, back)), luminance(back)].sort((x, y) => y - x);
+    if ((a + .05) / (b + .05) < 4.5) wrong.push(`${words}: contrast ${((a + .05) / (b + .05)).toFixed(2)}`);
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    for (const box of range.getClientRects()) {
+      if (box.left < -.5 || box.right > innerWidth + .5) wrong.push(`${words}: from ${box.left} to ${box.right}`);
+      const card = element.closest(".card, .tile");
+      if (card && !element.closest(".tip") && box.right > card.getBoundingClientRect().right)
+        wrong.push(`${words}: beyond its card`);
+      if (!element.closest(".tip")) boxes.push([words, box]);
+    }
+  }
+  boxes.sort((a, b) => a[1].top - b[1].top);
+  for (let i = 0; i < boxes.length; i++)
+    for (let j = i + 1; j < boxes.length && boxes[j][1].top < boxes[i][1].bottom; j++) {
+      const [p, q] = [boxes[i][1], boxes[j][1]];
+      const across = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+      const down = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+      if (across > .5 && down > 3) wrong.push(`"${boxes[i][0]}" and "${boxes[j][0]}" overlap by ${across} x ${down}`);
+    }
+  const page = getComputedStyle(document.body).backgroundColor;
+  const result = { width: innerWidth, page, texts: boxes.length, wrong, tips: window.tips || [] };
+  parent.postMessage(JSON.stringify(result), "*");
+});
+</script></body>
+"""
+
+# A window is no narrower than 500 pixels, a frame may be.
+FRAME = """<!doctype html><body><iframe src="page.html" style="width:WIDTHpx;height:1500px;border:0"></iframe><script>
+addEventListener("message", (event) => {
+  const out = document.createElement("pre");
+  out.id = "measured";
+  out.textContent = event.data;
+  document.body.append(out);
+});
+</script></body>"""
+
+HOVER = """
+  window.tips = [];
+  for (const plot of document.querySelectorAll(".plot")) {
+    const box = plot.getBoundingClientRect();
+    for (const place of [0.001, .5, .999]) {
+      plot.dispatchEvent(new PointerEvent("pointermove", { clientX: box.left + place * box.width, clientY: box.top + 20 }));
+      const tip = plot.querySelector(".tip"), at = tip.getBoundingClientRect();
+      window.tips.push(tip.innerText);
+      if (at.left < 0 || at.right > innerWidth) wrong.push(`values from ${at.left} to ${at.right}`);
+      const others = document.querySelectorAll(".cursor").length;
+      if (others !== document.querySelectorAll(".plot").length) wrong.push(`${others} cursors`);
+    }
+    plot.dispatchEvent(new PointerEvent("pointerleave"));
+    if (document.querySelector(".cursor, .tip, .at")) wrong.push("the values stay when the pointer leaves");
+  }
+"""
+
+
+def browse(tmp_path, *arguments, scheme):
+    command = [
+        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
+        f"--user-data-dir={tmp_path / 'profile'}", f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}",
+        *arguments,
+    ]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def measured(folder, tmp_path, *, width, scheme="light", hover="", planted=""):
+    html = render_report(folder).replace("</style>", planted + "</style>")
+    (tmp_path / "page.html").write_text(html.replace("</body>", MEASURE.replace("HOVER", hover)), "utf-8")
+    frame = tmp_path / "frame.html"
+    frame.write_text(FRAME.replace("WIDTH", str(width)), "utf-8")
+    window = ["--window-size=1300,1600", "--virtual-time-budget=5000"]
+    dom = browse(tmp_path, *window, "--dump-dom", frame.as_uri(), scheme=scheme)
+    return json.loads(unescape(dom.partition('<pre id="measured">')[2].partition("</pre>")[0]))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", NAMES)
+def test_text_is_legible_and_nothing_overlaps_or_overflows(example_runs, tmp_path, name, width):
+    scheme = "dark" if (NAMES.index(name) + WIDTHS.index(width)) % 2 else "light"
+    seen = measured(example_runs[name], tmp_path, width=width, scheme=scheme)
+    assert seen["wrong"] == []
+    assert seen["width"] == width
+    assert seen["texts"] > 20
+
+
+PLANTED = [
+    (".legend small { font-size: 10px }", "10px"),
+    (":root { --soft: #aaaaaa }", "contrast 2."),
+    (".plot text { font-size: 24px }", "overlap by"),
+    (".tiles { width: 500px }", "the page is"),
+]
+
+
+@pytest.mark.parametrize(("planted", "found"), PLANTED)
+def test_the_measure_finds_what_is_planted(example_runs, tmp_path, planted, found):
+    seen = measured(example_runs["plain"], tmp_path, width=400, planted=planted)
+    assert any(found in wrong for wrong in seen["wrong"])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_page_follows_the_system_between_light_and_dark(example_runs, tmp_path, scheme):
+    seen = measured(example_runs["two learners"], tmp_path, width=1200, scheme=scheme)
+    brightness = sum(map(int, seen["page"].strip("rgb()").split(",")))
+    assert (brightness < 150) == (scheme == "dark")
+    assert seen["wrong"] == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_values_show_under_the_pointer_inside_the_window(example_runs, tmp_path, width):
+    seen = measured(example_runs["two learners"], tmp_path, hover=HOVER, width=width)
+    assert seen["wrong"] == []
+    assert "step 2,996 · epoch 10 · 0:30" in seen["tips"][2]
+    assert "discriminator" in seen["tips"][2]
+    assert any("NaN" in tip for tip in seen["tips"])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_screenshot_can_be_taken(example_runs, tmp_path, scheme):
+    image = pytest.importorskip("PIL.Image")
+    page = tmp_path / "page.html"
+    page.write_text(render_report(example_runs["plain"]), "utf-8")
+    picture = tmp_path / "picture.png"
+    browse(tmp_path, "--window-size=400,1500", f"--screenshot={picture}", page.as_uri(), scheme=scheme)
+    with image.open(picture) as opened:
+        assert opened.size == (400, 1500)
+        colours = {colour: count for count, colour in opened.convert("RGB").getcolors(maxcolors=2**24)}
+    commonest = max(colours, key=colours.get)
+    assert (sum(commonest) < 150) == (scheme == "dark")
+    assert len(colours) > 100

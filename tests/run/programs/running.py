@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python running.py NAME UPDATES`: run a program in ./run; kill this process after so many of its updates, within a body."""
+
+import importlib
+import itertools
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+
+def digits(tensors):
+    """Return every value; a double says each float32 exactly."""
+    return [tensor.detach().flatten().double().tolist() for tensor in tensors]
+
+
+def main(name, killed_after):
+    updates = itertools.count(1)
+
+    def after_each_update(_):
+        if next(updates) == killed_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    program = importlib.import_module(name)
+    print(json.dumps(digits(program.with_a_run(Path("run"), after_each_update))))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pass is over when its source is exhausted, or something follows on a loop that was left; never because something failed."""
+
+import contextlib
+import os
+import signal
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import truestep as ts
+from truestep.checkpoints.listing import overview
+
+POINTS = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
+BATCHES = 5  # of an epoch
+EPOCHS = 2
+
+
+class Points(torch.utils.data.Dataset):
+    """Points that fail to load once, at a given batch of a given epoch, as long as `fails` says so."""
+
+    def __init__(self, at=None):
+        self.at, self.loaded = at, 0
+
+    def __len__(self):
+        return len(POINTS)
+
+    def __getitem__(self, index):
+        self.loaded += 1
+        if self.at is not None and self.loaded > self.at * 4:
+            self.at = None
+            raise OSError("the disk was away")
+        return POINTS[index]
+
+
+class Training:
+    """A run in a directory and the numbers of the batches that were given."""
+
+    def __init__(self, directory, data=None, **saving):
+        options = {"every_steps": 1, "background": False, "keep_last": 99} | saving
+        self.run = ts.Run(directory, progress=False, doctor=False, saving=ts.Saving(**options))
+        torch.manual_seed(0)
+        self.net = self.run.learner(nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+        workers = {"num_workers": 0, "check": False} if data is not None else {}
+        self.source = self.run.data(
+            data if data is not None else POINTS, batch_size=4, shuffle=True, **workers
+        )
+        self.steps = []
+
+    def update(self, batch):
+        self.net.update(lambda b: self.net(b).squeeze(1).square(), batch)
+        self.steps.append(self.run.step)
+
+    def body(self, wrap=iter):
+        for batch in wrap(self.run.batches(self.source)):
+            self.update(batch)
+
+    def go(self, wrap=iter):
+        for _ in self.run.epochs(EPOCHS):
+            self.body(wrap)
+        return self.net.weight.detach().clone()
+
+
+@pytest.fixture
+def whole(tmp_path):
+    with Training(tmp_path / "whole", Points()).run as run:
+        pass
+    training = Training(tmp_path / "undisturbed", Points())
+    weights = training.go()
+    assert training.steps == list(range(1, 11))
+    assert run.step == 0
+    return weights
+
+
+def wrapped(iterable):
+    for item in iterable:  # noqa: UP028  (a loop, as helpers write it)
+        yield item
+
+
+def zipped(iterable):
+    return (item for item, _ in zip(iterable, range(99), strict=False))
+
+
+class Held:
+    """A wrapper that holds its iterator, as progress bars do."""
+
+    def __init__(self, iterable):
+        self.iterable = iterable
+        self.kept = self  # a circle, for the garbage collector to find some day
+
+    def __iter__(self):
+        yield from self.iterable
+
+
+# ------------------------------------------------------------------ what fails
+
+
+def with_block(training):
+    with training.run:
+        training.go()
+
+
+def uncaught(training):
+    try:
+        training.go()
+    except OSError as error:
+        raised = error
+    else:
+        return
+    with contextlib.redirect_stderr(None):  # as python does, behind the last line of a script
+        sys.excepthook(type(raised), raised, raised.__traceback__)
+
+
+def caught_and_closed(training):
+    with training.run, contextlib.suppress(OSError):
+        training.go()
+
+
+def closed_in_finally(training):
+    try:
+        with contextlib.suppress(OSError):
+            try:
+                training.go()
+            finally:
+                training.run.close()
+    finally:
+        training.run.close()
+
+
+def logged_in_finally(training):
+    with training.run:
+        try:
+            training.go()
+        finally:
+            training.run.log(last=1.0)
+
+
+def evaluated_in_except(training):
+    with training.run:
+        try:
+            training.go()
+        except OSError:
+            training.net.evaluate(lambda b: b.sum(1), [POINTS])
+            raise
+
+
+WAYS = [with_block, uncaught, caught_and_closed, closed_in_finally, logged_in_finally, evaluated_in_except]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("at", [0, 3, 4, 5, 7])
+def test_data_that_raise_never_end_an_epoch(tmp_path, whole, way, at):
+    failed = Training(tmp_path / "run", Points(at))
+    with contextlib.suppress(OSError):
+        way(failed)
+    again = Training(tmp_path / "run", Points())
+    assert torch.equal(again.go(), whole)
+    assert failed.steps + again.steps == list(range(1, EPOCHS * BATCHES + 1))
+
+
+def test_data_that_raise_through_wrappers_never_end_an_epoch(tmp_path, whole):
+    for number, wrap in enumerate((wrapped, Held, zipped)):
+        failed = Training(tmp_path / str(number), Points(3))
+        with pytest.raises(OSError, match="was away"), failed.run:
+            failed.go(wrap)
+        again = Training(tmp_path / str(number), Points())
+        assert torch.equal(again.go(), whole)
+        assert failed.steps + again.steps == list(range(1, 11))
+
+
+class Killed(Points):
+    """Points whose worker kills itself at a sample, once."""
+
+    def __init__(self, place):
+        super().__init__()
+        self.place = place
+
+    def __getitem__(self, index):
+        if index == 7 and torch.utils.data.get_worker_info() and not self.place.exists():
+            self.place.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return POINTS[index]
+
+
+def test_a_killed_worker_never_ends_an_epoch(tmp_path, whole):
+    def start():
+        training = Training(tmp_path / "run", Killed(tmp_path / "killed"))
+        training.source = training.run.data(
+            Killed(tmp_path / "killed"), batch_size=4, shuffle=True, num_workers=1
+        )
+        return training
+
+    failed = start()
+    with pytest.raises(ts.DataError, match="a worker process died"), failed.run:
+        failed.go()
+    again = start()
+    again.go()
+    assert failed.steps + again.steps == list(range(1, 11))
+
+
+@pytest.mark.parametrize("kind", [KeyError, SystemExit, KeyboardInterrupt])
+def test_a_body_that_an_exception_leaves_is_done_again(tmp_path, whole, kind):
+    failed = Training(tmp_path / "run", Points())
+
+    def fail(batches):
+        for batch in batches:
+            yield batch
+            if failed.run.step == 4:
+                raise kind
+
+    with pytest.raises(kind), failed.run:
+        failed.go(fail)
+    newest = overview(tmp_path / "run")[0]
+    again = Training(tmp_path / "run", Points())
+    assert torch.equal(again.go(), whole)
+    assert newest.step in (3, 4)
+
+
+# ------------------------------------------------------------------ what is meant
+
+
+def leave(training, after, follow):
+    """Leave a loop behind its batch number `after`, and let something follow."""
+    for batch in training.run.batches(training.source):
+        training.update(batch)
+        if len(training.steps) == after:
+            break
+    follow(training)
+
+
+def nothing(training):
+    pass
+
+
+FOLLOWS = {
+    "log": lambda training: training.run.log(a=1.0),
+    "evaluate": lambda training: training.net.evaluate(lambda b: b.sum(1), [POINTS]),
+    "update": lambda training: training.net.update(lambda b: training.net(b).squeeze(1).square(), POINTS),
+    "next epoch": nothing,
+}
+
+
+@pytest.mark.parametrize("follow", FOLLOWS.values(), ids=FOLLOWS)
+def test_a_loop_that_is_left_and_followed_is_over(tmp_path, follow):
+    with Training(tmp_path / "run").run:
+        pass
+    first = Training(tmp_path / "run")
+    for epoch in first.run.epochs(EPOCHS):
+        leave(first, 2 if epoch == 0 else 5, follow)
+        if epoch == 1 and follow is not nothing:
+            break
+        if epoch == 1:
+            continue
+    first.run.close()
+    assert first.steps == [1, 2, 3, 4, 5]
+    again = Training(tmp_path / "run")
+    again.go()
+    assert again.steps == []
+
+
+def leave_by_return(training):
+    for batch in training.run.batches(training.source):
+        training.update(batch)
+        if training.run.step == 2:
+            return
+
+
+def leave_by_exception(training):
+    with contextlib.suppress(ZeroDivisionError):
+        for batch in training.run.batches(training.source):
+            training.update(batch)
+            if training.run.step == 2:
+                raise ZeroDivisionError
+
+
+def leave_held(training):
+    training.held = run_through = iter(training.run.batches(training.source))
+    for batch in run_through:
+        training.update(batch)
+        if training.run.step == 2:
+            break
+
+
+@pytest.mark.parametrize("way", [leave_by_return, leave_by_exception, leave_held])
+def test_what_follows_ends_the_pass_however_it_was_left(tmp_path, way):
+    training = Training(tmp_path / "run")
+    for epoch in training.run.epochs(EPOCHS):
+        if epoch == 0:
+            way(training)
+        else:
+            training.body()
+    assert training.run.step == 2 + BATCHES
+
+
+def test_a_loop_that_was_left_can_not_go_on_in_the_next_epoch(tmp_path):
+    training = Training(tmp_path / "run")
+    epochs = training.run.epochs(EPOCHS)
+    next(epochs)
+    leave_held(training)
+    next(epochs)
+    with pytest.raises(ts.DataError, match="This pass through 'data_1' is over"):
+        next(training.held)
+    training.body()
+    training.held.close()  # late: it has no part in what is read now
+    training.run.close()
+    assert training.run.step == 2 + BATCHES
+
+
+@pytest.mark.parametrize("end", ["close", "process"])
+def test_a_run_that_is_left_and_closed_goes_on_with_the_next_batch(tmp_path, end):
+    first = Training(tmp_path / "run")
+    next(first.run.epochs(1))
+    leave(first, 2, nothing)
+    first.run.close() if end == "close" else first.run.session._endings._process_ends()
+    again = Training(tmp_path / "run")
+    again.go()
+    assert again.steps == list(range(3, 11))
+
+
+def test_a_process_that_ends_between_two_updates_of_a_body_saves_no_state_to_go_on_from(tmp_path):
+    first = Training(tmp_path / "run")
+    next(first.run.epochs(1))
+    for batch in first.run.batches(first.source):
+        first.update(batch)
+        if first.run.step == 3:
+            break
+        first.net.update(lambda b: first.net(b).squeeze(1).square(), batch)
+    first.run.session._endings._process_ends()
+    assert [(each.step, each.summary.complete) for each in overview(tmp_path / "run")][:2] == [
+        (3, False),
+        (2, True),
+    ]
+
+
+def test_an_inner_loop_that_is_left_is_over_at_the_next_outer_batch(tmp_path):
+    def go(directory, stop=None):
+        training = Training(directory)
+        inner = training.run.data(POINTS, batch_size=4, shuffle=True)
+        given = []
+        with training.run:
+            for _ in training.run.epochs(EPOCHS):
+                for outer in training.run.batches(training.source):
+                    for number, batch in enumerate(training.run.batches(inner)):
+                        training.update(batch)
+                        given.append(batch)
+                        if number == 1:
+                            break
+                    training.update(outer)
+                    if training.run.step == stop:
+                        os.kill(os.getpid(), signal.SIGTERM)
+        return training.net.weight.detach().clone()
+
+    expected = go(tmp_path / "whole")
+    for step in (2, 5, 6):
+        with pytest.raises(SystemExit):
+            go(tmp_path / str(step), step)
+        assert torch.equal(go(tmp_path / str(step)), expected)
+
+
+def test_an_interrupted_cell_leaves_no_half_done_state(tmp_path):
+    class Result:
+        error_in_exec, error_before_exec = KeyboardInterrupt(), None
+
+    first = Training(tmp_path / "run")
+    next(first.run.epochs(1))
+    with contextlib.suppress(KeyboardInterrupt):
+        for batch in first.run.batches(first.source):
+            first.update(batch)
+            if first.run.step == 3:
+                raise KeyboardInterrupt
+    first.run.session._endings._cell_done(Result)
+    again = Training(tmp_path / "run")  # the cell is run again
+    again.go()
+    assert again.steps == list(range(3, 11))

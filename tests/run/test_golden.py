@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run that 0.1.0 left in its middle goes on: its checkpoint spelt tuples and other dicts in words of its own."""
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from support.golden_run import STATE, train
+
+import truestep as ts
+
+GOLDEN = Path(__file__).parent / "golden" / "0.1.0"
+
+
+def same(left, right):
+    if isinstance(left, torch.Tensor):
+        return torch.equal(left, right)
+    if isinstance(left, dict):
+        return type(left) is type(right) and same(list(left.items()), list(right.items()))
+    if isinstance(left, list | tuple):
+        return type(left) is type(right) and len(left) == len(right) and all(map(same, left, right))
+    return type(left) is type(right) and left == right
+
+
+def test_its_states_are_those_that_were_saved():
+    saved = ts.read_checkpoint(GOLDEN)
+    assert same(saved["user"], STATE)
+    assert type(saved["user"]["counts"]) is Counter
+    assert type(saved["random"]["python"][1]) is tuple
+    learner = saved["learners"]["sequential"]
+    assert learner["optimizers"][0]["param_groups"][0]["betas"] == (0.8, 0.9)
+    assert list(learner["optimizers"][0]["state"]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_it_goes_on_and_ends_where_it_would_have_ended(times, tmp_path):
+    shutil.copytree(GOLDEN, tmp_path / "old")
+    for _ in range(times):  # the second time from a checkpoint of today
+        run, net = train(tmp_path / "old")
+    whole, expected = train(tmp_path / "new", state=STATE)
+    assert run.step == whole.step == 12
+    assert same(dict(run.state), STATE)
+    weights = net.state_dict()
+    for name, value in expected.state_dict().items():
+        torch.testing.assert_close(weights[name], value, rtol=1e-6, atol=1e-7)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""First mistakes with a run: each message says what happened and what to write."""
+
+import pytest
+import torch
+from torch import nn
+
+import truestep as ts
+from truestep.run import elsewhere
+
+SGD = lambda p: torch.optim.SGD(p, lr=0.1)
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = ts.Run(tmp_path / "run", progress=False, device="cpu")
+    yield run
+    run.close()
+
+
+def learner(run, **options):
+    return run.learner(nn.Linear(3, 1), options.pop("optimizer", SGD), **options)
+
+
+DATA = torch.ones(4, 3)
+
+MISTAKES = {
+    "a source iterated": (
+        lambda run: [*run.data(DATA, batch_size=2)],
+        r"Write for batch in run\.batches\(source\)",
+    ),
+    "a source zipped": (
+        lambda run: list(zip(run.data(DATA, batch_size=2), [1], strict=False)),
+        r"run\.batches\(source\)",
+    ),
+    "a schedule's name": (
+        lambda run: learner(run, schedule="cosine"),
+        r"schedule=lambda o: ts\.warmup_cosine\(o, warmup_steps=100, total",
+    ),
+    "another's name": (
+        lambda run: learner(run, schedule="onecycle"),
+        r"ts\.one_cycle\(o, total_steps=2000\)",
+    ),
+    "a number": (lambda run: learner(run, schedule=0.1), r"schedule=0\.1 of 'linear' is no function"),
+    "a schedule's class": (
+        lambda run: learner(run, schedule=torch.optim.lr_scheduler.StepLR),
+        r"schedule=StepLR of 'linear'.*'step_size'.*lambda o: StepLR\(o, \.\.\.\)",
+    ),
+    "a function without its numbers": (
+        lambda run: learner(run, schedule=ts.warmup_cosine),
+        r"'warmup_steps'.*lambda o: ts\.warmup_cosine\(o, warmup_steps=100, total_steps=2000\)",
+    ),
+    "a schedule itself": (
+        lambda run: learner(run, schedule=torch.optim.lr_scheduler.LambdaLR(SGD([DATA]), lambda _: 1.0)),
+        r"schedule=LambdaLR\(\.\.\.\) of 'linear'.*lambda o: LambdaLR\(o, \.\.\.\)",
+    ),
+    "an optimizer's name": (
+        lambda run: learner(run, optimizer="adam"),
+        r"optimizer='adam' is no function.*AdamW\(p, lr=1e-3\)",
+    ),
+    "a dict logged": (
+        lambda run: run.log({"accuracy": 0.5}),
+        r"run\.log\(accuracy=\.\.\.\), or run\.log\(\*\*values\)",
+    ),
+    "a number logged": (lambda run: run.log(0.5), "run.log was given float '0.5' without a name"),
+    "clip_norm": (
+        lambda run: learner(run, clip_norm=1.0),
+        r"run\.learner has no option 'clip_norm'. Write clip=ts\.ClipNorm",
+    ),
+    "a typing error": (lambda run: learner(run, schedul=None), "Did you mean 'schedule'"),
+    "torch's word": (
+        lambda run: run.data(DATA, batch_size=2, collate_fn=list),
+        "run.data has no option 'collate_fn'. Write collate=",
+    ),
+    "a run's": (
+        lambda run: ts.Run(run.directory, max_epochs=3),
+        r"ts\.Run has no option 'max_epochs'.*run\.epochs\(20\)",
+    ),
+    "a run's typing error": (lambda run: ts.Run(run.directory, sede=3), "Did you mean 'seed'"),
+    "bfloat16": (
+        lambda run: learner(run, precision="bfloat16"),
+        r"Most people mean 'bf16-mixed' by it.*\"bf16\" is another mode",
+    ),
+    "a dtype": (lambda run: learner(run, precision=torch.float16), "mean 'fp16-mixed'"),
+    "fp32": (lambda run: learner(run, precision="fp32"), "mean 'float32'"),
+    "a precision's typing error": (
+        lambda run: learner(run, precision="bf16-mxed"),
+        "Did you mean 'bf16-mixed'",
+    ),
+    "ambiguous": (
+        lambda run: learner(run, schedule=lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, T_max=30)),
+        r"CosineAnnealingLR \(T_max=30\).*ts\.per_epoch\(lambda o: Cosine.*ts\.per_update\(lambda o: Cosine",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_it_says_what_to_write(run, mistake):
+    act, message = MISTAKES[mistake]
+    with pytest.raises(ts.TruestepError, match=message):
+        act(run)
+
+
+def test_no_word_of_elsewhere_is_a_word_of_here(run):
+    import inspect
+
+    for function, words in ((ts.Run.__init__, elsewhere.RUN), (ts.Run.learner, elsewhere.LEARNER)):
+        assert not words.keys() & inspect.signature(function).parameters.keys()

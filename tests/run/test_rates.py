@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules in a run: those that count epochs, and those that end before the training does."""
+
+from contextlib import suppress
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+import truestep as ts
+
+DATA = torch.randn(40, 3, generator=torch.Generator().manual_seed(2))
+
+
+def module():
+    torch.manual_seed(0)
+    return nn.Linear(3, 1)
+
+
+def train(directory, schedule, *, epochs=5, batch_size=4, use_epochs=True, stop_at=-1, **options):
+    run = ts.Run(directory, seed=0, device="cpu", doctor=False)
+    net = run.learner(
+        module(), lambda p: torch.optim.SGD(p, lr=0.5), schedule=schedule, name="net", **options
+    )
+    train = run.data(DATA, batch_size=batch_size)
+    rates = []
+    with suppress(ZeroDivisionError), run:
+        for _ in run.epochs(epochs) if use_epochs else range(epochs):
+            rates.append(net.learning_rate)
+            for batch in run.batches(train):
+                net.update(lambda x: net(x).squeeze(1).square(), batch)
+                1 / (run.step - stop_at)
+            1 / (run.step - stop_at - 0.5)
+    return net, rates
+
+
+def equal(first, second):
+    return all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+
+
+def by_hand(schedule, epochs):
+    net = module()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    scheduler = schedule(optimizer)
+    for _ in range(epochs):
+        for batch in DATA.split(4):
+            optimizer.zero_grad()
+            net(batch).squeeze(1).square().mean().backward()
+            optimizer.step()
+        scheduler.step()
+    return net
+
+
+SCHEDULES = {
+    "StepLR": lambda o: lr_scheduler.StepLR(o, step_size=2, gamma=0.1),
+    "CosineAnnealingLR": lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=5),
+    "LambdaLR": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 0.5**epoch),
+    "ours": lambda o: ts.warmup_cosine(o, warmup_steps=2, total_steps=5),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_per_epoch_is_the_loop_that_steps_once_an_epoch(tmp_path, name):
+    net, _ = train(tmp_path, ts.per_epoch(SCHEDULES[name]))
+    assert equal(by_hand(SCHEDULES[name], 5).state_dict(), net.module.state_dict())
+
+
+@pytest.mark.parametrize("stop_at", [3, 9.5, 10, 11, 19.5, 20])
+def test_it_steps_once_an_epoch_wherever_the_run_was_stopped(tmp_path, stop_at):
+    whole, expected = train(tmp_path / "whole", ts.per_epoch(SCHEDULES["StepLR"]))
+    _, before = train(tmp_path / "parts", ts.per_epoch(SCHEDULES["StepLR"]), stop_at=stop_at)
+    net, after = train(tmp_path / "parts", ts.per_epoch(SCHEDULES["StepLR"]))
+    assert equal(whole.module.state_dict(), net.module.state_dict())
+    assert after == expected[-len(after) :]
+    assert before == expected[: len(before)]
+
+
+def test_epochs_before_a_learner_trains_are_not_counted(tmp_path):
+    _, rates = train(tmp_path, ts.per_epoch(SCHEDULES["LambdaLR"]), starts_at=21)
+    assert rates == [0.5, 0.5, 0.5, 0.25, 0.125]
+
+
+def test_a_change_of_what_is_counted_is_said(tmp_path, capsys):
+    train(tmp_path, ts.per_update(SCHEDULES["StepLR"]), epochs=1)
+    train(tmp_path, ts.per_epoch(SCHEDULES["StepLR"]), epochs=2)
+    assert "schedules=['StepLR per epoch'], before ['StepLR']" in capsys.readouterr().err
+
+
+TOO_SHORT = {
+    "ours, in epochs": (
+        lambda o: ts.warmup_cosine(o, warmup_steps=1, total_steps=5),
+        "was over after 5 updates, in the first of 5 epochs; the learning rate is 0 now. It counts updates that were applied: the",
+    ),
+    "ours, with a floor": (
+        lambda o: ts.warmup_linear(o, warmup_steps=1, total_steps=10, final=0.1),
+        "was over after 10 updates, in the first of 5 epochs; the learning rate is 0.05 now.",
+    ),
+    "torch's": (ts.per_update(SCHEDULES["CosineAnnealingLR"]), "was over after 5 updates, in the first of 5 epochs"),
+    "two of torch's": (
+        ts.per_update(
+            lambda o: lr_scheduler.SequentialLR(
+                o, [lr_scheduler.LinearLR(o, total_iters=2), lr_scheduler.CosineAnnealingLR(o, T_max=6)], [2]
+            )
+        ),
+        "was over after 8 updates, in the first of 5 epochs",
+    ),
+    "milestones": (
+        ts.per_update(lambda o: lr_scheduler.MultiStepLR(o, [3, 6], gamma=0.1)),
+        "was over after 6 updates",
+    ),
+    "a fall that never ends": (
+        ts.per_update(lambda o: lr_scheduler.ExponentialLR(o, 0.5)),
+        "has brought the learning rate to nothing (4.77e-07) in epoch 2 of 5; what follows would hardly change the weights",
+    ),
+    "per epoch, too": (
+        ts.per_epoch(lambda o: lr_scheduler.ExponentialLR(o, 1e-4)),
+        "has brought the learning rate to nothing (5e-09) in epoch 3 of 5",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOO_SHORT)
+def test_a_schedule_that_ends_too_early_is_named_once(tmp_path, capsys, name):
+    schedule, message = TOO_SHORT[name]
+    train(tmp_path, schedule)
+    said = capsys.readouterr().err
+    assert said.count("the schedule of net") == 1
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda o: ts.warmup_cosine(o, warmup_steps=5, total_steps=50),
+        lambda o: ts.warmup_cosine(o, warmup_steps=5, total_steps=46),  # a few batches are left out somewhere
+        lambda o: ts.one_cycle(o, total_steps=50),
+        lambda o: ts.warmup_constant(o, warmup_steps=3),
+        ts.per_update(lambda o: lr_scheduler.LinearLR(o, total_iters=4)),
+        ts.per_epoch(SCHEDULES["CosineAnnealingLR"]),
+        lambda o: lr_scheduler.LambdaLR(o, lambda step: step / 50),
+        ts.per_epoch(lambda o: lr_scheduler.LambdaLR(o, lambda epoch: epoch / 5)),
+        lambda o: ts.plateau(o, metric="accuracy"),
+        None,
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Detected call of")
+def test_a_schedule_that_fits_is_not_named(tmp_path, capsys, schedule):
+    train(tmp_path, schedule)
+    assert "schedule" not in capsys.readouterr().err
+
+
+def test_a_run_made_longer_than_its_schedule_is_told(tmp_path, capsys):
+    schedule = lambda o: ts.warmup_cosine(o, warmup_steps=1, total_steps=20)
+    train(tmp_path, schedule, epochs=2)
+    assert "schedule" not in capsys.readouterr().err
+    train(tmp_path, schedule, epochs=6)
+    assert (
+        "the schedule of net has brought the learning rate to nothing (0) in epoch 3 of 6"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_loop_without_epochs_is_told_that_nothing_moves(tmp_path, capsys):
+    train(tmp_path, ts.per_epoch(SCHEDULES["StepLR"]), use_epochs=False)
+    assert capsys.readouterr().err.count("counts epochs, and no loop over run.epochs(...) is under way") == 1
+
+
+def test_one_that_waits_for_a_metric_counts_nothing(tmp_path):
+    with pytest.raises(ts.OptionError, match=r"counts neither updates nor epochs: leave ts\.per_epoch out"):
+        train(tmp_path, ts.per_epoch(lambda o: ts.plateau(o, metric="accuracy")))

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches that are asked for before the last ones were used: resumed exactly, or said plainly."""
+
+import itertools
+import os
+import signal
+
+import pytest
+import torch
+from torch import nn
+
+import truestep as ts
+
+ROWS = torch.arange(96.0).reshape(48, 2) / 96
+WORDS = "a batch was asked for before the update of the one before it"
+
+
+def plain(batches):
+    yield from batches
+
+
+def pairs(batches):
+    for two in zip(batches, batches, strict=False):
+        yield from two
+
+
+def by(batches, size):
+    while several := list(itertools.islice(batches, size)):
+        yield several
+
+
+def chunks(batches):
+    for several in by(batches, 3):
+        yield from several
+
+
+def gathered(batches):
+    for several in by(batches, 2):
+        yield torch.cat(several)
+
+
+def whole_list(batches):
+    yield from list(batches)
+
+
+def pairwise(batches):
+    for two in itertools.pairwise(batches):
+        yield from two
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing is saved because of it."""
+
+
+def go(directory, order, batch_size=8, stop=None, kill=None):
+    saving = ts.Saving(every_steps=1, background=False)
+    run = ts.Run(directory, seed=0, progress=False, doctor=False, saving=saving)
+    net = run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    source = run.data(ROWS, batch_size=batch_size, shuffle=True)
+    made = 0
+    try:
+        for _ in run.epochs(2):
+            for rows in order(run.batches(source)):
+                net.update(lambda x: net(x).squeeze(1).square(), rows)
+                made += 1
+                if made == stop:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                if made == kill:
+                    raise Killed
+    except Killed:
+        run.session._crashed = True  # so that the next start finds what a kill leaves
+        run.session._finish(alive=False)
+        raise
+    return net.weight.detach().clone()
+
+
+@pytest.mark.parametrize("order", [plain, pairs, chunks, gathered, whole_list])
+def test_batches_that_are_taken_ahead_and_used_are_resumed_exactly(tmp_path, capsys, order):
+    whole = go(tmp_path / "whole", order)
+    for number in (1, 2, 3, 5, 6):
+        with pytest.raises(Killed):
+            go(tmp_path / f"killed-{number}", order, kill=number)
+        assert torch.equal(go(tmp_path / f"killed-{number}", order), whole), number
+    with pytest.raises(SystemExit):
+        go(tmp_path / "stopped", order, stop=3)
+    assert torch.equal(go(tmp_path / "stopped", order), whole)
+    assert WORDS not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("order", "batch_size"), [(pairwise, 8), (whole_list, 2)])
+def test_what_can_not_be_resumed_exactly_is_said_once(tmp_path, capsys, order, batch_size):
+    go(tmp_path / "run", order, batch_size)
+    assert capsys.readouterr().err.count(WORDS) == 1
+
+
+def test_a_loop_without_updates_is_saved_and_stopped_all_the_same(tmp_path):
+    run = ts.Run(tmp_path / "run", seed=0, progress=False, quiet=True, doctor=False)
+    run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    source = run.data(ROWS, batch_size=1)
+
+    def measure():
+        for _ in run.batches(source):
+            if run.step == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit):
+        measure()
+    assert run.step == 17

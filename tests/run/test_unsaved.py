@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What moves without a batch is saved too: updates outside of every loop, after the last epoch, and `run.state`."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import truestep as ts
+from truestep.run.user_state import glance
+
+ROWS = torch.arange(16.0).reshape(8, 2) / 16
+
+
+def begun(directory):
+    run = ts.Run(directory, seed=0, progress=False, quiet=True, doctor=False)
+    net = run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+    return run, net, lambda rows: net(rows).squeeze(1).square()
+
+
+def weights(net):
+    return [parameter.detach().clone() for parameter in net.parameters()]
+
+
+def same(mine, theirs):
+    return all(map(torch.equal, mine, theirs))
+
+
+def test_updates_without_any_loop_go_on_at_each_start(tmp_path):
+    counts = []
+    for _ in range(3):
+        run, net, loss = begun(tmp_path / "run")
+        for _ in range(2):
+            net.update(loss, ROWS)
+        run.close()
+        counts.append(net._parts.counters.updates)
+    assert counts == [2, 4, 6]
+
+
+def polished(directory):
+    run, net, loss = begun(directory)
+    data = run.data(ROWS, batch_size=4)
+    for _ in run.epochs(2):
+        for rows in run.batches(data):
+            net.update(loss, rows)
+    net.update(loss, ROWS)
+    run.state["polished"] = torch.ones(2)
+    run.close()
+    return weights(net)
+
+
+def test_what_follows_on_the_last_epoch_is_saved_by_close(tmp_path):
+    ended = polished(tmp_path / "run")
+    run, net, _ = begun(tmp_path / "run")
+    run.data(ROWS, batch_size=4)
+    assert list(run.epochs(2)) == []
+    assert net._parts.counters.updates == 5
+    assert same(weights(net), ended)
+    assert run.state["polished"].equal(torch.ones(2))
+    run.close()
+
+
+@pytest.mark.parametrize("value", [1, "text", torch.arange(3), np.arange(3), [float("nan")]])
+def test_a_state_that_is_set_after_the_last_epoch_is_saved_at_the_end_of_the_block(tmp_path, value):
+    for expected in (None, value):
+        run, net, loss = begun(tmp_path / "run")
+        data = run.data(ROWS, batch_size=4)
+        with run:
+            for _ in run.epochs(1):
+                for rows in run.batches(data):
+                    net.update(loss, rows)
+            found = run.state.get("kept")
+            assert str(found) == str(expected)
+            run.state["kept"] = value
+
+
+def test_a_finished_run_that_nothing_moved_is_not_saved_again(tmp_path):
+    for _ in range(3):
+        run, net, loss = begun(tmp_path / "run")
+        data = run.data(ROWS, batch_size=4)
+        with run:
+            for _ in run.epochs(1):
+                run.state.update(tensor=torch.arange(3), array=np.arange(3), number=float("nan"))
+                for rows in run.batches(data):
+                    net.update(loss, rows)
+    assert [path.name for path in sorted((tmp_path / "run" / "checkpoints").glob("0*"))] == ["000001-step-2"]
+
+
+def test_after_an_exception_in_a_body_close_saves_nothing_to_go_on_from(tmp_path):
+    run, net, loss = begun(tmp_path / "run")
+    data = run.data(ROWS, batch_size=4)
+
+    def fails():
+        with run:
+            for rows in run.batches(data):
+                net.update(loss, rows)
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    net.update(loss, ROWS)
+    run.close()
+    again, net, _ = begun(tmp_path / "run")
+    again.data(ROWS, batch_size=4)
+    next(again.epochs(1))
+    assert again.step == 0
+    assert net._parts.counters.updates == 0
+    again.close()
+
+
+def test_a_glance_sees_what_was_written_in_place_and_what_is_another_object():
+    tensor, array = torch.zeros(2), np.zeros(2)
+    state = {"tensor": tensor, "more": [array, {"text": "a"}]}
+    before = glance(state)
+    assert glance(state) == before
+    tensor.add_(1)
+    assert glance(state) != before
+    before = glance(state)
+    array[0] = 1
+    assert glance(state) != before
+    state["tensor"] = torch.ones(2)
+    before = glance(state)
+    state["tensor"] = torch.ones(2)
+    assert glance(state) != before
+    state["more"] = state
+    assert glance(state) == glance(state)
