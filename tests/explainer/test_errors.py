@@ -8,6 +8,7 @@ import sys
 import warnings
 
 import pytest
+import torch
 
 from truestep.doctor.catalogue import checks
 from truestep.doctor.page import PRELUDE
@@ -31,6 +32,12 @@ def by_name(error):
 def hook_put_back(monkeypatch):
     """A process group sets an exception hook, and keeps it."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+
+
+@pytest.fixture(autouse=True)
+def distributions_check_their_parameters():
+    """torch.compile ends these checks for the whole process, whoever called it."""
+    torch.distributions.Distribution.set_default_validate_args(True)
 
 
 def run(code, tmp_path):

@@ -103,7 +103,7 @@ def test_a_forked_process_writes_prunes_and_releases_nothing(tmp_path, act, fork
 
     with run_in(tmp_path / "run", saving=ts.Saving(every_steps=1, keep_last=9)) as run:
         go(run, *parts_of(run), disturb=disturb)
-    assert [each.step for each in overview(tmp_path / "run")] == [4, 4, 3, 2, 1]
+    assert [each.step for each in overview(tmp_path / "run")] == [4, 3, 2, 1]
 
 
 def test_in_a_forked_process_everything_is_put_back(tmp_path):
