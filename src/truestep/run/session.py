@@ -65,6 +65,7 @@ class Session:
         """Puts back what the user keeps with the run, for the second time: what the loop repeats may have changed it."""
         self._handled: int | None = None  # the exception that was being handled when the loop began
         self._trains_in: int | None = None  # the thread that makes the updates
+        self._closed = False  # what is tracked is the user's own again
         self._crashed = False  # an exception ended it: what is there now is no state to go on from
 
     # ------------------------------------------------------------------ whose it is
@@ -94,6 +95,7 @@ class Session:
                 f"{self._run.directory} is in use by the thread {self.owner.thread.name!r} of this process, which trains there. "
                 "End that loop first, or choose another directory."
             )
+        self._closed = True
         self.close()
 
     def disarm(self) -> None:
@@ -141,7 +143,7 @@ class Session:
         self.owner.check()
         refuse_many_processes()
         self.starting()
-        self._crashed = False
+        self._crashed = self._closed = False
         self._handled = _id(sys.exception())
         self._first_steps.begin()
         self._signals.listen()
@@ -401,7 +403,7 @@ class Session:
 
     def finish(self) -> None:
         """All epochs are done: save, write the report, give everything back."""
-        if self._saver.is_unsaved:
+        if self._saver.is_unsaved or self._saver.is_tracked_unsaved:
             self._saver.save_at_end("finished")
         self._finish()
         self._stop_after_the_end()
@@ -423,8 +425,10 @@ class Session:
         if cursor.in_body and complete and not self._crashed:  # a loop that was left: its body counts
             self._write_line()
         cursor.done = cursor.step
-        if self.started and not self._crashed and self._saver.is_unsaved:
+        looks = self.started and not self._crashed
+        if looks and (self._saver.is_unsaved or (not self._closed and self._saver.is_tracked_unsaved)):
             self._saver.save_at_end("closed", complete=complete and not self.repeats)
+        self._closed = True
         self._finish()
 
     def _finish(self, *, alive: bool = True) -> None:
