@@ -18,7 +18,9 @@ from truestep.doctor.page import MARK
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
 
 app = typer.Typer(add_completion=False)
-CHECK = typer.Argument(help="A code (GRAD001), the beginning of codes (GRAD) or a name; all checks when left out.")
+CHECK = typer.Argument(
+    help="A code (GRAD001), the beginning of codes (GRAD) or a name; all checks when left out."
+)
 
 
 class How(StrEnum):
@@ -27,7 +29,6 @@ class How(StrEnum):
     READ = "read"
     WATCH = "watch"
     PROBE = "probe"
-
 
 
 @app.command(name="checks")
