@@ -33,8 +33,8 @@ def show_findings(findings: Sequence[Finding], lines: Mapping[Place, str]) -> li
     in_order = sorted(findings, key=lambda each: (each.place, each.severity.rank, each.code))
     shown: list[RenderableType] = []
     for path, group in groupby(in_order, key=lambda each: each.place.path):
-        # a path that is cut can't be clicked or searched for
-        shown.append(Text(printable(path), "bold underline", no_wrap=True, overflow="ignore"))
+        # a path that is cut can't be clicked or searched for; only in a group does rich keep to that
+        shown.append(Group(Text(printable(path), "bold underline", no_wrap=True, overflow="ignore")))
         found = list(group)
         widths = [max(map(len, words)) for words in zip(*(_head(each) for each in found), strict=True)]
         shown += [_finding(each, lines.get(each.place), widths) for each in found]
