@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from truestep.doctor.watcher import Forward, Loss
-from truestep.doctor.watching.looking import first_tensor
-from truestep.doctor.watching.trial import Trial
+from truestep.doctor.runtime.history import Forward, Loss
+from truestep.doctor.runtime.looking import first_tensor
+from truestep.doctor.runtime.model_copy import ModelCopy
 
 STEPS = 100
 EXAMPLES = 16  # of the batch: so few can be learned by heart
@@ -38,7 +38,7 @@ class Learned:
         return self.constant > 1e-3 and not better
 
 
-class Rehearsal:
+class OneBatch:
     """The loss of a few examples of one batch, for a copy of the model that was applied to it."""
 
     def __init__(self, forward: Forward, loss: Loss) -> None:
@@ -64,7 +64,7 @@ class Rehearsal:
 
     def learn(self) -> Learned:
         """Train the copy on the batch by Adam, then a constant output; return the losses reached."""
-        with Trial(self.forward) as trial, torch.enable_grad():
+        with ModelCopy(self.forward) as trial, torch.enable_grad():
             trial.copy.train()
             for each in trial.copy.modules():
                 if isinstance(each, nn.modules.dropout._DropoutNd):

@@ -41,3 +41,20 @@ def user_place(depth: int = 2) -> Place:
         outermost, frame = frame, frame.f_back
     assert outermost is not None
     return Place(outermost.f_code.co_filename, outermost.f_lineno)
+
+
+def name_of(wanted: object, depth: int = 2) -> str | None:
+    """Return the name by which the user's code knows an object: a variable's, or an attribute's as `self.net`."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None:
+        if not is_library(frame.f_code.co_filename):
+            for name, value in frame.f_locals.items():
+                if value is wanted and not name.startswith("_") and name != "self":
+                    return name
+            owner = frame.f_locals.get("self")
+            kept = getattr(owner, "__dict__", {})
+            for name, value in (kept | kept.get("_modules", {})).items():
+                if value is wanted:
+                    return f"self.{name}"
+        frame = frame.f_back
+    return None

@@ -13,21 +13,19 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from truestep.doctor.selection import Selection
-from truestep.doctor.watch import StopWatching, Watch
-from truestep.doctor.watching.endings import LastWord
-from truestep.doctor.watching.frames import is_library
-from truestep.doctor.watching.notes import Folder, Notes
+from truestep.doctor.runtime.at_exit import ReportAtExit
+from truestep.doctor.runtime.frames import is_library
+from truestep.doctor.runtime.notes import Folder, Notes
+from truestep.doctor.runtime.pace import StopWatching
+from truestep.doctor.runtime.watch import Watch, WatchOptions
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChildPlan:
     """How a process is watched, and where it leaves what was seen."""
 
     folder: Folder
-    selection: Selection
-    max_steps: int | None
-    probe: bool
+    options: WatchOptions
 
 
 @dataclass(frozen=True)
@@ -35,13 +33,12 @@ class Watched:
     """What a process was to run, under a watch of its own; it travels to spawned processes too."""
 
     target: Callable[..., Any]
-    plan: Plan
+    plan: ChildPlan
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it, and leave notes however it ends."""
         plan = self.plan
-        watch = Watch(plan.selection, max_steps=plan.max_steps, probe=plan.probe)
-        watch.is_of_command = True
+        watch = Watch(plan.options)
         plan.folder.begin(process_name())
 
         def leave(status: int = 0) -> int:
@@ -49,7 +46,7 @@ class Watched:
             plan.folder.leave(notes_of(watch))
             return status
 
-        with LastWord(leave):
+        with ReportAtExit(leave):
             try:
                 with watch:
                     return self.target(*args, **kwargs)
@@ -61,7 +58,7 @@ class Watched:
 
 def notes_of(watch: Watch) -> Notes:
     """Return what this process saw."""
-    return Notes(process_name(), watch.scene.num_steps, watch.findings, watch.failures)
+    return Notes(process_name(), watch.history.num_steps, watch.findings, watch.failures)
 
 
 def process_name() -> str:
@@ -86,8 +83,7 @@ def watched_children(watch: Watch, folder: Folder | None) -> Iterator[Callable[[
         if _runs_users_code(self):
             if not found:
                 found.append(Folder(Path(tempfile.mkdtemp(prefix="truestep-doctor-"))))
-            probe = bool(watch.probes or watch.tried)
-            self._target = Watched(self._target, Plan(found[0], watch.selection, watch.max_steps, probe))
+            self._target = Watched(self._target, ChildPlan(found[0], watch.options))
         original(self)
 
     BaseProcess.start = start  # type: ignore[method-assign]

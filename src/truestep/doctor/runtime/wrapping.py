@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from truestep.doctor.watching.frames import is_library
+from truestep.doctor.runtime.frames import is_library
 
 Maker = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -1,21 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the run so far: its optimizers, its models, its steps."""
+"""What is known of a run so far: its optimizers, its models, its steps. Checks read it; only the recorder writes."""
+
+from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Forward
-from truestep.doctor.watching.looking import first_tensor
+from truestep.doctor.runtime.looking import first_tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
 
 WINDOW = 20  # the first steps are watched in full
-PERIOD = 256  # of the later ones, two in so many: one compares with the one before
 SAMPLE = 4  # of an optimizer's parameters, so many are followed one by one
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A module applied by the user's code itself (not by another module)."""
+
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any
+    place: Place
+    gradients_on: bool
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A call of a loss function of torch, before it is computed, and its value."""
+
+    name: str
+    input: Tensor
+    target: Tensor
+    options: dict[str, Any]
+    value: Tensor
+    place: Place
+
+
+class Application(NamedTuple):
+    """What is kept of one application of a model by the user's code."""
+
+    model: nn.Module
+    place: Place
+    active: list[str]  # layers that act differently in training, and did
+    training: bool  # the model's own mode
+    recorded: bool  # whether its output holds a graph
+
+    @classmethod
+    def of(cls, forward: Forward, active: list[str]) -> Application:
+        """Return what is kept of a forward."""
+        output = first_tensor(forward.output)
+        recorded = forward.gradients_on and output is not None and output.requires_grad
+        return cls(forward.module, forward.place, active, forward.module.training, recorded)
 
 
 @dataclass
@@ -30,19 +72,14 @@ class OptimizerRecord:
     cleared_at: Place | None = None  # the last zero_grad() of gradients, if it got none after it
     has_closure: bool = False
     stale: bool = False  # the last backward added to gradients from before the last step
-    num_stale_steps: int = 0
-    marks: list[tuple[Tensor, int, int]] = field(
-        default_factory=list
-    )  # parameter, address and version of its gradient
+    num_stale_steps: int = 0  # in a row
+    # of a few gradients: parameter, address and version, as they were after the last step
+    marks: list[tuple[Tensor, int, int]] = field(default_factory=list)
 
     def parameters(self) -> Iterator[Tensor]:
         """Yield every parameter it holds."""
         for group in self.optimizer.param_groups:
             yield from group["params"]
-
-    def forget(self) -> None:
-        """Begin anew after a step."""
-        self.num_backwards, self.was_reached, self.cleared_at = 0, False, None
 
     def has_gradients(self) -> bool:
         """Tell whether any parameter has a gradient."""
@@ -55,78 +92,45 @@ class OptimizerRecord:
             return held
         return [held[index * (len(held) - 1) // (SAMPLE - 1)] for index in range(SAMPLE)]
 
-    def mark(self) -> None:
-        """Remember which gradients there are, to see later whether anything replaced or changed them."""
-        self.marks = [
-            (each, _address(each.grad), each.grad._version) for each in self.sample() if each.grad is not None
-        ]
-
     def unchanged_since_mark(self) -> bool:
         """Tell whether gradients are the ones marked: nothing cleared them, by whatever way."""
         return any(
-            each.grad is not None and _address(each.grad) == address and each.grad._version == version
-            for each, address, version in self.marks
+            each.grad is not None and address(each.grad) == marked and each.grad._version == version
+            for each, marked, version in self.marks
         )
 
 
-class Applied(NamedTuple):
-    """One application of a model by the user's code."""
-
-    model: nn.Module
-    place: Place
-    active: list[str]  # layers that act differently in training, and did
-    training: bool  # the model's own mode
-    recorded: bool  # whether its output holds a graph
-
-    @classmethod
-    def of(cls, forward: Forward, active: list[str]) -> "Applied":
-        """Return what is kept of a forward."""
-        output = first_tensor(forward.output)
-        recorded = forward.gradients_on and output is not None and output.requires_grad
-        return cls(forward.module, forward.place, active, forward.module.training, recorded)
-
-
-def _address(gradient: Tensor) -> int:
+def address(gradient: Tensor) -> int:
+    """Return where a gradient's numbers lie."""
     return (gradient._values() if gradient.is_sparse else gradient).data_ptr()
 
 
-class Scene:
-    """The state of one watched run."""
+class History:
+    """What has happened in one watched run."""
 
-    def __init__(self) -> None:
-        self.records: dict[int, OptimizerRecord] = {}
+    def __init__(self, *, thorough: bool = False) -> None:
+        self.thorough = thorough  # whether checks that cost many steps were asked for
+        self.records: dict[int, OptimizerRecord] = {}  # by the identity of the optimizer
         # applied by the user's code; by identity, since a module may have an __eq__ of its own
-        self._models: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
+        self.models_by_id: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
         self.model_names: set[str] = set()  # they outlive the models
         self.num_steps = 0
         self.num_backwards = 0
         self.compiled = False
         self.is_cut_short = False  # the code raised
-        self.thorough = False  # whether checks that cost many steps were asked for
         self.gave_up: str | None = None  # why the watch ended before the run
-        self.forwards_since_backward: list[Applied] = []
-        self.trained_modes: dict[int, bool] = {}
+        self.thread: int | None = None  # the one that first goes backward or steps
+        self.forwards_since_backward: list[Application] = []
 
     @property
     def models(self) -> list[nn.Module]:
         """Return the models that the user's code has applied, and that are still there."""
-        return list(self._models.values())
-
-    def add_model(self, model: nn.Module) -> None:
-        """Note a model, also one that is known already."""
-        self._models[id(model)] = model
+        return list(self.models_by_id.values())
 
     @property
     def in_window(self) -> bool:
         """Tell whether these are the first steps."""
         return self.num_steps < WINDOW
-
-    def record(self, optimizer: Optimizer, place: Place | None = None) -> OptimizerRecord:
-        """Return what is known of an optimizer, also of one that was made before the watch."""
-        key = id(optimizer)
-        if key not in self.records:
-            self.records[key] = OptimizerRecord(optimizer, place or Place("<unknown>", 0))
-        return self.records[key]
 
     def holding(self, parameters: Iterable[Tensor]) -> list[OptimizerRecord]:
         """Return the optimizers that hold any of these parameters."""

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from truestep.doctor.watcher import Forward
+from truestep.doctor.runtime.history import Forward
 
 MOST_BYTES = 1 << 30  # a larger model is not copied: there may be no room for it
 
 
-class Trial:
+class ModelCopy:
     """Applies a copy of a module, in eval mode, to the inputs of a forward of the user's.
 
     Random streams (also generators that the module or the file of its class holds) and the module itself are

@@ -1,25 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a watch works with: which checks, and which calls it wraps."""
+"""What a watch follows: which checks, and which calls are wrapped for them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from truestep.doctor.check import Check
-from truestep.doctor.watching import protocol
-from truestep.doctor.watching.wrapping import Wrappers
-
-if TYPE_CHECKING:
-    from truestep.doctor.watch import Watch
+from truestep.doctor.runtime import calls
+from truestep.doctor.runtime.dispatcher import Dispatcher
+from truestep.doctor.runtime.wrapping import Wrappers
 
 
 @dataclass(frozen=True)
-class Kit:
+class WatchScope:
     """The checks of a watch, and what wraps the calls that they follow."""
 
     checks: tuple[type[Check], ...]
-    install: Callable[["Watch", Wrappers], None]
+    wrap: Callable[[Dispatcher, Wrappers], None]
 
 
 # Where the engine drives the loop it does the rest of the protocol itself; these faults stay the user's.
@@ -42,14 +39,14 @@ _IN_RUNS = (
 )
 
 
-def kit_for_everything() -> Kit:
-    """Return the kit of a script: every check, the whole protocol."""
+def whole_script() -> WatchScope:
+    """Return the scope of a script: every check, the whole protocol."""
     from truestep.doctor.catalogue import checks
 
-    return Kit(tuple(checks().values()), protocol.install)
+    return WatchScope(tuple(checks().values()), calls.wrap_protocol)
 
 
-def kit_for_runs() -> Kit:
-    """Return the kit of a loop that the engine drives: what is about its data, model and loss."""
+def engine_loop() -> WatchScope:
+    """Return the scope of a loop that the engine drives: what is about its data, model and loss."""
     found = (getattr(import_module(f"truestep.doctor.checks.{module}"), name) for module, name in _IN_RUNS)
-    return Kit(tuple(found), protocol.install_losses)
+    return WatchScope(tuple(found), calls.wrap_losses)

@@ -1,30 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which checks of a watch could not run, and why."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from truestep.doctor.probe import Probe
+from truestep.doctor.runtime.history import History
 from truestep.doctor.watcher import Watcher
 
-if TYPE_CHECKING:
-    from truestep.doctor.watch import Watch
 
-
-def reasons_not_run(watch: "Watch") -> dict[str, str]:
+def reasons_not_run(history: History, watchers: Sequence[Watcher], probes: Sequence[Probe]) -> dict[str, str]:
     """Return the checks that could not run, each with its reason."""
-    if watch.scene.gave_up is not None:
-        return {check.code: watch.scene.gave_up for check in (*watch.watchers, *watch.probes, *watch.tried)}
+    if history.gave_up is not None:
+        return {check.code: history.gave_up for check in (*watchers, *probes)}
     found: dict[str, str] = {}
-    for watcher in watch.watchers:
+    for watcher in watchers:
+        if watcher.on_request and not history.thorough:
+            continue  # what was not asked for is no news
         if watcher.cannot_run is not None:
             found[watcher.code] = watcher.cannot_run
-        elif watch.scene.compiled and _looks_inside(watcher):
+        elif history.compiled and _looks_inside(watcher):
             found[watcher.code] = "the model is compiled: hooks on its modules would change what is compiled"
-        elif not watch.scene.num_steps and not watcher.needs_no_step:
+        elif not history.num_steps and not watcher.needs_no_step:
             found[watcher.code] = "no optimizer stepped"
-    for probe in [*watch.probes, *watch.tried]:
+    for probe in probes:
         if probe.cannot_run is not None:
             found[probe.code] = probe.cannot_run
-        elif probe in watch.probes:
+        elif not probe.tried:
             found[probe.code] = "no model was applied in training mode before the first step"
     return found
 

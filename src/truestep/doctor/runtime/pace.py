@@ -4,32 +4,35 @@
 from typing import Any
 
 from truestep.doctor.finding import Place
-from truestep.doctor.watching.scene import PERIOD, WINDOW, OptimizerRecord
+from truestep.doctor.runtime.history import WINDOW
 
+PERIOD = 256  # of the later steps, two in so many: one compares with the one before
 EVALUATIONS = 3  # so many that eval() announces wake the watch
 MAX_QUIET_LINES = 64  # so many lines that switch gradients off
 
 
-class Pace:
-    """Counts the steps, and knows what would wake the watch."""
+class StopWatching(BaseException):
+    """Ends the script once the wanted number of steps is done; no `except Exception` catches it."""
 
-    def __init__(self) -> None:
-        self._counted: OptimizerRecord | None = None
-        self._uncounted = 0  # steps of other optimizers in a row
+
+class Pace:
+    """Knows after which steps to look, and what would wake the watch."""
+
+    def __init__(self, max_steps: int | None = None) -> None:
+        self.max_steps = max_steps
         self._evaluations = 0
         self._sources: set[int] = set()
         self._quiet_lines: set[Place] = set()
 
-    def counts(self, record: OptimizerRecord) -> bool:
-        """Tell whether this optimizer's steps count: of several the first that steps, until its training is over."""
-        self._uncounted = 0 if self._counted is record else self._uncounted + 1
-        if self._counted is None or self._uncounted > WINDOW:
-            self._counted = record
-        return self._counted is record
+    def looks_after(self, num_steps: int) -> bool:
+        """Tell whether to look at what follows so many steps.
 
-    def looks_after(self, steps: int) -> bool:
-        """Tell whether to look at what follows so many steps."""
-        return steps < WINDOW or steps % PERIOD in (0, 1)
+        Raises:
+            StopWatching: no more were wanted.
+        """
+        if self.max_steps is not None and num_steps >= self.max_steps:
+            raise StopWatching
+        return num_steps < WINDOW or num_steps % PERIOD in (0, 1)
 
     def wakes_for_evaluation(self) -> bool:
         """Tell whether an eval() is still to be watched."""
