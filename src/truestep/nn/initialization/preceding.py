@@ -9,71 +9,27 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from truestep.nn.activations import ELEMENTWISE, Activation
-from truestep.nn.dropout.vanilla import VanillaDropout
 from truestep.nn.keeping import only_looking
+from truestep.nn.vanilla_dropout import VanillaDropout
 
 # What leaves the question to the operation before: it moves, selects or averages numbers. A norm ends it: what it gives
 # has size 1 whatever came before.
 _PASSES = (
-    *(
-        nn.modules.dropout._DropoutNd,
-        VanillaDropout,
-        nn.Identity,
-        nn.Flatten,
-        nn.Unflatten,
-        nn.Upsample,
-        nn.PixelShuffle,
-    ),
+    *(nn.modules.dropout._DropoutNd, VanillaDropout, nn.Identity, nn.Flatten, nn.Unflatten, nn.Upsample),
     *(nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd, nn.modules.padding._ConstantPadNd),
-    *(nn.modules.pooling._AdaptiveAvgPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd),
+    *(nn.modules.pooling._AdaptiveAvgPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd, nn.PixelShuffle),
 )
-_PASSING_NAMES = frozenset(
-    (
-        *(
-            "flatten",
-            "view",
-            "reshape",
-            "permute",
-            "transpose",
-            "contiguous",
-            "squeeze",
-            "unsqueeze",
-            "cat",
-            "mean",
-        ),
-        *(
-            "dropout",
-            "dropout1d",
-            "dropout2d",
-            "dropout3d",
-            "alpha_dropout",
-            "pad",
-            "interpolate",
-            "to",
-            "float",
-            "clone",
-        ),
-        *(
-            "max_pool1d",
-            "max_pool2d",
-            "max_pool3d",
-            "avg_pool1d",
-            "avg_pool2d",
-            "avg_pool3d",
-            "chunk",
-            "split",
-            "getitem",
-        ),
-        *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
-    )
-)
-_FUNCTIONS: dict[str, Activation] = {
-    name: getattr(F, name)
-    for name in (
-        *("relu", "relu6", "leaky_relu", "elu", "celu", "selu", "gelu", "silu", "mish", "tanh", "sigmoid"),
-        *("logsigmoid", "softplus", "softsign", "hardswish", "hardsigmoid", "hardtanh", "tanhshrink"),
-    )
-}
+_PASSING = """
+    flatten view reshape permute transpose contiguous squeeze unsqueeze cat chunk split getitem pad interpolate to float clone
+    mean dropout dropout1d dropout2d dropout3d alpha_dropout max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d
+    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
+"""
+_PASSING_NAMES = frozenset(_PASSING.split())
+_ACTIVATIONS = """
+    relu relu6 leaky_relu elu celu selu gelu silu mish tanh sigmoid logsigmoid softplus softsign hardswish hardsigmoid hardtanh
+    tanhshrink
+"""
+_FUNCTIONS: dict[str, Activation] = {name: getattr(F, name) for name in _ACTIVATIONS.split()}
 
 
 @dataclass(frozen=True)
@@ -108,7 +64,7 @@ def preceding_activations(model: nn.Module) -> dict[str, Preceding]:
         return {f"{wrapped}.{name}".rstrip("."): before for name, before in inner.items()}
     if not any(True for _ in model.children()):
         return {"": Preceding()}
-    graph = trace(model)
+    graph = _trace(model)
     found = _in_sequences(model) if graph is None else _in_graph(model, graph)
     return {**found, **_in_torchs_own(model)}
 
@@ -126,7 +82,7 @@ class _Tracer(fx.Tracer):
         return isinstance(m, VanillaDropout) or super().is_leaf_module(m, module_qualified_name)
 
 
-def trace(model: nn.Module) -> fx.Graph | None:
+def _trace(model: nn.Module) -> fx.Graph | None:
     """Return the graph of the model's forward, or None where torch.fx can't trace it."""
     with only_looking(model):  # a forward may draw, and write to buffers
         try:

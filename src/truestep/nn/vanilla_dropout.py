@@ -12,8 +12,7 @@ class VanillaDropout(nn.Module):
 
     torch's `nn.Dropout` is the inverted kind: it divides by 1 − p in training and does nothing in evaluation, which is
     what a new model should use. Both have the same expectation in training as in evaluation; they differ by the factor 1 − p,
-    which the next layer's weights take up. This one is for papers and weights that were made with it; see
-    `convert_dropout`.
+    which the next layer's weights take up. This one is for papers and weights that were made with it.
 
     Args:
         p: the rate at which numbers are DROPPED, from 0 up to but not including 1; `keep_prob` elsewhere is 1 − p.
