@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CheckpointKeyMissing."""
 
+import re
 from typing import Any
 
 from truestep.explainer.crash import Crash
@@ -33,6 +34,8 @@ _USUAL = (
         "args",
     ),
 )
+_LOADING = re.compile(r"checkpoint|ckpt|state_?dict|torch\.load|resume", re.IGNORECASE)
+_SHORT = 1000  # characters of a text that is about the error alone
 
 
 class CheckpointKeyMissing(Explainer):
@@ -55,8 +58,17 @@ class CheckpointKeyMissing(Explainer):
     """
 
     types = ("KeyError",)
-    messages = (rf"^['\"](?P<key>{'|'.join(_USUAL)})['\"]$",)
+    messages = (r"^['\"](?P<key>[\w.]{1,100})['\"]",)
     not_in_a_log = "which entries the checkpoint has"
+
+    @classmethod
+    def match(cls, crash: Crash) -> Match | None:
+        """Leave the keys of other dicts alone: the name is a checkpoint's, or the failing line speaks of one."""
+        found = super().match(crash)
+        if found is None or not any(name.endswith("KeyError") for name in crash.type_names):
+            return None
+        told = crash.user.text if crash.user else crash.context if len(crash.context) < _SHORT else ""
+        return found if found["key"] in _USUAL or _LOADING.search(told) else None
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
         found = next((each for each in crash.values if issubclass(type(each.value), dict)), None)
