@@ -181,6 +181,7 @@ def _goes_on(text: str) -> bool:
         not text.strip()
         or _START.search(text)
         or _NOTEBOOK_START.match(text)
+        or is_box(text)
         or _NEW_ENTRY.match(text)
         or _BARE.match(text)
     )
