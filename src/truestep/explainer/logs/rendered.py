@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise, takewhile
 
 from truestep.explainer.crash import Frame
@@ -14,6 +15,9 @@ _BOX_FRAME = re.compile(
     r"^(?P<path>.+?):(?P<line>\d+) in (?P<function>\S.*)$|^in (?P<cell>\S.*?):(?P<cell_line>\d+)$"
 )
 _BOX_MARK = re.compile(r"^[❱>]\s*(?P<line>\d+)[\s│|]*(?P<text>.*)$")
+
+_PATH_BEGINS = re.compile(r"[/~]|[A-Za-z]:\\")
+_LONGEST_PATH = 1000
 
 _SECTION = re.compile(r"^(?:_{3,} .* _{3,}|={3,} .* ={3,})\s*$")
 _PLACE = re.compile(
@@ -34,24 +38,19 @@ def is_box(text: str) -> bool:
 def boxed_frames(lines: Sequence[LogLine], place: int) -> tuple[list[Frame], int]:
     """Return the frames of a box that begins at a place, and the place after it."""
     frames: list[Frame] = []
-    head: tuple[str, str, int] | None = None
     begun = ""  # of a path that the box's width breaks
     place += 1
     while place < len(lines) and (match := _IN_BOX.match(lines[place].text)):
         content = match["content"].strip()
-        if frame := _BOX_FRAME.match(begun + content):
-            head = (
-                frame["path"] or "<notebook>",
-                frame["function"] or frame["cell"],
-                int(frame["line"] or frame["cell_line"]),
-            )
-            frames.append(Frame(head[0], head[2], head[1]))
+        if head := _BOX_FRAME.match(begun + content) or _BOX_FRAME.match(f"{begun} {content}"):
+            number = int(head["line"] or head["cell_line"])
+            frames.append(Frame(head["path"] or "<notebook>", number, head["function"] or head["cell"]))
             begun = ""
-        elif (marked := _BOX_MARK.match(content)) and head is not None and int(marked["line"]) == head[2]:
-            frames[-1] = Frame(head[0], head[2], head[1], marked["text"].strip())
+        elif (marked := _BOX_MARK.match(content)) and frames and int(marked["line"]) == frames[-1].line:
+            frames[-1] = replace(frames[-1], text=marked["text"].strip())
         else:
-            begun = begun + content if begun or re.match(r"[/~]|[A-Za-z]:\\", content) else ""
-            begun = begun if len(begun) < 2 * len(lines[place].text) else ""
+            begun = begun + content if begun or _PATH_BEGINS.match(content) else ""
+            begun = "" if len(begun) > _LONGEST_PATH else begun
         place += 1
     bottom = place < len(lines) and lines[place].text.lstrip()[:1] in ("╰", "└", "+")
     return frames, place + bottom
