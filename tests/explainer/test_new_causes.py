@@ -86,7 +86,8 @@ def test_a_module_that_looks_itself_up_is_told_from_one_that_calls_itself():
 
 def test_a_log_shows_what_repeats():
     frame = '  File "model.py", line 9, in forward\n    return self.forward(x)\n'
-    text = f"Traceback (most recent call last):\n{frame * 3}  [Previous line repeated 970 more times]\nRecursionError: maximum recursion depth exceeded\n"
+    text = f"Traceback (most recent call last):\n{frame * 3}  [Previous line repeated 970 more times]\n"
+    text += "RecursionError: maximum recursion depth exceeded\n"
     assert (
         "forward (model.py:9: return self.forward(x)) calls itself" in explain_log(text).main.explanation.here
     )
@@ -162,5 +163,8 @@ def test_of_many_tensors_only_some_are_looked_into(monkeypatch):
 
 
 def test_what_is_not_imported_has_no_tensors():
-    code = "from truestep.explainer.holding import Alive; import sys; assert Alive.now().num_bytes == 0; sys.exit('torch' in sys.modules)"
+    code = (
+        "from truestep.explainer.holding import Alive; import sys; "
+        "assert Alive.now().num_bytes == 0; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -67,7 +67,8 @@ def _returned(code: types.CodeType) -> ast.Return | None:
 
 
 def _first_line(function: ast.FunctionDef) -> int:
-    return min(node.lineno for node in (function, *function.decorator_list))
+    """Return the line that Python takes for a function's first: that of its first decorator."""
+    return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
 
 
 def _own(function: ast.FunctionDef | None) -> Iterator[ast.AST]:

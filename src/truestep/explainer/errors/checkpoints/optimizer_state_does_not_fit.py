@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """OptimizerStateDoesNotFit."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
 
@@ -34,12 +37,12 @@ class OptimizerStateDoesNotFit(Explainer):
         for frame in reversed(crash.frames):
             names = frame.locals()
             now, saved = names.get("groups"), names.get("saved_groups")
-            if type(now) in (list, tuple) and type(saved) in (list, tuple):
+            if isinstance(now, list | tuple) and isinstance(saved, list | tuple):
                 return Cause(f"the file has {_sizes(saved)}, the optimizer here {_sizes(now)}.")
         return None
 
 
-def _sizes(groups: list[dict[str, list[object]]]) -> str:
+def _sizes(groups: Sequence[dict[str, Any]]) -> str:
     """Say how many parameters stand in each group."""
     num = [str(len(group["params"])) for group in groups]
     shown = ", ".join(num[:4]) + (", ..." if len(num) > 4 else "")

@@ -66,7 +66,7 @@ def _given_in(path: str, line: int, name: str) -> str:
     ]
     function = max(functions, key=lambda node: node.lineno, default=None)
     for holder in ast.walk(function) if function else ():
-        words = _HOLDERS.get(type(holder))  # type: ignore[call-overload]
+        words = _HOLDERS.get(type(holder))
         if words and any(
             isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
             for node in ast.walk(holder)
