@@ -26,7 +26,8 @@ def is_library(filename: str) -> bool:
     """Tell whether a file belongs to Python, an installed package or Truestep."""
     found = _known.get(filename)
     if found is None:
-        inside = filename.startswith((*_LIBRARY, "<frozen", "<__array_function__"))
+        inside = filename.startswith((*_LIBRARY, "<frozen", "<__array_function__", "<eval_with_key>"))
+        inside = inside or "/torchinductor_" in filename  # what torch.compile wrote
         _known[filename] = found = inside or "site-packages" in filename or "dist-packages" in filename
     return found
 
