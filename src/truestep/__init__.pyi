@@ -81,6 +81,9 @@ from truestep.nn.rows import pack_rows as pack_rows
 from truestep.nn.sampling import sample_logits as sample_logits
 from truestep.nn.seeds import seed_everything as seed_everything
 from truestep.report import write_report as write_report
+from truestep.run.media.audio import Audio as Audio
+from truestep.run.media.image import Image as Image
+from truestep.run.media.text import Text as Text
 from truestep.run.options import Saving as Saving
 from truestep.run.run import Run as Run
 
