@@ -8,7 +8,7 @@ PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH := torch==2.13.0
 SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
-.PHONY: help demo test check docs bench torture clean
+.PHONY: help demo test check docs wheel bench torture clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,7 +26,7 @@ demo: .venv/installed ## install into .venv, train on handwritten digits, say wh
 	$(PYTHON) -m venv .venv-test
 	.venv-test/bin/python $(PIP) $(TORCH)
 	.venv-test/bin/python $(PIP) build hatchling
-	.venv-test/bin/python $(PIP) '.[torch,recipes,plot,onnx,docs,dev]'
+	.venv-test/bin/python $(PIP) '.[torch,recipes,plot,graph,onnx,docs,dev]'
 	touch $@
 
 .venv-test/wheel: .venv-test/installed pyproject.toml README.md $(SOURCES)
@@ -45,6 +45,9 @@ check: .venv-test/wheel ## ruff, mypy --strict and the documentation, warnings a
 	.venv-test/bin/ruff format --check .
 	.venv-test/bin/mypy
 	$(MAKE) --no-print-directory docs
+
+wheel: .venv-test/wheel ## build dist/truestep-*.whl
+	@ls dist/truestep-*.whl
 
 docs: .venv-test/wheel ## build the documentation into docs/_build/html
 	.venv-test/bin/sphinx-build -n -W --keep-going -q -b html docs docs/_build/html

@@ -12,7 +12,7 @@ from functools import cached_property
 from types import FrameType
 from typing import Any
 
-from truestep.doctor.watching.frames import is_library
+from truestep.doctor.runtime.frames import is_library
 from truestep.explainer.source import Line, expression_at, file_name, parsed_line, text_at, where_made
 from truestep.explainer.values import Named, describe_layer, is_layer, is_tensor, named_values
 
