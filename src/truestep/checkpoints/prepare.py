@@ -33,6 +33,11 @@ class Preparing:
         self._buffers = buffers
         self._last: _Plan | None = None
 
+    @property
+    def copies(self) -> bool:
+        """Whether what it makes outlives changes of the state."""
+        return self._buffers is not None
+
     def pending(self, state: Any, summary: Summary) -> Pending:
         """Return a checkpoint to be written.
 
