@@ -45,7 +45,7 @@ def _entry(check: type[Check]) -> dict[str, object]:
         "code": check.code,
         "name": check.name(),
         "topic": topic_of(check),
-        "ways": check.ways(),
+        "ways": check.found_by(),
         "summary": page.summary,
         "why": page.why,
         "bad": page.bad,
@@ -59,7 +59,7 @@ def _show_table(wanted: list[type[Check]], console: Console) -> None:
     for name in ("code", "how", "what"):
         table.add_column(name, no_wrap=name != "what")
     for check in wanted:
-        table.add_row(check.code, ", ".join(check.ways()), check.page().summary)
+        table.add_row(check.code, ", ".join(check.found_by()), check.page().summary)
     console.print(table)
     console.print(f"\n{len(wanted)} checks. `truestep checks CODE` prints a page.")
 

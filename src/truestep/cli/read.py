@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import Reading, read_paths
+from truestep.doctor.read import SourceReading, read_paths
 from truestep.doctor.reporting.documents import reading_document, sarif_document
 from truestep.doctor.reporting.terminal import show_reading
 from truestep.doctor.selection import configured, write_baseline
@@ -65,7 +65,7 @@ def read(
         raise typer.Exit(1)
 
 
-def _show(reading: Reading, output: Output) -> None:
+def _show(reading: SourceReading, output: Output) -> None:
     if output is Output.TEXT:
         show_reading(reading, Console(highlight=False))
     else:

@@ -16,7 +16,7 @@ from truestep.doctor.catalogue import source_checks, topic_of
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.files import files_of
 from truestep.doctor.finding import Abstention, Failure, Finding, Place, Severity
-from truestep.doctor.notebook import Notebook, parse_notebook
+from truestep.doctor.notebook import NotebookText, parse_notebook
 from truestep.doctor.replacement import Replacement, apply_edits, parsed, replacement
 from truestep.doctor.selection import Baseline, Ignores, Selection
 from truestep.doctor.source.guards import is_for_other_versions, is_meant_to_fail
@@ -30,7 +30,7 @@ _NESTING = 12_000
 
 
 @dataclass
-class Reading:
+class SourceReading:
     """What reading some files gave."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Reading:
         return min((finding.severity for finding in self.findings), key=lambda each: each.rank, default=None)
 
 
-def read_paths(paths: Sequence[Path], selection: Selection | None = None) -> Reading:
+def read_paths(paths: Sequence[Path], selection: Selection | None = None) -> SourceReading:
     """Read files and folders with every source check that is wanted.
 
     Raises:
@@ -69,9 +69,9 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _read_paths(paths: Sequence[Path], selection: Selection) -> Reading:
+def _read_paths(paths: Sequence[Path], selection: Selection) -> SourceReading:
     started = time.perf_counter()
-    reading = Reading()
+    reading = SourceReading()
     wanted = [check for check in source_checks() if selection.wants(check.code)]
     baseline = Baseline(selection.baseline)
     project = Project()
@@ -88,14 +88,14 @@ def _read_paths(paths: Sequence[Path], selection: Selection) -> Reading:
     return reading
 
 
-def read_text(text: str, path: str = "<text>", checks: Iterable[SourceCheck] | None = None) -> Reading:
+def read_text(text: str, path: str = "<text>", checks: Iterable[SourceCheck] | None = None) -> SourceReading:
     """Read one text with the given checks, or all."""
     return read_texts({path: text}, checks)
 
 
-def read_texts(texts: Mapping[str, str], checks: Iterable[SourceCheck] | None = None) -> Reading:
+def read_texts(texts: Mapping[str, str], checks: Iterable[SourceCheck] | None = None) -> SourceReading:
     """Read several texts, by path, as the files of one project."""
-    reading = Reading(num_files=len(texts))
+    reading = SourceReading(num_files=len(texts))
     project = Project(Texts(texts))
     files = [_parsed(text, path, project, reading) for path, text in texts.items()]
     project.link()
@@ -113,10 +113,10 @@ class _File:
 
     module: SourceModule
     project: Project
-    notebook: Notebook | None = None
+    notebook: NotebookText | None = None
 
 
-def _added(path: Path, project: Project, reading: Reading) -> _File | None:
+def _added(path: Path, project: Project, reading: SourceReading) -> _File | None:
     """Parse a file into the project; what can't be read is named."""
     try:
         raw = path.read_bytes()
@@ -135,7 +135,7 @@ def _added(path: Path, project: Project, reading: Reading) -> _File | None:
     return _parsed(text, str(path), project, reading)
 
 
-def _of_notebook(file: _File, notebook: Notebook) -> _File:
+def _of_notebook(file: _File, notebook: NotebookText) -> _File:
     """Note which expressions are the last of their cells: what they give is shown."""
     last: dict[int, ast.stmt] = {}
     for statement in file.module.tree.body:
@@ -144,7 +144,7 @@ def _of_notebook(file: _File, notebook: Notebook) -> _File:
     return replace(file, notebook=notebook)
 
 
-def _parsed(text: str, path: str, project: Project, reading: Reading) -> _File | None:
+def _parsed(text: str, path: str, project: Project, reading: SourceReading) -> _File | None:
     try:
         return _File(project.add(text, path), project)
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -152,9 +152,9 @@ def _parsed(text: str, path: str, project: Project, reading: Reading) -> _File |
         return None
 
 
-def _read(file: _File, checks: Iterable[SourceCheck], reading: Reading) -> None:
+def _read(file: _File, checks: Iterable[SourceCheck], reading: SourceReading) -> None:
     """Apply the checks to one file; a finding in a notebook has its place in its cell."""
-    found = Reading()
+    found = SourceReading()
     with _room_to_nest():
         for check in checks:
             if _may_have(check, file.module):
@@ -179,7 +179,7 @@ def _program_has(check: SourceCheck, module: SourceModule) -> bool:
     return any(known[word] for word in check.words)
 
 
-def _put_into_cells(found: Reading, path: str, notebook: Notebook) -> None:
+def _put_into_cells(found: SourceReading, path: str, notebook: NotebookText) -> None:
     def place_of(place: Place) -> Place:
         return notebook.place(place) if place.path == path else place
 
@@ -188,7 +188,7 @@ def _put_into_cells(found: Reading, path: str, notebook: Notebook) -> None:
     found.abstentions = [replace(each, place=place_of(each.place)) for each in found.abstentions]
 
 
-def _take(found: Reading, reading: Reading) -> None:
+def _take(found: SourceReading, reading: SourceReading) -> None:
     """Add what a file gave; what was met from another file already is told once."""
     known = {(each.code, each.place) for each in reading.findings}
     reading.findings += [each for each in found.findings if (each.code, each.place) not in known]
@@ -217,7 +217,7 @@ def _cut_short(check: SourceCheck, module: SourceModule) -> Iterator[Abstention]
             yield Abstention(check.code, _place(module, trace.root), reason)
 
 
-def _apply(check: SourceCheck, module: SourceModule, reading: Reading) -> None:
+def _apply(check: SourceCheck, module: SourceModule, reading: SourceReading) -> None:
     seen: set[tuple[str, int]] = set()
     module.was_followed = False
     try:
@@ -234,7 +234,7 @@ def _apply(check: SourceCheck, module: SourceModule, reading: Reading) -> None:
         reading.failures.append(Failure(check.code, module.path, f"{type(error).__name__}: {error}"))
 
 
-def _report(check: SourceCheck, module: SourceModule, found: At, reading: Reading) -> None:
+def _report(check: SourceCheck, module: SourceModule, found: At, reading: SourceReading) -> None:
     """Add a finding, unless a comment hides it."""
     place = _place(module, found.node)
     severity = found.severity
@@ -275,7 +275,7 @@ def _is_excused(check: SourceCheck, module: SourceModule, node: ast.AST) -> bool
 
 
 def _rewritten(
-    check: SourceCheck, module: SourceModule, node: ast.AST, reading: Reading
+    check: SourceCheck, module: SourceModule, node: ast.AST, reading: SourceReading
 ) -> Replacement | None:
     """Return the change that mends a finding, if what it leaves is Python; one that fails loses the change only."""
     try:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from truestep.doctor.read import Reading
+from truestep.doctor.read import SourceReading
 from truestep.doctor.reporting.findings import counted, printable, show_findings
 
 if TYPE_CHECKING:
     from truestep.doctor.report import RunReport
 
 
-def show_reading(reading: Reading, console: Console) -> None:
+def show_reading(reading: SourceReading, console: Console) -> None:
     """Print what reading source files gave."""
     show_findings(reading.findings, reading.lines, console)
     for path, reason in reading.unreadable:
