@@ -106,7 +106,10 @@ def test_the_page_reads_and_fixes_in_the_browser(told):
     expected = [f"{each.severity.value} {each.code}" for each in read_text(read["code"]).findings]
     assert [" ".join(title.split()[2:4]) for title in read["found"]] == expected
     assert len(expected) == 3
-    assert [each.code for each in read_text(fixed["code"]).findings] == ["LOSS001", "EVAL002"]  # these take a choice
+    assert [each.code for each in read_text(fixed["code"]).findings] == [
+        "LOSS001",
+        "EVAL002",
+    ]  # these take a choice
     assert fixed["said"] == "2 findings"
     assert not any(each["wide"] for each in told)
 
