@@ -8,7 +8,7 @@ PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH := torch==2.13.0
 SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
-.PHONY: help demo recipes test check docs bench torture clean
+.PHONY: help demo recipes test check docs wheel bench torture clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,7 +29,7 @@ recipes: .venv/installed ## train every recipe to its goal, over three seeds (an
 	$(PYTHON) -m venv .venv-test
 	.venv-test/bin/python $(PIP) $(TORCH)
 	.venv-test/bin/python $(PIP) build hatchling
-	.venv-test/bin/python $(PIP) '.[torch,recipes,plot,onnx,docs,dev]'
+	.venv-test/bin/python $(PIP) '.[torch,recipes,plot,graph,onnx,docs,dev]'
 	touch $@
 
 .venv-test/wheel: .venv-test/installed pyproject.toml README.md $(SOURCES)
@@ -37,14 +37,20 @@ recipes: .venv/installed ## train every recipe to its goal, over three seeds (an
 	.venv-test/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall --no-deps dist/truestep-*.whl
 	touch $@
 
+# what tests write lies in memory where the system allows it: a disk's fsync takes some milliseconds, thousands of times
+SCRATCH = $$(mktemp -d -p "$$(test -w /dev/shm && echo /dev/shm || echo "$${TMPDIR:-/tmp}")" truestep-tests.XXXXXX)
+
 test: .venv-test/wheel ## run every test against the built wheel, in an environment of its own
-	OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m pytest -q -n 2 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
+	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m pytest -q -n 2 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
 
 check: .venv-test/wheel ## ruff, mypy --strict and the documentation, warnings as errors
 	.venv-test/bin/ruff check .
 	.venv-test/bin/ruff format --check .
 	.venv-test/bin/mypy
 	$(MAKE) --no-print-directory docs
+
+wheel: .venv-test/wheel ## build dist/truestep-*.whl
+	@ls dist/truestep-*.whl
 
 docs: .venv-test/wheel ## build the documentation into docs/_build/html
 	.venv-test/bin/sphinx-build -n -W --keep-going -q -b html docs docs/_build/html

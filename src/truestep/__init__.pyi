@@ -59,6 +59,7 @@ from truestep.machine.gpus.use import use_gpus as use_gpus
 from truestep.machine.memory import free_memory as free_memory
 from truestep.machine.memory import leftover_memory as leftover_memory
 from truestep.model.export.onnx import export_onnx as export_onnx
+from truestep.model.graph.graph import graph as graph
 from truestep.model.schedules.plot import plot_schedule as plot_schedule
 from truestep.model.summaries.summary import summary as summary
 from truestep.model.table import parameters as parameters

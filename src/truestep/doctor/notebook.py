@@ -70,7 +70,7 @@ def parse_notebook(raw: str) -> Notebook:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
             numbers.append(number)
             starts.append(len(lines) + 1)
-            code = _python_of(_source(cell))
+            code = _python_of(source_of(cell))
             if reason := _fault(code):
                 unreadable.append((number, reason))
                 code = ["" for _ in code]
@@ -87,9 +87,15 @@ def _language(document: dict[str, object]) -> str:
     return "python"
 
 
-def _source(cell: dict[str, object]) -> str:
+def source_of(cell: dict[str, object]) -> str:
+    """Return the text of a cell, which a notebook may hold as one string or as its lines."""
     source = cell.get("source", "")
     return "".join(map(str, source)) if isinstance(source, list) else str(source or "")
+
+
+def is_python_cell(source: str) -> bool:
+    """Tell whether a cell is Python, its magics and shell lines left aside."""
+    return _fault(_python_of(source)) is None
 
 
 def _fault(code: list[str]) -> str | None:

@@ -112,6 +112,28 @@ def _fixes(finding: Finding) -> dict[str, Any]:
     return {"fixes": [{"description": {"text": finding.fix}, "artifactChanges": [change]}]}
 
 
+def workflow_commands(findings: Sequence[Finding]) -> list[str]:
+    """Return a line for each finding that GitHub's workflows show beside the code of a pull request."""
+    commands = {"error": "error", "warning": "warning", "note": "notice"}
+    lines = []
+    for each in findings:
+        place = each.place
+        at = {
+            "file": place.path,
+            "line": place.line,
+            "col": place.column,
+            "title": f"{each.code} {each.name}",
+        }
+        where = ",".join(f"{key}={_escaped(str(value), ',:')}" for key, value in at.items())
+        text = _escaped(f"{each.message} {each.fix}")
+        lines.append(f"::{commands[_LEVELS[each.severity]]} {where}::{text}")
+    return lines
+
+
+def _escaped(text: str, more: str = "") -> str:
+    return "".join(f"%{ord(each):02X}" if each in "%\r\n" + more else each for each in text)
+
+
 def _uri(path: str) -> str:
     given = Path(path)
     if given.is_absolute() and given.is_relative_to(Path.cwd()):

@@ -12,12 +12,12 @@ from torch import nn
 from truestep.core.errors import OptionError, check_number
 from truestep.nn.activations import Activation, activation_gain
 from truestep.nn.initialization.fill import Gain, assign, fresh
+from truestep.nn.initialization.preceding import UNKNOWN, Preceding, preceding_activations
 from truestep.nn.initialization.presets import PRESETS
 from truestep.nn.initialization.report import Initialization, InitializedTensor
 from truestep.nn.initialization.rules import Chosen, Rule, Rules, checked, choose
 from truestep.nn.initialization.slots import Slot, slots
 from truestep.nn.layers import check_model, full_name, refuse_lazy, refuse_unmatched
-from truestep.nn.sizes.preceding import UNKNOWN, Preceding, preceding_activations
 
 # What these tensors become whatever the rule for their layer's weight is, unless it is zeros.
 _FIXED = {"bias": "zeros", "forget bias": "zeros, forget gate ones"}
