@@ -8,7 +8,7 @@ PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH := torch==2.13.0
 SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
-.PHONY: help demo test check docs playground wheel bench torture new-check new-error clean
+.PHONY: help demo recipes test check docs playground wheel bench torture new-check new-error clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,6 +21,9 @@ help: ## show this list
 
 demo: .venv/installed ## install into .venv, train on handwritten digits, say where the report is
 	.venv/bin/truestep train digits --out runs/digits --resume auto
+
+recipes: .venv/installed ## train every recipe to its goal, over three seeds (an hour or two)
+	.venv/bin/python benchmarks/recipes.py
 
 .venv-test/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-test

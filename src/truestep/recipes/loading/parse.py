@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from truestep.core.errors import OptionError
-from truestep.recipes.loading.find import FOLDER, description_of
+from truestep.recipes.loading.find import FOLDER, description_of, name_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ def parsed(path: Path, arguments: Sequence[str], *, name: str) -> ParsedRecipe:
         raise OptionError(
             "--resume must needs --out FOLDER: without it a new folder is made, with no run in it."
         )
-    return ParsedRecipe(name=path.stem, module=module, config=both.config, options=both.options)
+    return ParsedRecipe(name=name_of(path), module=module, config=both.config, options=both.options)
 
 
 def _options_of(config_class: Any, path: Path) -> type[Any]:
