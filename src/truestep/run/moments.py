@@ -66,7 +66,7 @@ class Moments:
         first = cursor.is_in_first_pass
         if stream.is_at_last and (first or stream.given > 1):  # passes of one batch must be saved somewhere
             return stream.name == STEPS
-        return first or self._trains() or not cursor.in_epochs
+        return first or self._trains() or not cursor.in_epoch_body
 
     @property
     def are_resumable(self) -> bool:
