@@ -45,13 +45,12 @@ class Accumulating:
         self._check_kind(part)
         self._plan.strangers.look(None, part.values)
         seed = torch.ones_like(part.values) if part.weights is None else part.weights
-        seed = seed / self._sums.expected
-        scale = self._plan.shared_scale()
+        seed = self._plan.scaled(seed / self._sums.expected)
         self._sums.add(part)
         # The block's autocast ends before the backward, as it must: gradients keep the types of the forward.
         self._plan.hooks.before_backward(self._sums, is_last=False)
         with torch.autocast(self._learner.context.device.type, enabled=False):
-            self._go_back(part.values, seed if scale is None else seed * scale.to(seed.dtype))
+            self._go_back(part.values, seed)
         self._plan.accumulate_half()
         context = self._learner.context
         self._micro_batch += 1
@@ -81,8 +80,8 @@ class Accumulating:
     def __enter__(self) -> Self:
         learner = self._learner
         context = learner.context
-        plan = self._plan = Plan.of([learner])
         context.observer.starting()
+        plan = self._plan = Plan.of([learner])
         if learner.needs_closure:
             raise OptionError(
                 f"The optimizer of {learner.name!r} has to evaluate the loss again while it steps, which a block can't. "

@@ -72,6 +72,8 @@ def count_examples(batch: Batch) -> int:
 
 def try_count(batch: Batch) -> int | None:
     """Return the number of examples of `batch`, None where that is not clear; an empty batch still raises."""
+    if _is_pair(batch):
+        return int(batch[0].shape[0])
     try:
         count, is_sure = _count(batch)
     except EmptyBatchError:
