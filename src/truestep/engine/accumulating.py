@@ -12,7 +12,7 @@ from truestep.core.errors import LossError, OptionError, check_number
 from truestep.engine.backward import backward
 from truestep.engine.losses import Part, Weighted, read_loss
 from truestep.engine.parts import Parts
-from truestep.engine.plan import Plan, check_free
+from truestep.engine.plan import Plan
 from truestep.engine.result import Update
 from truestep.engine.side_effects import explain_used_graph
 from truestep.engine.step import Step, apply, decide
@@ -87,7 +87,6 @@ class Accumulating:
                 f"The optimizer of {learner.name!r} has to evaluate the loss again while it steps, which a block can't. "
                 "Use update(loss, batch) with the loss as a function."
             )
-        check_free([learner])
         plan.check()
         self._micro_batch = 0
         self._transaction = Transaction(plan).__enter__()

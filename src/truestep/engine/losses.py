@@ -118,7 +118,7 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
         num_examples: examples of the (micro-)batch, None where they can't be counted.
         whole: whether the batch is in one piece, so that a scalar will do.
     """
-    if _is_usual(result) and num_examples and result.shape == (num_examples,):
+    if type(result) is Tensor and result.shape == (num_examples,) and _is_plain(result):
         return Part(result, None, _NONE, False, _NONE, num_examples)
     values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})
     if not isinstance(values, Tensor):
@@ -149,9 +149,9 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
     return Part(values, weights, metrics, is_scalar, outputs, num_examples)
 
 
-def _is_usual(result: Any) -> bool:
-    """Whether it is what most losses are, of which little is left to check."""
-    return type(result) is Tensor and result.dtype is torch.float32 and result.requires_grad
+def _is_plain(values: Tensor) -> bool:
+    """Whether nothing is left to check of one value for each example."""
+    return values.dtype is torch.float32 and values.requires_grad and values.numel() > 0
 
 
 def _check_gradient(values: Tensor) -> None:

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The learners of one update seen together: whose gradients, whose buffers, which scale."""
+"""What an update of some learners does, decided once: whose gradients, whose buffers, which scale, which checks."""
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from truestep.core.buffers import BufferSnapshot, MovingBuffers, Place
+from truestep.core.buffers import BufferSnapshot, Place
 from truestep.core.errors import OptionError
-from truestep.core.random_streams import host_streams, set_host_streams
+from truestep.engine.batch_statistics import warn_of_batch_statistics
+from truestep.engine.before import Before
 from truestep.engine.changes import changes
 from truestep.engine.isolation import Isolation
 from truestep.engine.losses import Part
@@ -21,11 +21,6 @@ from truestep.engine.sharing import SharedParameters
 from truestep.engine.side_effects import SideEffects
 from truestep.engine.strangers import Strangers
 from truestep.engine.untrained import LeftOut, refuse_untrained
-
-BATCH_STATISTICS = (
-    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
-    *(nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d),
-)
 
 SEEDS_KEPT = 64
 
@@ -67,6 +62,9 @@ class Plan:
         self.is_compiled = self._compiler is not None
         self.calls_otherwise = self.is_compiled or (self.precision and self.precision.autocast)
         self.closure_learner = self._closure_learner()
+        self.goes_back_again = self.closure_learner and (
+            f"{type(self.closure_learner.optimizers[0]).__name__} evaluates the loss several times"
+        )
         self.moves_batches = self.context.device.type != "cpu"
         self.weights = [learner.weights for learner in self.learners]
         self._half = [weights for weights in self.weights if weights.has_half]
@@ -155,8 +153,11 @@ class Plan:
         self.hooks.begin()
 
     def check(self) -> None:
-        """Refuse an update now: inside another one, or of parameters that were unfrozen and would never change or step twice."""
-        check_free(self.learners)
+        """Refuse an update inside another one, of an average, or of parameters that would never change or change twice."""
+        is_busy = self.context.is_busy
+        for learner in self.asked:
+            if is_busy or learner.shows_average:
+                raise OptionError((_BUSY if is_busy else _AVERAGED).format(name=learner.name))
         for flags in self._flags:
             flags.refuse_unfrozen()
 
@@ -231,49 +232,7 @@ class Plan:
         if self._warned or num_parts < 2:
             return
         self._warned = True
-        layers = [name for learner in self.learners for name in _layers_of(learner.module)]
-        if layers:
-            warnings.warn(
-                f"Batch normalisation ({', '.join(layers[:6])}) takes its statistics from each micro-batch, so a split update "
-                "differs from the whole one. Use a larger micro_batch, or GroupNorm or LayerNorm, if that matters.",
-                stacklevel=6,
-            )
-
-
-def _layers_of(module: nn.Module) -> list[str]:
-    """Return the names of the layers in training mode that take statistics from the batch."""
-    return [
-        name for name, part in module.named_modules() if isinstance(part, BATCH_STATISTICS) and part.training
-    ]
-
-
-class Before:
-    """What is put back before a batch is tried again: buffers and the host's random streams (torch's are keyed anew)."""
-
-    def __init__(self, buffers: Sequence[MovingBuffers]) -> None:
-        self._buffers = buffers
-        self._streams = host_streams()
-
-    def restore(self) -> None:
-        """Put them back."""
-        for buffers in self._buffers:
-            buffers.restore()
-        set_host_streams(self._streams)
-
-
-def check_free(learners: Sequence[Parts]) -> None:
-    """Refuse an update inside another one, or while averages stand in the place of weights."""
-    for learner in learners:
-        if learner.context.is_busy:
-            raise OptionError(
-                f"{learner.name!r} was to be updated while an update is under way: a loss function may be called several times and "
-                "must change nothing. Make the second update after the first."
-            )
-        if learner.shows_average:
-            raise OptionError(
-                f"{learner.name!r} was to be updated inside averaged(), where its average stands in for its weights; the step "
-                "would be lost at the end of the block. Update it outside."
-            )
+        warn_of_batch_statistics([learner.module for learner in self.learners])
 
 
 def _check_distinct(learners: Sequence[Parts]) -> None:
@@ -283,3 +242,13 @@ def _check_distinct(learners: Sequence[Parts]) -> None:
         raise OptionError(
             "ts.update was given learners of different runs; they share no device, seed or cursor."
         )
+
+
+_BUSY = (
+    "{name!r} was to be updated while an update is under way: a loss function may be called several times and must change nothing. "
+    "Make the second update after the first."
+)
+_AVERAGED = (
+    "{name!r} was to be updated inside averaged(), where its average stands in for its weights; the step would be lost at the end "
+    "of the block. Update it outside."
+)

@@ -38,6 +38,13 @@ class Cutting(NamedTuple):
     split: Split | None
     may_change: bool
 
+    @property
+    def goes_back_again(self) -> str | None:
+        """Why what was computed before this update may be gone through more than once; None where it is not."""
+        if self.may_change:
+            return 'micro_batch="auto" may have to evaluate it again'
+        return None if self.sizes is None else f"the batch is split into {len(self.sizes)} micro-batches"
+
 
 WHOLE = Cutting(None, None, may_change=False)
 

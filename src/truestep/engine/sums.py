@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the parts of a batch add up to: the loss, its weight, named values, and the factor still to be applied."""
 
+import operator
+
 import torch
 from torch import Tensor
 
@@ -137,8 +139,12 @@ class Sums:
 
     def _total_of(self, means: list[Tensor]) -> Tensor:
         weights = [weight for _, weight in self._parts]
-        total: Tensor = sum(mean * weight for mean, weight in zip(means, weights, strict=True))  # type: ignore[assignment]
-        return total
+        if self.may_be_empty or means[0].device.type != "cpu":
+            return sum(mean * weight for mean, weight in zip(means, weights, strict=True))  # type: ignore[return-value]
+        numbers = map(
+            operator.mul, map(Tensor.item, means), weights
+        )  # they are at hand: one tensor is made, not two a part
+        return torch.tensor(sum(numbers), dtype=torch.promote_types(means[0].dtype, torch.float32))
 
     @property
     def factor(self) -> Tensor | float | None:
@@ -155,7 +161,7 @@ class Sums:
 
 def _mean(metric: Tensor, part: Part) -> Tensor:
     if metric.ndim == 0:
-        return metric
+        return metric.clone()  # it may be a buffer that the next forward writes to
     if part.weights is None:
         return metric.float().mean()
     return (metric * part.weights).sum() / nonzero(part.weights.sum())

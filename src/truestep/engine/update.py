@@ -63,7 +63,8 @@ def update_together(
             compute = partial(gradients, plan, loss, batch, splitting)
             return [step_with_closure(plan.closure_learner, plan.hooks, compute)]
         sums = gradients(plan, loss, batch, splitting)
-        transaction.release_others()
+        if plan.isolation is not None:
+            transaction.release_others()
         steps = decide(plan.hooks, plan.learners, sums)
     if len(learners) == 1:
         return [apply(steps[0], sums)]
@@ -75,8 +76,8 @@ def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Sum
     """Leave the gradient of the loss over the whole batch in the learners' parameters."""
     while True:
         cutting = WHOLE if splitting.is_whole else _cutting(plan, batch, splitting)
-        if why := _goes_back_again(plan, cutting):
-            refuse_graph(batch, why)
+        if again := plan.goes_back_again or cutting.goes_back_again:
+            refuse_graph(batch, again)
         before = plan.snapshot() if cutting.may_change else None
         try:
             return accumulate(plan, loss, batch, cutting)
@@ -84,7 +85,7 @@ def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Sum
             plan.clear_gradients()
             if plan.is_compiled and (clear := refusal(error)):
                 raise clear from error
-            if used := explain_used_graph(error, why):
+            if used := explain_used_graph(error, again):
                 raise used from error
             if before is None or not is_out_of_memory(error):
                 raise
@@ -94,15 +95,6 @@ def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Sum
         plan.shrink_micro_batch(size, reason)
         before.restore()
         release(plan.context.device)
-
-
-def _goes_back_again(plan: Plan, cutting: Cutting) -> str | None:
-    """Say why what was computed before this update may be gone through more than once; None where it is not."""
-    if plan.closure_learner is not None:
-        return f"{type(plan.closure_learner.optimizers[0]).__name__} evaluates the loss several times"
-    if cutting.may_change:
-        return 'micro_batch="auto" may have to evaluate it again'
-    return None if cutting.sizes is None else f"the batch is split into {len(cutting.sizes)} micro-batches"
 
 
 def _cutting(plan: Plan, batch: Batch, splitting: Splitting) -> Cutting:
@@ -129,31 +121,26 @@ def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:
 def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting) -> Sums:
     """Compute the loss and its gradient, of the whole batch at once or part by part."""
     plan.clear_gradients()
-    sums = Sums(outputs_dim=cutting.split.dim if cutting.split else 0)
-    if cutting.sizes is None:
-        num_examples = count_with(cutting.split, batch) if cutting.split else try_count(batch)
+    sizes, split = cutting.sizes, cutting.split
+    sums = Sums(outputs_dim=split.dim if split else 0)
+    if sizes is None:
+        num_examples = count_with(split, batch) if split else try_count(batch)
         first, sums.expected = plan.hooks.place(num_examples)
         plan.context.draws.begin(first)
         _compute(plan, loss, batch, num_examples, sums=sums, cutting=cutting)
     else:
-        _part_by_part(plan, loss, batch, sums, cutting)
+        plan.warn_of_batch_statistics(len(sizes))
+        spectral = plan.spectral_snapshot() if plan.has_spectral else None
+        first, sums.expected = plan.hooks.place(sum(sizes))
+        for part, size in zip(cut(batch, sizes, split), sizes, strict=True):
+            if sums.num_parts and spectral is not None:
+                spectral.restore()
+            plan.context.draws.begin(first, size)
+            first += size
+            _compute(plan, loss, part, size, sums=sums, cutting=cutting)
+            plan.accumulate_half()
     plan.hooks.gradients_ready(sums)
     return sums
-
-
-def _part_by_part(plan: Plan, loss: Loss, batch: Batch, sums: Sums, cutting: Cutting) -> None:
-    sizes = cutting.sizes
-    assert sizes is not None
-    plan.warn_of_batch_statistics(len(sizes))
-    spectral = plan.spectral_snapshot() if plan.has_spectral else None
-    first, sums.expected = plan.hooks.place(sum(sizes))
-    for part, size in zip(cut(batch, sizes, cutting.split), sizes, strict=True):
-        if sums.num_parts and spectral is not None:
-            spectral.restore()
-        plan.context.draws.begin(first, size)
-        first += size
-        _compute(plan, loss, part, size, sums=sums, cutting=cutting)
-        plan.accumulate_half()
 
 
 def _compute(
@@ -173,7 +160,8 @@ def _compute(
     plan.strangers.look(loss, part.values)
     if cutting.sizes is None:
         # Without weights every value counts one, so that nothing remains to be multiplied afterwards.
-        counted = part.num_values if part.weights is None else (num_examples or part.num_values)
+        counted = num_examples if part.weights is not None else None
+        counted = counted or part.values.numel()
         if counted != num_examples:
             sums.expected = plan.hooks.place(counted)[1]
     sums.add(part, num_examples)
