@@ -21,11 +21,11 @@ from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.clean import prune, remove_leftovers, whole
 from truestep.checkpoints.files import Files
 from truestep.checkpoints.lock import RunLock
-from truestep.checkpoints.manifest import Manifest, Summary
+from truestep.checkpoints.manifest import CheckpointSummary, Manifest
 from truestep.checkpoints.names import committed, name_of, next_sequence
 from truestep.checkpoints.retention import Retention
 from truestep.checkpoints.save import Pending, commit
-from truestep.checkpoints.selection import MID_STEP, Choice, choose, mid_step, read_all, warn_of
+from truestep.checkpoints.selection import MID_STEP, ChosenCheckpoint, choose, mid_step, read_all, warn_of
 from truestep.checkpoints.tree import encode
 from truestep.checkpoints.writer import BackgroundWriter
 from truestep.core.errors import CheckpointError, OptionError
@@ -136,7 +136,7 @@ class CheckpointStore:
         asked = 0.0
         try:
             self._writer.wait()
-            summary = Summary(
+            summary = CheckpointSummary(
                 sequence=self._sequence,
                 step=_checked_step(step),
                 reason=_checked(reason, "reason", str),
@@ -161,7 +161,7 @@ class CheckpointStore:
             last = time.perf_counter() - started - asked
             self.stall_seconds = Stall(last, self.stall_seconds.total + last)
 
-    def _prepare(self, state: Any, summary: Summary, *, copies: bool) -> Pending:
+    def _prepare(self, state: Any, summary: CheckpointSummary, *, copies: bool) -> Pending:
         # imported here so that looking at checkpoints needs no torch
         from truestep.checkpoints.prepare import Preparing
         from truestep.checkpoints.snapshot import SnapshotBuffers
@@ -274,7 +274,7 @@ class CheckpointStore:
 
     def _choose_among_others(
         self, tired: dict[str, int], refuse: Callable[[Checkpoint], str | None]
-    ) -> Choice | None:
+    ) -> ChosenCheckpoint | None:
         """Choose among those that have not been tried too often; None where none of them can be used."""
 
         def refuse_tired(checkpoint: Checkpoint) -> str | None:
@@ -300,11 +300,13 @@ class CheckpointStore:
         with self._explained():
             clear_attempts(self._files, self.directory)
 
-    def _choose(self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]) -> Choice:
+    def _choose(
+        self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]
+    ) -> ChosenCheckpoint:
         with self._explained():
             return choose(self._files, self.directory, refuse, use)
 
-    def _take_note(self, choice: Choice) -> None:
+    def _take_note(self, choice: ChosenCheckpoint) -> None:
         """Warn of what was passed over, and remember what is damaged: it counts for nothing from now on."""
         passed = [item for item in choice.passed_over if item.reason not in (UNHEALTHY, MID_STEP)]
         warn_of(self.directory, passed, stacklevel=4)

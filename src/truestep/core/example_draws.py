@@ -88,7 +88,9 @@ class ExampleDraws:
         self._rows: dict[int, int] = {}
         self._thread = 0
         self._update_key = 0
-        self.begin(0)
+        self._start: int | None = 0
+        self._size: int | None = None
+        self._count = 0
 
     def open(self) -> None:
         """Begin an update: draws of this thread are its own until `close`."""
@@ -96,7 +98,7 @@ class ExampleDraws:
         self._outer, _current = _current, self
         self._thread = get_ident()
         self._update_key = 0
-        self.begin(0)
+        self._start, self._size, self._count = 0, None, 0
 
     def close(self) -> None:
         """End the update."""

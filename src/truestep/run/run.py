@@ -35,6 +35,7 @@ from truestep.run.device import choose_device, set_determinism
 from truestep.run.directory import choose_directory, open_directory, write_config
 from truestep.run.logbook import Logbook
 from truestep.run.loop import Loop
+from truestep.run.media.kind import Media
 from truestep.run.onward import check_count
 from truestep.run.options import (
     Resume,
@@ -42,6 +43,7 @@ from truestep.run.options import (
     Show,
     as_number,
     check_directory,
+    check_name,
     check_options,
     check_statuses,
     plain_config,
@@ -275,10 +277,17 @@ class Run:
         self.session.starting()
         self.cursor.finished = True
 
-    def log(self, /, *unnamed: Any, **values: float | torch.Tensor) -> None:
-        """Write named values to `metrics.jsonl` and show them; schedules and savings that wait for one see it."""
+    def log(self, /, *unnamed: Any, **values: float | torch.Tensor | Media) -> None:
+        """Write named values to `metrics.jsonl` and show them; schedules and savings that wait for one see it.
+
+        `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
+        """
         refuse_unnamed(unnamed)
-        self.session.log({name: as_number(name, value) for name, value in values.items()})
+        media = {name: value for name, value in values.items() if isinstance(value, Media)}
+        for name in media:
+            check_name(name, by="run.log was given")
+        numbers = {name: as_number(name, value) for name, value in values.items() if name not in media}
+        self.session.log(numbers, media)
 
     @explains_calls(elsewhere.SAVE)
     def save(self) -> None:

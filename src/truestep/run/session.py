@@ -20,6 +20,8 @@ from truestep.run.directory import write_json
 from truestep.run.endings import Endings
 from truestep.run.fingerprint import fingerprint, promise
 from truestep.run.first_steps import FirstSteps
+from truestep.run.media.folder import write_media
+from truestep.run.media.kind import Media
 from truestep.run.moments import Moments
 from truestep.run.notebook import is_interactive
 from truestep.run.options import Show
@@ -274,15 +276,16 @@ class Session:
             self.stop()
         self._saver.between_epochs()
 
-    def log(self, values: dict[str, float]) -> None:
-        """Write values by name; tell the schedules and the saver."""
+    def log(self, values: dict[str, float], media: Mapping[str, Media]) -> None:
+        """Write values and media by name; tell the schedules and the saver of the values."""
         self.owner.check()
         self.starting()
         if self.repeats:
             return  # between two passes of an epoch, before the save: it was logged then, of the weights as they were
         run = self._run
         self._saver.open()  # after the run's end: another process may be there
-        run.logbook.write(run.step, run.epoch, values)
+        written = write_media(run.directory, run.step, media)
+        run.logbook.write(run.step, run.epoch, values, {each.name: each.line for each in written})
         self._progress.note(values)
         for learner in run.context.learners.values():
             learner.schedules.logged(values)
