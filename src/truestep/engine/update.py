@@ -34,15 +34,9 @@ from truestep.engine.splitting import WHOLE, Cutting, Splitting, balanced
 from truestep.engine.step import apply, decide
 from truestep.engine.sums import Sums
 from truestep.engine.transaction import Transaction, not_started
+from truestep.engine.wrong_calls import no_function
 
 Loss = Callable[[Any], Any]
-
-
-def _no_function(loss: Any) -> LossError:
-    return LossError(
-        f"update was given a {type(loss).__name__} instead of a loss function. The engine calls the loss itself, so that it "
-        "can split the batch or try it again: def loss(batch): ... and then net.update(loss, batch)."
-    )
 
 
 def update_together(
@@ -50,7 +44,7 @@ def update_together(
 ) -> list[Update]:
     """Freeze everybody else, compute the gradient, let each learner step, put everything back."""
     if not callable(loss):
-        raise _no_function(loss)
+        raise LossError(no_function(loss))
     learners[0].context.observer.starting()
     plan = Plan.of(learners)
     if not plan.learners:
