@@ -49,6 +49,7 @@ class Accumulating:
         scale = self._plan.shared_scale()
         self._sums.add(part)
         # The block's autocast ends before the backward, as it must: gradients keep the types of the forward.
+        self._plan.hooks.before_backward(self._sums, is_last=False)
         with torch.autocast(self._learner.context.device.type, enabled=False):
             self._go_back(part.values, seed if scale is None else seed * scale.to(seed.dtype))
         self._plan.accumulate_half()
@@ -70,7 +71,7 @@ class Accumulating:
     def _check_kind(self, part: Part) -> None:
         if self._scalars is None:
             self._scalars = part.is_scalar
-            self._sums.expected = self._weight or part.num_values
+            self._sums.expected = self._weight or self._plan.hooks.place(part.num_values)[1]
         if self._scalars != part.is_scalar:
             raise LossError(
                 "This update mixes scalar losses, which add up as they are, with losses per example, which are averaged over all "
@@ -123,7 +124,9 @@ class Accumulating:
         if self._scalars is None:
             raise LossError("No loss was added in this block: call update.backward(loss) at least once.")
         self._plan.side_effects.check()
-        return decide(self._plan.learners, self._sums)[0]
+        hooks = self._plan.hooks
+        hooks.gradients_ready(self._sums)
+        return decide(hooks, self._plan.learners, self._sums)[0]
 
 
 def _mean(loss: Any) -> Tensor:

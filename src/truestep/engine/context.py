@@ -12,6 +12,7 @@ from truestep.engine.choices import Choice
 from truestep.engine.parts import Parts
 from truestep.engine.policy import NonFinite
 from truestep.engine.result import Update
+from truestep.engine.strategies import Single, Strategy
 
 _DRAWS = 0xD4A5  # keeps the key of an update's draws apart from those of its micro-batches
 
@@ -56,6 +57,7 @@ class Context:
     device: torch.device
     seed: int = 0
     rank: int = 0
+    strategy: Strategy = field(default_factory=Single)
     nonfinite: NonFinite = "raise"
     observer: Observer = field(default_factory=Unobserved)
     step: int = 0

@@ -38,6 +38,7 @@ class Plan:
         for learner in self.learners:
             refuse_untrained(learner)
         self.side_effects = SideEffects(self.learners)
+        self.hooks = context.strategy.hooks([learner.weights for learner in self.learners])
         everybody = list(context.learners.values())
         self._left_out = LeftOut(self.learners)
         self._shared = SharedParameters(everybody)
@@ -121,6 +122,7 @@ class Plan:
         """Drop all gradients of the learners, those being accumulated in float32 too."""
         for learner in self.learners:
             learner.weights.clear()
+        self.hooks.begin()
 
     def check(self) -> None:
         """Refuse an update now: inside another one, or of parameters that were unfrozen and would never change or step twice."""

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from truestep.core.errors import OptionError
 from truestep.engine.batches import Split
@@ -26,6 +26,14 @@ class Splitting:
                 f"micro_batch={self.micro_batch!r} splits the batch, and decomposable=False says that the loss of the whole is "
                 "not a mean of its examples' losses. Leave micro_batch=None for this update."
             )
+
+
+class Cutting(NamedTuple):
+    """How one batch is cut: the numbers of examples computed at once, None for all of them; `may_change`: if memory runs out."""
+
+    sizes: Sequence[int] | None
+    split: Split | None
+    may_change: bool
 
 
 def check_micro_batch(micro_batch: MicroBatch) -> None:

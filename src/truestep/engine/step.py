@@ -15,6 +15,7 @@ from truestep.engine.losses import negative_weights
 from truestep.engine.parts import Parts
 from truestep.engine.policy import Evidence, Policy, Verdict, evidence_of, nonfinite_error
 from truestep.engine.result import Update
+from truestep.engine.strategies import Hooks
 from truestep.engine.sums import Sums
 
 Measured = Tensor | float | None
@@ -37,8 +38,9 @@ class Step(NamedTuple):
         )
 
 
-def decide(learners: Sequence[Parts], sums: Sums) -> list[Step]:
+def decide(hooks: Hooks, learners: Sequence[Parts], sums: Sums) -> list[Step]:
     """Prepare every learner's gradients and decide about its step; whatever is wrong is raised before one has moved."""
+    hooks.decide(sums)
     steps = []
     for learner in learners:
         measured = prepare(learner, sums)

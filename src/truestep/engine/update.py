@@ -7,6 +7,7 @@ update_together   freeze everybody else → gradients → each learner's step �
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ from truestep.engine.parts import Parts
 from truestep.engine.plan import Plan
 from truestep.engine.result import Update
 from truestep.engine.side_effects import explain_used_graph, refuse_graph
-from truestep.engine.splitting import MicroBatch, Splitting, balanced
+from truestep.engine.splitting import Cutting, MicroBatch, Splitting, balanced
 from truestep.engine.step import apply, decide
 from truestep.engine.sums import Sums
 from truestep.engine.transaction import Transaction, not_started
@@ -63,10 +64,11 @@ def update_together(
         batch = to_device(batch, context.device, non_blocking=True)
     with Transaction(plan) as transaction:
         if plan.closure_learner is not None:
-            return [step_with_closure(plan.closure_learner, lambda: gradients(plan, loss, batch, splitting))]
+            compute = partial(gradients, plan, loss, batch, splitting)
+            return [step_with_closure(plan.closure_learner, plan.hooks, compute)]
         sums = gradients(plan, loss, batch, splitting)
         transaction.release_others()
-        steps = decide(plan.learners, sums)
+        steps = decide(plan.hooks, plan.learners, sums)
     done = {step.learner: apply(step, sums) for step in steps}
     return [done.get(learner) or not_started(learner) for learner in learners]
 
@@ -81,7 +83,7 @@ def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Sum
             refuse_graph(batch, why)
         before = plan.snapshot() if auto else None
         try:
-            return accumulate(plan, loss, batch, sizes=sizes, split=split)
+            return accumulate(plan, loss, batch, Cutting(sizes, split, may_change=auto))
         except (RuntimeError, MemoryError) as error:
             plan.clear_gradients()
             if plan.compiler is not None and (clear := refusal(error)):
@@ -125,34 +127,46 @@ def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:
         raise
 
 
-def accumulate(
-    plan: Plan, loss: Loss, batch: Batch, *, sizes: Sequence[int] | None, split: Split | None
-) -> Sums:
-    """Compute the loss and its gradient part by part; `sizes` None is the whole batch at once."""
+def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting) -> Sums:
+    """Compute the loss and its gradient, of the whole batch at once or part by part."""
     plan.clear_gradients()
     sums = Sums()
-    sums.outputs_dim = split.dim if split else 0
-    if sizes is None:
-        num_examples = count_with(split, batch) if split else try_count(batch)
-        plan.context.draws.begin(0)
-        part = _evaluate(plan, loss, batch, index=0, num_examples=num_examples, whole=True)
-        # Without weights every value counts one, so that nothing remains to be multiplied afterwards.
-        sums.expected = part.num_values if part.weights is None else (num_examples or part.num_values)
-        _backward(plan, part, sums, num_examples)
-        return sums
+    sums.outputs_dim = cutting.split.dim if cutting.split else 0
+    if cutting.sizes is None:
+        _at_once(plan, loss, batch, cutting, sums)
+    else:
+        _part_by_part(plan, loss, batch, cutting, sums)
+    plan.hooks.gradients_ready(sums)
+    return sums
+
+
+def _at_once(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, sums: Sums) -> None:
+    num_examples = count_with(cutting.split, batch) if cutting.split else try_count(batch)
+    first, sums.expected = plan.hooks.place(num_examples)
+    plan.context.draws.begin(first)
+    part = _evaluate(plan, loss, batch, index=0, num_examples=num_examples, whole=True)
+    # Without weights every value counts one, so that nothing remains to be multiplied afterwards.
+    counted = part.num_values if part.weights is None else (num_examples or part.num_values)
+    if counted != num_examples:
+        sums.expected = plan.hooks.place(counted)[1]
+    _backward(plan, part, sums, num_examples, is_last=not cutting.may_change)
+
+
+def _part_by_part(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, sums: Sums) -> None:
+    sizes = cutting.sizes
+    assert sizes is not None
     plan.warn_of_batch_statistics(len(sizes))
     spectral = plan.spectral_snapshot() if plan.has_spectral else None
-    sums.expected = sum(sizes)
-    first = 0
-    for index, (piece, size) in enumerate(zip(cut(batch, sizes, split), sizes, strict=True)):
+    first, sums.expected = plan.hooks.place(sum(sizes))
+    for index, (piece, size) in enumerate(zip(cut(batch, sizes, cutting.split), sizes, strict=True)):
         if index and spectral is not None:
             spectral.restore()
         plan.context.draws.begin(first, size)
         first += size
         part = _evaluate(plan, loss, piece, index=index, num_examples=size, whole=len(sizes) == 1)
-        _backward(plan, part, sums, size)
+        is_last = index == len(sizes) - 1 and not cutting.may_change
+        _backward(plan, part, sums, size, is_last=is_last)
         plan.accumulate_half()
-    return sums
 
 
 def _evaluate(
@@ -172,7 +186,7 @@ def _evaluate(
     return part
 
 
-def _backward(plan: Plan, part: Part, sums: Sums, num_examples: int | None) -> None:
+def _backward(plan: Plan, part: Part, sums: Sums, num_examples: int | None, *, is_last: bool) -> None:
     """Go back through one part, seeded with scale / expected, so that its share of the mean is what accumulates."""
     sums.add(part, num_examples)
     values = part.values
@@ -185,4 +199,5 @@ def _backward(plan: Plan, part: Part, sums: Sums, num_examples: int | None) -> N
     scale = plan.shared_scale()
     if scale is not None:
         seed = seed * scale.to(seed.dtype)
+    plan.hooks.before_backward(sums, is_last=is_last)
     backward(values, seed)

@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How processes share a training, one file each; this table is the closed set of them."""
+
+from truestep.engine.strategies.base import Hooks, Strategy
+from truestep.engine.strategies.single import Single
+
+STRATEGIES: dict[str, type[Strategy]] = {"single": Single}
+
+__all__ = ["STRATEGIES", "Hooks", "Single", "Strategy"]

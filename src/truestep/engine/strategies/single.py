@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process: the part it has is the whole batch, and nothing is sent."""
+
+from collections.abc import Sequence
+
+from truestep.engine.strategies.base import Hooks
+from truestep.engine.sums import Sums
+from truestep.engine.weights import Weights
+
+
+class Single:
+    """A strategy and its own hooks."""
+
+    def hooks(self, learners: Sequence[Weights]) -> Hooks:
+        """Return itself: it knows nothing of the learners."""
+        return self
+
+    def begin(self) -> None:
+        """Do nothing."""
+
+    def place(self, count: int | None) -> tuple[int, int]:
+        """All examples are here."""
+        return 0, count or 0
+
+    def before_backward(self, sums: Sums, *, is_last: bool) -> None:
+        """Do nothing."""
+
+    def gradients_ready(self, sums: Sums) -> None:
+        """Do nothing."""
+
+    def decide(self, sums: Sums) -> None:
+        """Do nothing."""
