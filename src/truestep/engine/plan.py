@@ -38,7 +38,8 @@ class Plan:
         for learner in self.learners:
             refuse_untrained(learner)
         self.side_effects = SideEffects(self.learners)
-        self.hooks = context.strategy.hooks([learner.weights for learner in self.learners])
+        names = " and ".join(repr(learner.name) for learner in self.learners)
+        self.hooks = context.strategy.hooks([learner.weights for learner in self.learners], names)
         everybody = list(context.learners.values())
         self._left_out = LeftOut(self.learners)
         self._shared = SharedParameters(everybody)

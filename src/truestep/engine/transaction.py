@@ -6,6 +6,7 @@ from typing import Self
 
 import torch
 
+from truestep.core.errors import NonFiniteError
 from truestep.engine.parts import Parts
 from truestep.engine.plan import Plan
 from truestep.engine.result import Update
@@ -48,6 +49,10 @@ class Transaction:
         if error is not None:
             self._plan.undo()
             context.ordinal -= self._counts
+            if context.world is not None and not isinstance(
+                error, NonFiniteError
+            ):  # that one is raised by all ranks
+                context.world.failed(error)
         context.end_update()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from truestep.core.errors import BatchError, LossError
+from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.engine.backward import backward
 from truestep.engine.batches import (
     Batch,
@@ -20,6 +20,7 @@ from truestep.engine.batches import (
     count_examples,
     count_with,
     cut,
+    is_empty,
     split_along,
     to_device,
     try_count,
@@ -111,9 +112,14 @@ def _goes_back_again(plan: Plan, sizes: Sequence[int] | None, *, auto: bool) -> 
 def _sizes(plan: Plan, batch: Batch, split: Split | None, micro_batch: MicroBatch) -> list[int] | None:
     """Return the numbers of examples computed at once, None for the whole batch."""
     limit = plan.micro_batch_in_use if micro_batch == "auto" else micro_batch
-    if limit is None:
+    if limit is None or (plan.hooks.shares_batches and is_empty(batch, split)):
         return None
     if not isinstance(limit, int):
+        if plan.hooks.shares_batches:
+            raise OptionError(
+                f"micro_batch={list(limit)} are the sizes of the parts of one batch, and here each process has another part of it. "
+                "Give one number: the largest micro-batch."
+            )
         return list(limit)
     total = count_with(split, batch) if split else count_examples(batch)
     return None if limit >= total else balanced(total, limit)
@@ -132,7 +138,9 @@ def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting) -> Sums:
     plan.clear_gradients()
     sums = Sums()
     sums.outputs_dim = cutting.split.dim if cutting.split else 0
-    if cutting.sizes is None:
+    if plan.hooks.shares_batches and is_empty(batch, cutting.split):
+        sums.expected = plan.hooks.place(0)[1]  # this process has no example; others do
+    elif cutting.sizes is None:
         _at_once(plan, loss, batch, cutting, sums)
     else:
         _part_by_part(plan, loss, batch, cutting, sums)
@@ -143,8 +151,9 @@ def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting) -> Sums:
 def _at_once(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, sums: Sums) -> None:
     num_examples = count_with(cutting.split, batch) if cutting.split else try_count(batch)
     first, sums.expected = plan.hooks.place(num_examples)
-    plan.context.draws.begin(first)
-    part = _evaluate(plan, loss, batch, index=0, num_examples=num_examples, whole=True)
+    shares = plan.hooks.shares_batches
+    plan.context.draws.begin(first, num_examples if shares else None)
+    part = _evaluate(plan, loss, batch, index=0, num_examples=num_examples, whole=not shares)
     # Without weights every value counts one, so that nothing remains to be multiplied afterwards.
     counted = part.num_values if part.weights is None else (num_examples or part.num_values)
     if counted != num_examples:
@@ -157,13 +166,14 @@ def _part_by_part(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, sums: 
     assert sizes is not None
     plan.warn_of_batch_statistics(len(sizes))
     spectral = plan.spectral_snapshot() if plan.has_spectral else None
+    whole = len(sizes) == 1 and not plan.hooks.shares_batches
     first, sums.expected = plan.hooks.place(sum(sizes))
     for index, (piece, size) in enumerate(zip(cut(batch, sizes, cutting.split), sizes, strict=True)):
         if index and spectral is not None:
             spectral.restore()
         plan.context.draws.begin(first, size)
         first += size
-        part = _evaluate(plan, loss, piece, index=index, num_examples=size, whole=len(sizes) == 1)
+        part = _evaluate(plan, loss, piece, index=index, num_examples=size, whole=whole)
         is_last = index == len(sizes) - 1 and not cutting.may_change
         _backward(plan, part, sums, size, is_last=is_last)
         plan.accumulate_half()

@@ -82,6 +82,7 @@ class Loop:
                 self._left(stream)
             if cursor.leader is stream and stream.finished:
                 cursor.leader = None
+            session.pass_left(leads=leads)
         if leads:
             cursor.done = cursor.step
             session.pass_done(stream)

@@ -42,9 +42,10 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launched | None:
         if size == 1:
             return None
         if rank is None or not 0 <= rank < size:
+            given = environment.get(words[0])
             raise OptionError(
-                f"{words[1]}={size} says that there are {size} processes, and {words[0]}={environment.get(words[0])!r} does not say "
-                f"which of them this is. Give each a number from 0 to {size - 1}: {words[0]}=0 {words[1]}={size} python train.py"
+                f"{words[1]}={size} says that there are {size} processes, and {words[0]}={given!r} does not say "
+                f"which this is. Give each a number from 0 to {size - 1}: {words[0]}=0 {words[1]}={size} python train.py"
             )
         local = local_rank if local_rank is not None else _argument()
         place = Place(rank, size, rank if local is None else local)
@@ -77,7 +78,9 @@ def _address(environment: Mapping[str, str], by: str, *, is_one_machine: bool) -
     if address := environment.get("MASTER_ADDR"):
         return address, port
     if by == "SLURM":
-        return first_host(environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")), port
+        return first_host(
+            environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
+        ), port
     if is_one_machine:
         return "127.0.0.1", port
     raise OptionError(

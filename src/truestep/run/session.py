@@ -15,15 +15,18 @@ from truestep.engine.parts import Parts
 from truestep.engine.result import Update
 from truestep.report import write_report
 from truestep.run import snapshot
+from truestep.run.agreement import Wishes
+from truestep.run.body_random import BodyRandom
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
 from truestep.run.endings import Endings
 from truestep.run.fingerprint import fingerprint, promise
 from truestep.run.first_steps import FirstSteps
+from truestep.run.likeness import refuse_different_ranks, share_weights
 from truestep.run.moments import Moments
 from truestep.run.notebook import is_interactive
 from truestep.run.options import Show
-from truestep.run.owner import Owner, disarm_in_children, refuse_many_processes
+from truestep.run.owner import Owner, disarm_in_children, refuse_other_group
 from truestep.run.progress import Progress
 from truestep.run.rates import Rates
 from truestep.run.saver import Saver
@@ -53,6 +56,7 @@ class Session:
         self._saver = Saver(run)
         self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
         self._first_steps = FirstSteps(run, wanted=doctor)
+        self._body_random = BodyRandom(run.context)
         self._rates = Rates(run.context, run.cursor, self.say)
         self.started = False
         self.save_requested = False
@@ -116,9 +120,13 @@ class Session:
 
     def _restore(self) -> None:
         run = self._run
-        remove_partial(run.directory)
-        write_json(run.directory / "environment.json", fingerprint(run.context.device))
+        if run.is_main:
+            remove_partial(run.directory)
+            write_json(run.directory / "environment.json", fingerprint(run.context.device))
+        refuse_different_ranks(run.agreement, run.context.learners)
         resumed = self._saver.resume()
+        if resumed is None:
+            share_weights(run.context)
         self.started = True  # only now: a run that could not be restored must not save what it holds
         run.accept_edits()
         if resumed is not None:
@@ -139,7 +147,7 @@ class Session:
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
         self.owner.check()
-        refuse_many_processes()
+        refuse_other_group(self._run.world_size)
         self.starting()
         self._crashed = False
         self._handled = _id(sys.exception())
@@ -219,6 +227,8 @@ class Session:
 
     def pass_begun(self, stream: Stream, *, leads: bool) -> None:
         """A pass begins, or goes on."""
+        if leads:
+            self._body_random.begin()
         self._resume_random()
         self._moments.pass_begun(stream, leads=leads)
         if leads:
@@ -245,10 +255,26 @@ class Session:
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
         resumable = self._moments.body_done(stream)
-        if self._signals.requested is not None:
+        asked = run.agreement.between_batches(self._wishes())
+        self._take_up(asked)
+        if asked.signal:
             self._stop_if(resumable)
-        self._saver.between_batches(wanted=self.save_requested, resumable=resumable)
-        self.save_requested = False
+        self._saver.between_batches(asked, resumable=resumable)
+
+    def _wishes(self) -> Wishes:
+        return Wishes(self._signals.requested or 0, self.save_requested, self._saver.is_time)
+
+    def _take_up(self, asked: Wishes) -> None:
+        """What one rank was asked for, all do: the signal is everybody's, and the wish for a checkpoint is granted."""
+        if asked.signal:
+            self._signals.requested = asked.signal
+        if asked.save:
+            self.save_requested = False
+
+    def pass_left(self, *, leads: bool) -> None:
+        """The loop over a pass is over, or was left."""
+        if leads:
+            self._body_random.end()
 
     def pass_done(self, stream: Stream) -> None:
         """The leader's batches are all done: write what has been averaged so far."""
@@ -261,9 +287,13 @@ class Session:
         """Between two epochs; schedules move before anything is saved."""
         self._rates.epoch_ended()
         self._progress.end_epoch(self._run.logbook.newest)
-        if self._signals.requested is not None:
+        asked = self._run.agreement.asked(
+            "the end of an epoch", self._wishes()._replace(is_time=self._saver.has_waited)
+        )
+        self._take_up(asked)
+        if asked.signal:
             self.stop()
-        self._saver.between_epochs()
+        self._saver.between_epochs(has_waited=asked.is_time)
 
     def log(self, values: dict[str, float]) -> None:
         """Write values by name; tell the schedules and the saver."""
@@ -280,7 +310,8 @@ class Session:
         self._saver.logged(values)
         if self._endings.ended:
             run.logbook.close()
-            self._report()
+            if run.is_main:
+                self._report()
             self._saver.close(alive=False)
 
     def updated(self, learner: Parts, update: Update) -> None:
@@ -305,6 +336,8 @@ class Session:
     def wants_to_stop(self) -> bool:
         """Whether an evaluation may be left: a signal came, and no batch is half done."""
         requested = self._signals.requested is not None
+        if self._run.world_size > 1:
+            return False  # the ranks agree between two batches of training
         return requested and not any(stream.in_body for stream in self._run.cursor.streams.values())
 
     def _stop_if(self, resumable: bool) -> None:
@@ -349,7 +382,7 @@ class Session:
             self._finish()
             return
         self._crashed = True
-        if self._moments.explained(error):
+        if self._moments.explained(error) or self._left_together(error):
             self._finish(alive=False)
             return
         meant = isinstance(error, SystemExit | GeneratorExit)
@@ -360,6 +393,14 @@ class Session:
             error.add_note(f"truestep: besides, the run could not be saved: {own}")
         finally:
             self._finish(alive=meant)
+
+    def _left_together(self, error: BaseException) -> bool:
+        """Of several processes, tell the others that this one has failed: they can't save, and go on from the last checkpoint."""
+        world = self._run.context.world
+        if world is None:
+            return False
+        world.failed(error)
+        return True
 
     def interrupted(self) -> None:
         """A cell was interrupted in the midst of a body: what stands there is no state to go on from, unless the user does."""
@@ -376,7 +417,7 @@ class Session:
 
     def finish(self) -> None:
         """All epochs are done: save, write the report, give everything back."""
-        if self._saver.is_unsaved:
+        if self._run.agreement.rank_0_says("the end of the run", self._saver.is_unsaved):
             self._saver.save_now("finished")
         self._finish()
         self._stop_after_the_end()
@@ -394,9 +435,15 @@ class Session:
 
     def _close(self, *, complete: bool) -> None:
         self._run.cursor.done = self._run.cursor.step
-        if self.started and not self._crashed and self._saver.is_unsaved:
+        if self.started and not self._crashed and self._is_unsaved_anywhere():
             self._saver.save_at_close(complete=complete)
         self._finish()
+
+    def _is_unsaved_anywhere(self) -> bool:
+        world = self._run.context.world
+        if world is not None and world.error is not None:
+            return False
+        return self._run.agreement.rank_0_says("the end of the run", self._saver.is_unsaved)
 
     def _finish(self, *, alive: bool = True) -> None:
         self._first_steps.end()
@@ -410,7 +457,7 @@ class Session:
             run.logbook.close()
             for stream in run.cursor.streams.values():
                 stream.source.close()
-            if self.started:
+            if self.started and run.is_main:
                 self._report()
 
     def _report(self) -> None:

@@ -21,6 +21,7 @@ from truestep.engine.state import (
 from truestep.report.history import Mark
 from truestep.run.directory import START_ANEW, ways_out
 from truestep.run.fingerprint import fingerprint
+from truestep.run.likeness import check_weights, sums_of_weights
 from truestep.run.user_state import check_user_state, decode_value, encode_value
 
 if TYPE_CHECKING:
@@ -40,7 +41,19 @@ def take(run: "Run") -> dict[str, Any]:
         "user": encode_value(run.state),
         "tracked": run.tracked.state(),
         "environment": fingerprint(run.context.device),
+        "ranks": _ranks(run),
     }
+
+
+def _ranks(run: "Run") -> list[dict[str, Any]]:
+    """Return what each process has of its own; nothing where there is one. Their weights must be the same."""
+    context = run.context
+    if context.world is None:
+        return []
+    mine = {"random": random_state(context.device), "random_at_epoch": run.session.random_at_epoch}
+    everybody = run.agreement.gathered("a checkpoint", mine | {"sums": sums_of_weights(context)})
+    check_weights(context, [each.pop("sums") for each in everybody])
+    return everybody
 
 
 def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[str]:
@@ -61,13 +74,20 @@ def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[s
     run.context.advance(run.cursor.step)
     run.logbook.load_state_dict(state["logbook"], marks)
     run.best = state["best"]
-    run.session.restore_random(state["random"], state["random_at_epoch"])
+    run.session.restore_random(**_random_of(run, state))
     repeats = run.session.repeats
     _put_back_kept(run, state, copy=repeats)
     if repeats:
         kept = {"user": state["user"], "tracked": state.get("tracked", {})}
         run.session.at_the_save = partial(_put_back_kept, run, kept)
     return differences
+
+
+def _random_of(run: "Run", state: dict[str, Any]) -> dict[str, Any]:
+    """Return where this process's generators stood; of another number of processes, where the first one's did."""
+    ranks = state.get("ranks", [])
+    own = ranks[run.rank] if len(ranks) == run.world_size else state
+    return {"saved": own["random"], "at_epoch": own["random_at_epoch"]}
 
 
 def _put_back_kept(run: "Run", state: dict[str, Any], *, copy: bool = False) -> None:

@@ -2,6 +2,7 @@
 """Bringing the processes of a run together: the store, the group, and the two that a run makes of it."""
 
 import json
+import os
 import time
 import uuid
 from datetime import timedelta
@@ -9,9 +10,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from truestep.core.errors import OptionError
+from truestep.engine.context import Context
 from truestep.engine.processes.world import Links, Place, World
+from truestep.engine.strategies import Ddp
+from truestep.run.agreement import Agreement
 from truestep.run.ranks import Launched, launched
 
 # Waiting is watched (engine/processes/world.py), so the groups' own limit only ends what nobody waits for.
@@ -20,6 +25,15 @@ START_SECONDS = 600.0
 
 _stores: dict[tuple[str, int], Any] = {}
 _world: World | None = None
+
+
+def join(context: Context, *, timeout_seconds: float) -> Agreement:
+    """Bring a run's context together with those of the other processes; return how they decide from now on."""
+    world = current_world() or come_together(context.device, timeout_seconds=timeout_seconds)
+    if world is not None:
+        context.world, context.rank, context.strategy = world, world.rank, Ddp(world)
+        context.choose("strategy", "ddp", f"{world.size} processes train together")
+    return Agreement(world)
 
 
 def current_world() -> World | None:
@@ -67,7 +81,9 @@ def _within_group(timeout_seconds: float) -> World | None:
         if data is not default:
             dist.destroy_process_group(data)
 
-    return World(Place(rank, size, local_rank), Links(control, data, store, close), timeout_seconds=timeout_seconds)
+    return World(
+        Place(rank, size, local_rank), Links(control, data, store, close), timeout_seconds=timeout_seconds
+    )
 
 
 def _launched_world(found: Launched, device: torch.device, timeout_seconds: float) -> World:
@@ -76,7 +92,7 @@ def _launched_world(found: Launched, device: torch.device, timeout_seconds: floa
     on_gpu = device.type == "cuda"
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
-        store=dist.PrefixStore("groups", store),
+        store=PrefixStore("groups", store),
         rank=rank,
         world_size=size,
         timeout=timedelta(seconds=timeout_seconds) if on_gpu else LIMIT,
@@ -84,19 +100,17 @@ def _launched_world(found: Launched, device: torch.device, timeout_seconds: floa
     )
     control = dist.new_group(backend="gloo", timeout=LIMIT)
     data = dist.group.WORLD
-    links = Links(control, data, dist.PrefixStore("notes", store), dist.destroy_process_group)
+    links = Links(control, data, PrefixStore("notes", store), dist.destroy_process_group)
     return World(found.place, links, timeout_seconds=timeout_seconds)
 
 
 def _store(found: Launched) -> Any:
     """Return the store that all processes reach; rank 0 holds it, or torchrun's agent. It stays open for a later run."""
-    import os
-
     key = found.address, found.port
     if key not in _stores:
         agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         try:
-            _stores[key] = dist.TCPStore(
+            _stores[key] = TCPStore(
                 found.address,
                 found.port,
                 found.place.size,
@@ -106,10 +120,10 @@ def _store(found: Launched) -> Any:
                 multi_tenant=True,
             )
         except (dist.DistNetworkError, dist.DistStoreError, TimeoutError) as error:
+            where = f"{found.address}:{found.port} ({str(error).splitlines()[0]})"
             raise OptionError(
-                f"Rank {found.place.rank} of {found.place.size} could not meet the others at {found.address}:{found.port} "
-                f"({str(error).splitlines()[0]}). Is that port taken by another job (choose another MASTER_PORT), or is the machine "
-                "of rank 0 not reached by this name (MASTER_ADDR)?"
+                f"Rank {found.place.rank} of {found.place.size} could not meet the others at {where}. Is that port taken by "
+                "another job (choose another MASTER_PORT), or is the machine of rank 0 not reached by this name (MASTER_ADDR)?"
             ) from error
     return _stores[key]
 
@@ -123,7 +137,7 @@ def _fresh(store: Any, rank: int, size: int) -> Any:
     word = uuid.uuid4().hex
     store.set(f"truestep/word/{rank}", word)
     if rank == 0:
-        return dist.PrefixStore(f"truestep/{_offer(store, size)}", store)
+        return PrefixStore(f"truestep/{_offer(store, size)}", store)
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         offer = json.loads(store.get("truestep/offer"))
@@ -131,9 +145,11 @@ def _fresh(store: Any, rank: int, size: int) -> Any:
         if offer["words"][rank] == word:
             store.set(f"truestep/yes/{name}/{rank}", "1")
             if _comes(store, f"truestep/agreed/{name}", 0.5):
-                return dist.PrefixStore(f"truestep/{name}", store)
+                return PrefixStore(f"truestep/{name}", store)
         time.sleep(0.01)
-    raise OptionError(f"Rank 0 did not come to the start within {START_SECONDS:g} seconds; this is rank {rank} of {size}.")
+    raise OptionError(
+        f"Rank 0 did not come to the start within {START_SECONDS:g} seconds; this is rank {rank} of {size}."
+    )
 
 
 def _offer(store: Any, size: int) -> str:
@@ -146,7 +162,9 @@ def _offer(store: Any, size: int) -> str:
         if all(_comes(store, f"truestep/yes/{name}/{rank}", 1.0) for rank in range(1, size)):
             store.set(f"truestep/agreed/{name}", "1")
             return name
-    raise OptionError(f"Not all of {size} ranks came to the start within {START_SECONDS:g} seconds; this is rank 0.")
+    raise OptionError(
+        f"Not all of {size} ranks came to the start within {START_SECONDS:g} seconds; this is rank 0."
+    )
 
 
 def _comes(store: Any, key: str, seconds: float) -> bool:

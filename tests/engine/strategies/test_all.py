@@ -19,7 +19,7 @@ class Twins(Single):
     def __init__(self):
         self.calls = []
 
-    def hooks(self, learners):
+    def hooks(self, learners, names):
         self.parameters = [parameter for weights in learners for parameter in weights.parameters]
         return self
 

@@ -26,6 +26,7 @@ from truestep.engine.processes.notes import Notes
 from truestep.engine.processes.shares import Share
 
 POLL = timedelta(milliseconds=500)
+PARTING_SECONDS = 1.0
 MOST_NUMBERS = 8  # that one meeting carries
 Group = Any
 Work = Any
@@ -111,16 +112,20 @@ class World:
             else:
                 work.wait()
 
-    def broadcast(self, tensors: Sequence[Tensor], what: str) -> None:
-        """Copy rank 0's tensors to all ranks, in place."""
-        data = self.links.data
+    def broadcast(self, tensors: Sequence[Tensor], what: str, *, source: int = 0, takes: bool = True) -> None:
+        """Copy the tensors of rank `source` into those of every rank that `takes` them."""
         with torch.no_grad():
             for tensor in tensors:
-                whole = tensor.contiguous()
-                work = self.begin(lambda whole=whole: dist.broadcast(whole, group_src=0, group=data, async_op=True))
-                self.settle([work], what)
-                if whole is not tensor:
-                    tensor.copy_(whole)
+                sent = tensor.detach().clone(memory_format=torch.contiguous_format)
+                self.settle([self._broadcast(sent, source)], what)
+                if takes:
+                    tensor.copy_(sent)
+
+    def _broadcast(self, tensor: Tensor, source: int) -> Work:
+        flat = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        return self.begin(
+            lambda: dist.broadcast(flat, group_src=source, group=self.links.data, async_op=True)
+        )
 
     def share_bytes(self, mine: bytes, what: str) -> list[bytes]:
         """Return what every rank gave."""
@@ -179,14 +184,15 @@ class World:
         """Name the rank that keeps everybody waiting; one that is known to be busy is waited for on: return the time."""
         absent = self._ask(lambda: self.notes.elsewhere(self._num_begun))
         absent.pop(self.rank, None)
-        if not absent or any(self._ask(lambda rank=rank: self.notes.is_busy(rank)) for rank in absent):
+        if not absent or self._ask(lambda: any(map(self.notes.is_busy, absent))):
             return time.monotonic()
         rank, place = next(iter(absent.items()))
-        trouble = self.notes.processes[rank].trouble or (f"waits for {place}" if place else "is still at work elsewhere")
+        waits = f"waits for {place}" if place else "is still at work elsewhere"
+        seconds = f"{self._timeout_seconds:g} seconds"
         text = self.notes.describe(
             rank,
-            f"did not come to {what} within {self._timeout_seconds:g} seconds: it {trouble}. Every rank must come to the same "
-            "updates, evaluations and ends of passes; for work that takes longer write ts.Run(timeout_seconds=...)",
+            f"did not come to {what} within {seconds}: it {self.notes.processes[rank].trouble or waits}. Every rank must come to "
+            "the same updates, evaluations and ends of passes; for work that takes longer write ts.Run(timeout_seconds=...)",
         )
         self._ask(lambda: self.notes.accuse(rank, text))
         raise self._failed(rank, text)
@@ -205,7 +211,10 @@ class World:
 
     def failed(self, error: BaseException) -> None:
         """This rank has failed: the others are told, and it does not go on alone."""
-        if self.error is not None or isinstance(error, RankError):
+        if self.error is not None:
+            return
+        if isinstance(error, RankError):
+            self.error = error
             return
         place = own_line(error.__traceback__)
         first = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -218,7 +227,9 @@ class World:
         try:
             return question()
         except (RuntimeError, OSError) as error:
-            text = self.notes.describe(0, "is gone, or whoever launched it: the store that the ranks meet in can't be reached")
+            text = self.notes.describe(
+                0, "is gone, or whoever launched it: the store that the ranks meet in can't be reached"
+            )
             raise self._failed(0, text) from error
 
     def _broken(self) -> RankError:
@@ -238,23 +249,29 @@ class World:
         places = self._ask(lambda: self.notes.places(f"{what}, {own_line() or 'at its end'}"))
         listed = "; ".join(f"rank {rank}: {place}" for rank, place in enumerate(places))
         self.error = RankError(
-            f"The ranks came to different places, where each would wait for the others for ever. {listed}. Every rank must make the "
-            "same updates, evaluations and passes; `if run.is_main:` is for printing and files of your own."
+            f"The ranks came to different places, where each would wait for the others for ever. {listed}. Every rank must make "
+            "the same updates, evaluations and passes; `if run.is_main:` is for printing and files of your own."
         )
         return self.error
 
     def close(self) -> None:
         """Take down the connections."""
-        self.links.close()
         if self.error is None:
             atexit.unregister(self._leave)
+            self.links.close()
 
     def _leave(self) -> None:
         """At the end of the process: threads that wait for a rank which never comes would keep it alive for ever."""
-        if self.error is not None:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(1)
+        if self.error is None:
+            self.links.close()
+            return
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if self.rank == 0:
+            time.sleep(
+                PARTING_SECONDS
+            )  # the store may be this process's, and the others have yet to read who failed
+        os._exit(1)
 
 
 def _is_gloo(group: Group) -> bool:

@@ -12,7 +12,13 @@ class Hooks(Protocol):
     """What a strategy does in every update of one set of learners, in the order in which an update asks.
 
     An update is the same code on one process and on many: what differs stands behind these five calls.
+
+    Attributes:
+        shares_batches: whether a batch is a part of a whole one. Such a part may have no example, for which the loss is not called,
+            and the mean over it means nothing.
     """
+
+    shares_batches: bool
 
     def begin(self) -> None:
         """No parameter has a gradient: an evaluation of the loss begins, or one has failed and what is under way is void."""
@@ -42,5 +48,8 @@ class Hooks(Protocol):
 class Strategy(Protocol):
     """How the processes of one training share its updates."""
 
-    def hooks(self, learners: Sequence[Weights]) -> Hooks:
+    def hooks(self, learners: Sequence[Weights], names: str) -> Hooks:
         """Return what is done in the updates of these learners, asked for once when their plan is made."""
+
+    def close(self) -> None:
+        """Take off the parameters whatever was put on them."""

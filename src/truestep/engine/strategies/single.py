@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 
+from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import Hooks
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
@@ -11,9 +12,17 @@ from truestep.engine.weights import Weights
 class Single:
     """A strategy and its own hooks."""
 
-    def hooks(self, learners: Sequence[Weights]) -> Hooks:
+    shares_batches = False
+
+    def __init__(self, world: World | None = None) -> None:
+        """Take what every strategy takes, and use it for nothing."""
+
+    def hooks(self, learners: Sequence[Weights], names: str) -> Hooks:
         """Return itself: it knows nothing of the learners."""
         return self
+
+    def close(self) -> None:
+        """Do nothing."""
 
     def begin(self) -> None:
         """Do nothing."""
