@@ -34,6 +34,7 @@ class Cutting(NamedTuple):
     sizes: Sequence[int] | None
     split: Split | None
     may_change: bool
+    decomposable: bool = True
 
 
 def check_micro_batch(micro_batch: MicroBatch) -> None:

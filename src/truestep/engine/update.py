@@ -84,7 +84,7 @@ def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Sum
             refuse_graph(batch, why)
         before = plan.snapshot() if auto else None
         try:
-            return accumulate(plan, loss, batch, Cutting(sizes, split, may_change=auto))
+            return accumulate(plan, loss, batch, Cutting(sizes, split, auto, splitting.decomposable))
         except (RuntimeError, MemoryError) as error:
             plan.clear_gradients()
             if plan.compiler is not None and (clear := refusal(error)):
@@ -140,6 +140,8 @@ def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting) -> Sums:
     sums.outputs_dim = cutting.split.dim if cutting.split else 0
     if plan.hooks.shares_batches and is_empty(batch, cutting.split):
         sums.expected = plan.hooks.place(0)[1]  # this process has no example; others do
+        if not cutting.decomposable:
+            plan.hooks.refuse_empty()
     elif cutting.sizes is None:
         _at_once(plan, loss, batch, cutting, sums)
     else:
@@ -151,9 +153,13 @@ def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting) -> Sums:
 def _at_once(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, sums: Sums) -> None:
     num_examples = count_with(cutting.split, batch) if cutting.split else try_count(batch)
     first, sums.expected = plan.hooks.place(num_examples)
+    if not cutting.decomposable:
+        plan.hooks.refuse_empty()
     shares = plan.hooks.shares_batches
     plan.context.draws.begin(first, num_examples if shares else None)
     part = _evaluate(plan, loss, batch, index=0, num_examples=num_examples, whole=not shares)
+    if not cutting.decomposable:
+        plan.hooks.check_whole()
     # Without weights every value counts one, so that nothing remains to be multiplied afterwards.
     counted = part.num_values if part.weights is None else (num_examples or part.num_values)
     if counted != num_examples:
@@ -167,7 +173,7 @@ def _part_by_part(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, sums: 
     plan.warn_of_batch_statistics(len(sizes))
     spectral = plan.spectral_snapshot() if plan.has_spectral else None
     whole = len(sizes) == 1 and not plan.hooks.shares_batches
-    first, sums.expected = plan.hooks.place(sum(sizes))
+    first, sums.expected = plan.hooks.place(sum(sizes), len(sizes))
     for index, (piece, size) in enumerate(zip(cut(batch, sizes, cutting.split), sizes, strict=True)):
         if index and spectral is not None:
             spectral.restore()

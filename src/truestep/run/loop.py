@@ -26,7 +26,7 @@ class Loop:
         cursor.epochs = body = object()
         try:
             while cursor.epoch < total and not cursor.finished:
-                session.epoch_begins()
+                session.random.epoch_begins()
                 yield cursor.epoch
                 session.owner.check()
                 cursor.end_epoch()

@@ -113,11 +113,7 @@ class Run:
         self.context = Context(choose_device(device), seed=seed, nonfinite=nonfinite)
         self.agreement = join(self.context, timeout_seconds=timeout_seconds)
         """How the run's processes decide together."""
-        self.directory = Path(
-            self.agreement.from_rank_0(
-                "the run's directory", lambda: str(choose_directory(check_directory(directory), resume))
-            )
-        )
+        self.directory = self._choose_directory(check_directory(directory), resume)
         self.saving = saving or Saving()
         self.config = plain_config(config)
         """The hyper-parameters that were given."""
@@ -128,24 +124,28 @@ class Run:
         self.tracked = Tracked()
         self._described = {"seed": seed, "precision": self.precision.name, "config": self.config}
         self.resume = resume
-        self.logbook = Logbook(
-            self.directory / "metrics.jsonl",
-            every=log_every,
-            learners=self.context.learners,
-            writes=self.is_main,
-        )
+        lines, learners = self.directory / "metrics.jsonl", self.context.learners
+        self.logbook = Logbook(lines, every=log_every, learners=learners, writes=self.is_main)
         self.session = Session(self, show=Show(progress, quiet), exit_statuses=statuses, doctor=doctor)
         self._loop = Loop(self)
         with self.session.opening():
-            self.agreement.refuse_differences("the run's configuration", self._described | {"resume": resume})
             self.holds_run, self.edits = self._open_directory()
         self.context.choose("precision", self.precision.name, self.precision.meaning)
         set_determinism(self.context, deterministic=deterministic)
         seed_everything(seed)
         self.context.observer = self.session
 
+    def _choose_directory(self, directory: Path | None, resume: Resume) -> Path:
+        """Return the directory that rank 0 chooses."""
+        return Path(
+            self.agreement.from_rank_0("its directory", lambda: str(choose_directory(directory, resume)))
+        )
+
     def _open_directory(self) -> tuple[bool, list[str]]:
         """Take the directory, as rank 0; say whether it holds this run, and what was edited since."""
+        self.agreement.refuse_differences(
+            "the run's configuration", self._described | {"resume": self.resume}
+        )
         found, hold = self.directory, self.session.hold
         holds_run, edits = self.agreement.from_rank_0(
             "the run's directory", lambda: open_directory(found, self._described, self.resume, hold=hold)

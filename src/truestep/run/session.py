@@ -5,24 +5,23 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from truestep.core.errors import DataError, RunDirectoryError
 from truestep.core.files import remove_partial
 from truestep.engine.parts import Parts
 from truestep.engine.result import Update
 from truestep.report import write_report
-from truestep.run import snapshot
 from truestep.run.agreement import Wishes
-from truestep.run.body_random import BodyRandom
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
 from truestep.run.endings import Endings
 from truestep.run.fingerprint import fingerprint, promise
 from truestep.run.first_steps import FirstSteps
 from truestep.run.likeness import refuse_different_ranks, share_weights
+from truestep.run.loop_random import LoopRandom
 from truestep.run.moments import Moments
 from truestep.run.notebook import is_interactive
 from truestep.run.options import Show
@@ -56,17 +55,10 @@ class Session:
         self._saver = Saver(run)
         self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
         self._first_steps = FirstSteps(run, wanted=doctor)
-        self._body_random = BodyRandom(run.context)
         self._rates = Rates(run.context, run.cursor, self.say)
         self.started = False
         self.save_requested = False
-        self.random_at_epoch: dict[str, Any] | None = None
-        """The generators as they were at the top of the epoch's body, which runs again after a resume."""
-        self._random_at_save: dict[str, Any] | None = None
-        self.repeats = False
-        """Whether the loop goes through what it had done before the save."""
-        self.at_the_save: Callable[[], None] | None = None
-        """Puts back what the user keeps with the run, for the second time: what the loop repeats may have changed it."""
+        self.random = LoopRandom(run.context, run.cursor)
         self._handled: int | None = None  # the exception that was being handled when the loop began
         self._trains_in: int | None = None  # the thread that makes the updates
         self._crashed = False  # an exception ended it: what is there now is no state to go on from
@@ -184,52 +176,19 @@ class Session:
         first = next(iter(self._run.cursor.streams.values()), None)
         return first.source.num_batches if first else None
 
-    # ------------------------------------------------------------------ randomness of the loop's own code
-
-    def epoch_begins(self) -> None:
-        """The body of an epoch begins."""
-        if self._random_at_save is None:
-            self.random_at_epoch = snapshot.random_state(self._run.context.device)
-
-    def restore_random(self, saved: dict[str, Any], at_epoch: dict[str, Any] | None) -> None:
-        """Put the generators where the code that runs next found them.
-
-        Within an epoch that is its top: what the loop draws there is drawn again, and only where the batches go on do the
-        generators stand as they did at the save.
-        """
-        device = self._run.context.device
-        within_epoch = any(stream.passes for stream in self._run.cursor.streams.values())
-        self.repeats = within_epoch
-        if within_epoch and at_epoch is not None:
-            self.random_at_epoch, self._random_at_save = at_epoch, saved
-            snapshot.set_random_state(at_epoch, device)
-        else:
-            self._random_at_save = saved if within_epoch else None  # the code before the loop may draw, too
-            snapshot.set_random_state(saved, device)
-
-    def _resume_random(self) -> None:
-        """The first batches since the resume: from here on everything is as at the save."""
-        self.repeats = False
-        if self._random_at_save is not None:
-            snapshot.set_random_state(self._random_at_save, self._run.context.device)
-            self._random_at_save = None
-        if self.at_the_save is not None:
-            self.at_the_save()
-            self.at_the_save = None
+    # ------------------------------------------------------------------ the loop
 
     def pass_skipped(self, stream: Stream) -> None:
         """A pass was over at the save already; after the last of them everything is as at the save."""
         self._moments.pass_skipped(stream)
         if not any(other.is_behind for other in self._run.cursor.streams.values()):
-            self._resume_random()
-
-    # ------------------------------------------------------------------ the loop
+            self.random.resume()
 
     def pass_begun(self, stream: Stream, *, leads: bool) -> None:
         """A pass begins, or goes on."""
         if leads:
-            self._body_random.begin()
-        self._resume_random()
+            self.random.pass_begins()
+        self.random.resume()
         self._moments.pass_begun(stream, leads=leads)
         if leads:
             self._saver.pass_begun()
@@ -274,7 +233,7 @@ class Session:
     def pass_left(self, *, leads: bool) -> None:
         """The loop over a pass is over, or was left."""
         if leads:
-            self._body_random.end()
+            self.random.pass_ends()
 
     def pass_done(self, stream: Stream) -> None:
         """The leader's batches are all done: write what has been averaged so far."""
@@ -299,7 +258,7 @@ class Session:
         """Write values by name; tell the schedules and the saver."""
         self.owner.check()
         self.starting()
-        if self.repeats:
+        if self.random.repeats:
             return  # between two passes of an epoch, before the save: it was logged then, of the weights as they were
         run = self._run
         self._saver.open()  # after the run's end: another process may be there

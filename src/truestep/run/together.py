@@ -14,6 +14,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from truestep.core.errors import OptionError
 from truestep.engine.context import Context
+from truestep.engine.processes import gathering
 from truestep.engine.processes.world import Links, Place, World
 from truestep.engine.strategies import Ddp
 from truestep.run.agreement import Agreement
@@ -56,8 +57,10 @@ def come_together(device: torch.device, *, timeout_seconds: float) -> World | No
         def close() -> None:
             global _world
             _world = None
+            gathering.leave()
             inner()
 
+        gathering.enter(world)
         world.links = world.links._replace(close=close)
     _world = world
     return world

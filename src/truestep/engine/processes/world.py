@@ -85,6 +85,8 @@ class World:
         self.error: RankError | None = None
         """Why the ranks can't go on together; whatever needs them raises it again."""
         self._timeout_seconds = timeout_seconds
+        self.num_gathered = 0
+        """How often something in a loss has exchanged tensors: its backward does, too."""
         self._num_begun = 0
         atexit.register(self._leave)
 
@@ -169,9 +171,8 @@ class World:
                 return
             except RuntimeError as error:
                 if work.is_completed():
-                    if work.exception() is None:  # it was done just after the last look
-                        return
-                    raise self._broken() from error
+                    self._finished(work, error)
+                    return
             if (failure := self._ask(self.notes.failure)) is not None:
                 raise self._failed(*failure)
             if not told:
@@ -179,6 +180,13 @@ class World:
                 self._ask(lambda: self.notes.waits(self._num_begun, what))
             if time.monotonic() - since > self._timeout_seconds:
                 since = self._overdue(what)
+
+    def _finished(self, work: Work, error: RuntimeError) -> None:
+        """Raise unless a collective that is over was done just after the last look."""
+        try:
+            work.wait()
+        except RuntimeError:
+            raise self._broken() from error
 
     def _overdue(self, what: str) -> float:
         """Name the rank that keeps everybody waiting; one that is known to be busy is waited for on: return the time."""

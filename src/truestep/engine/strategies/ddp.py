@@ -10,15 +10,16 @@ follows from it and from the summed gradients alone, which are the same on every
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from truestep.core.errors import BatchError, LossError
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.buckets import Buckets
+from truestep.engine.strategies.statistics import has_statistics, keep_statistics, share_statistics
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
 
@@ -34,6 +35,11 @@ class Ddp:
     def __init__(self, world: World) -> None:
         self.world = world
         self._hooks: list[DdpHooks] = []
+        self._norms: list[nn.Module] = []
+
+    def adopt(self, module: nn.Module, is_updating: Callable[[], bool]) -> None:
+        """Have its batch normalisations use the examples of all processes."""
+        self._norms += share_statistics(module, self.world, is_updating)
 
     def hooks(self, learners: Sequence[Weights], name: str) -> "DdpHooks":
         """Return what is done in the updates of these learners, together called `name`."""
@@ -44,6 +50,8 @@ class Ddp:
         """Take the hooks off the parameters."""
         for hooks in self._hooks:
             hooks.close()
+        for layer in self._norms:
+            keep_statistics(layer)
 
 
 class DdpHooks:
@@ -56,6 +64,7 @@ class DdpHooks:
         self._buckets = Buckets(learners, send=world.reduce)
         self._metrics: list[str] = []
         self._counts: list[int] = []
+        self._num_gathered = 0
         self._whole: tuple[Tensor, list[str]] | None = None  # the summed vector, and the names of its metrics
         self._modules = [weights.module for weights in learners]
         doubles = any(parameter.dtype in _DOUBLE for weights in learners for parameter in weights.parameters)
@@ -68,23 +77,45 @@ class DdpHooks:
     def begin(self) -> None:
         """Forget what was under way."""
         self._buckets.disarm()
-        self._whole = None
+        self._whole, self._counts = None, []
+        self._num_gathered = self._world.num_gathered
 
-    def place(self, count: int | None) -> tuple[int, int]:
+    def place(self, count: int | None, num_parts: int = 1) -> tuple[int, int]:
         """Count the examples of all ranks; those of lower ranks come before this one's."""
         if count is None:
             raise BatchError(
                 "The examples of this batch can't be counted, so it is not known which of the whole batch are on this rank. Pass "
                 "split=ts.Split(count, take), or split= the dimension that they lie along."
             )
-        self._counts = [int(found) for (found,) in self._world.meet(self._what, count)]
+        uses_statistics = any(map(has_statistics, self._modules))
+        found = self._world.meet(self._what, count, num_parts, uses_statistics)
+        self._counts = [int(each[0]) for each in found]
         if not sum(self._counts):
             raise BatchError("The batch is empty on every rank: a mean over no examples is not defined.")
+        if any(each[2] for each in found) and len({(each[1], each[0] > 0) for each in found}) > 1:
+            raise _other_numbers([int(each[1]) if each[0] else 0 for each in found])
         return sum(self._counts[: self._world.rank]), sum(self._counts)
 
+    def refuse_empty(self) -> None:
+        """Refuse a loss of the whole batch where a rank has nothing of it."""
+        if 0 in self._counts:
+            without = self._counts.index(0)
+            raise BatchError(
+                f"decomposable=False, and the {sum(self._counts)} examples of this batch leave rank {without} without any, so it "
+                "could not take part in ts.gather. Leave short batches out: run.data(..., drop_last=True)."
+            )
+
+    def check_whole(self) -> None:
+        """Refuse a loss of the whole batch that has not seen it."""
+        if self._world.num_gathered == self._num_gathered:
+            raise LossError(
+                "decomposable=False, and the loss has seen only this process's part of the batch: it did not call ts.gather, which "
+                "returns the rows of all: others, first = ts.gather(vectors, with_first=True)."
+            )
+
     def before_backward(self, sums: Sums, *, is_last: bool) -> None:
-        """Send each bucket as soon as it is full, where no other backward follows."""
-        if is_last:
+        """Send each bucket as soon as it is full, where no other backward follows and this one exchanges nothing itself."""
+        if is_last and self._world.num_gathered == self._num_gathered:
             self._buckets.arm()
 
     def gradients_ready(self, sums: Sums) -> None:
@@ -153,6 +184,14 @@ class DdpHooks:
             self._world.broadcast(
                 list(module.buffers()), self._what, source=source, takes=not self._counts[self._world.rank]
             )
+
+
+def _other_numbers(calls: list[int]) -> BatchError:
+    return BatchError(
+        f"Batch normalisation takes its statistics over all ranks, and for this batch they would call it {calls} times, so some "
+        "would wait for ever. Leave short batches out (run.data(..., drop_last=True)), give a global batch and a micro_batch that "
+        "divide evenly among the ranks, or use GroupNorm or LayerNorm."
+    )
 
 
 def _joined(values: Sequence[Any], device: torch.device) -> Tensor:
