@@ -131,7 +131,7 @@ class World:
 
     def share_bytes(self, mine: bytes, what: str) -> list[bytes]:
         """Return what every rank gave."""
-        sizes = [int(size) for (size,) in self.meet(f"{what} (sizes)", len(mine))]
+        sizes = [int(size) for (size,) in self.meet(what, len(mine))]
         padded = torch.zeros(max(*sizes, 1), dtype=torch.uint8)
         padded[: len(mine)] = torch.frombuffer(bytearray(mine or b"\0"), dtype=torch.uint8)[: len(mine)]
         everybody = [torch.empty_like(padded) for _ in range(self.size)]
@@ -142,7 +142,7 @@ class World:
 
     def give_bytes(self, of_rank_0: bytes | None, what: str) -> bytes:
         """Return on every rank what rank 0 gave."""
-        size = int(self.meet(f"{what} (size)", len(of_rank_0 or b""))[0][0])
+        size = int(self.meet(what, len(of_rank_0 or b""))[0][0])
         buffer = torch.frombuffer(bytearray(of_rank_0 or bytes(size) or b"\0"), dtype=torch.uint8)
         control = self.links.control
         work = self.begin(lambda: dist.broadcast(buffer, group_src=0, group=control, async_op=True))
