@@ -61,6 +61,7 @@ from truestep.machine.gpus.use import use_gpus as use_gpus
 from truestep.machine.memory import free_memory as free_memory
 from truestep.machine.memory import leftover_memory as leftover_memory
 from truestep.model.export.onnx import export_onnx as export_onnx
+from truestep.model.graph.graph import graph as graph
 from truestep.model.schedules.plot import plot_schedule as plot_schedule
 from truestep.model.summaries.summary import summary as summary
 from truestep.model.table import parameters as parameters
@@ -84,6 +85,9 @@ from truestep.nn.sampling import sample_logits as sample_logits
 from truestep.nn.seeds import seed_everything as seed_everything
 from truestep.report import write_report as write_report
 from truestep.run.launching.spawn import spawn as spawn
+from truestep.run.media.audio import Audio as Audio
+from truestep.run.media.image import Image as Image
+from truestep.run.media.text import Text as Text
 from truestep.run.options import Saving as Saving
 from truestep.run.run import Run as Run
 

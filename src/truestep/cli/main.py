@@ -71,6 +71,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "truestep.cli.summary",
         "Show a model's layers: shapes, parameters, multiply-adds, memory of training.",
     ),
+    "graph": (
+        "truestep.cli.graph",
+        "Draw a model's modules and its autograd graph, with repeated blocks rolled up.",
+    ),
     "export": (
         "truestep.cli.export",
         "Export a model to ONNX and compare onnxruntime's results with torch's.",

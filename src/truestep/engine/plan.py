@@ -20,6 +20,7 @@ from truestep.engine.sharing import SharedParameters
 from truestep.engine.side_effects import SideEffects
 from truestep.engine.strangers import Strangers
 from truestep.engine.untrained import LeftOut, refuse_untrained
+from truestep.engine.wrong_calls import call_with_batch
 
 BATCH_STATISTICS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
@@ -152,7 +153,7 @@ class Plan:
 
     def call(self, loss: Any, batch: Any) -> Any:
         """Call the loss function, compiled where that was asked for."""
-        return loss(batch) if self.compiler is None else self.compiler.call(loss, batch)
+        return call_with_batch(loss, batch) if self.compiler is None else self.compiler.call(loss, batch)
 
     def uniform_seed(self, values: Tensor, expected: float) -> Tensor:
         """Return 1 / expected for every value.

@@ -37,6 +37,7 @@ from truestep.engine.splitting import Cutting, MicroBatch, Splitting, balanced
 from truestep.engine.step import apply, decide
 from truestep.engine.sums import Sums
 from truestep.engine.transaction import Transaction, not_started
+from truestep.engine.wrong_calls import no_function
 
 Loss = Callable[[Any], Any]
 
@@ -44,10 +45,7 @@ Loss = Callable[[Any], Any]
 def check_function(loss: Any) -> None:
     """Raise unless `loss` can be called."""
     if not callable(loss):
-        raise LossError(
-            f"update was given a {type(loss).__name__} instead of a loss function. The engine calls the loss itself, so that it "
-            "can split the batch or try it again: def loss(batch): ... and then net.update(loss, batch)."
-        )
+        raise LossError(no_function(loss))
 
 
 def update_together(

@@ -15,7 +15,9 @@ from truestep.core.errors import RunDirectoryError
 from truestep.engine.parts import Parts
 from truestep.engine.result import Update
 from truestep.report.history import NOTHING, Mark, forget, go_back, is_kept
+from truestep.report.media import MediaLine
 from truestep.report.metrics import MetricsFile
+from truestep.run.media.folder import remove_unlisted
 from truestep.run.readback import Readback
 from truestep.run.window import Window
 
@@ -94,14 +96,16 @@ class Logbook:
             "save_stall_seconds": self.stall_seconds,
         }
 
-    def write(self, step: int, epoch: int, values: Mapping[str, float]) -> None:
-        """Write one line of values that are on the host."""
+    def write(
+        self, step: int, epoch: int, values: Mapping[str, float], media: Mapping[str, MediaLine]
+    ) -> None:
+        """Write one line of values that are on the host, and of media that are in their files."""
         self.settle()
-        self._write(step, epoch, dict(values))
+        self._write(step, epoch, dict(values), media=media)
 
-    def _write(self, step: int, epoch: int, values: dict[str, Tensor | float]) -> None:
+    def _write(self, step: int, epoch: int, values: dict[str, Tensor | float], **more: Any) -> None:
         where = {"step": step, "epoch": epoch, "elapsed_seconds": round(self.elapsed_seconds, 3)}
-        self._readback.push(where, values)
+        self._readback.push({**where, **more}, values)
         self._take(self._readback.ready())
 
     def settle(self) -> None:
@@ -132,6 +136,7 @@ class Logbook:
             return
         try:
             found = go_back(self._path, mark, others)
+            remove_unlisted(self._path)
         except OSError as error:
             raise RunDirectoryError(
                 f"{self._path} could not be brought back to where the checkpoint was saved: {error}. The run's history would not "
@@ -149,6 +154,7 @@ class Logbook:
         with suppress(OSError):
             if is_kept(self._path):
                 forget(self._path, marks())
+                remove_unlisted(self._path)
 
     def load_state_dict(self, state: dict[str, Any], others: Sequence[Mark]) -> None:
         """Cut the file back to where it was and take over what was not in it yet; `others`: of other checkpoints."""

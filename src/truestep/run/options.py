@@ -153,8 +153,8 @@ def as_number(name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise OptionError(
-            f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, or a "
-            "one-element tensor. Log several under several names; keep text in run.state."
+            f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
+            "tensor, or ts.Image(pixels), ts.Audio(wave, rate) or ts.Text(string). Log several numbers under several names."
         ) from error
 
 

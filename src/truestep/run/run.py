@@ -8,6 +8,7 @@ from typing import Any, Self, Unpack
 
 import torch
 
+from truestep.core.calls import explains_calls
 from truestep.core.errors import OptionError
 from truestep.core.keywords import explains_keywords
 from truestep.core.random_streams import key_of
@@ -35,6 +36,7 @@ from truestep.run.device import choose_device, set_determinism
 from truestep.run.directory import choose_directory, open_directory, write_config
 from truestep.run.logbook import Logbook
 from truestep.run.loop import Loop
+from truestep.run.media.kind import Media
 from truestep.run.onward import check_count
 from truestep.run.options import (
     Resume,
@@ -42,11 +44,13 @@ from truestep.run.options import (
     Show,
     as_number,
     check_directory,
+    check_name,
     check_options,
     check_statuses,
     plain_config,
     refuse_unnamed,
 )
+from truestep.run.reading import Batches
 from truestep.run.session import Session
 from truestep.run.together import join
 from truestep.run.tracking import Tracked
@@ -258,12 +262,14 @@ class Run:
 
     # ------------------------------------------------------------------ the loop
 
+    @explains_calls(elsewhere.EPOCHS)
     def epochs(self, total: int) -> Iterator[int]:
         """Yield the numbers of the epochs still to do; the run starts, or goes on, here, and is finished at the end."""
         check_count("run.epochs(total), how many epochs the whole run has,", total, at_least=0)
         self.session.start()
         return self._loop.epochs(total)
 
+    @explains_calls(elsewhere.STEPS)
     def steps(self, total: int) -> Iterator[int]:
         """Yield the numbers of the steps still to do, for a training without a data set; between two of them the run is saved.
 
@@ -274,8 +280,10 @@ class Run:
         self._start_pass()
         return self._loop.steps(total)
 
-    def batches(self, source: BatchSource, *, limit: int | None = None) -> Iterator[Any]:
+    def batches(self, source: BatchSource, *, limit: int | None = None) -> Batches:
         """Yield the batches of a source that are still to do in this pass; between two of them the run is saved.
+
+        `len()` of what is returned is how many those are, and a TypeError where nobody knows.
 
         With `limit` a pass has just so many batches, and the next pass goes on where it ended: the source is read on and on,
         one order after the other, so that no sample comes again before all have come.
@@ -284,7 +292,7 @@ class Run:
             check_count("run.batches(source, limit=...), how many batches a pass has,", limit, at_least=1)
         stream = self.cursor.stream_of(source)
         self._start_pass()
-        return self._loop.batches(stream, limit)
+        return Batches(self._loop.batches(stream, limit), self.cursor.num_left(stream, limit))
 
     def _start_pass(self) -> None:
         for learner in self.context.learners.values():
@@ -296,15 +304,22 @@ class Run:
         self.session.starting()
         self.cursor.finished = True
 
-    def log(self, /, *unnamed: Any, **values: float | torch.Tensor) -> None:
-        """Write named values to `metrics.jsonl` and show them; schedules and savings that wait for one see it."""
-        refuse_unnamed(unnamed)
-        numbers = {name: as_number(name, value) for name, value in values.items()}
-        self.agreement.refuse_differences(
-            f"run.log({', '.join(numbers)})", {name: repr(value) for name, value in numbers.items()}
-        )
-        self.session.log(numbers)
+    def log(self, /, *unnamed: Any, **values: float | torch.Tensor | Media) -> None:
+        """Write named values to `metrics.jsonl` and show them; schedules and savings that wait for one see it.
 
+        `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
+        """
+        refuse_unnamed(unnamed)
+        media = {name: value for name, value in values.items() if isinstance(value, Media)}
+        for name in media:
+            check_name(name, by="run.log was given")
+        numbers = {name: as_number(name, value) for name, value in values.items() if name not in media}
+        self.agreement.refuse_differences(
+            f"run.log({', '.join(values)})", {name: repr(value) for name, value in numbers.items()}
+        )
+        self.session.log(numbers, media)
+
+    @explains_calls(elsewhere.SAVE)
     def save(self) -> None:
         """Save a checkpoint at the next moment between two batches."""
         self.session.owner.check()

@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,6 +22,8 @@ from truestep.run.fingerprint import fingerprint, promise
 from truestep.run.first_steps import FirstSteps
 from truestep.run.likeness import refuse_different_ranks, share_weights
 from truestep.run.loop_random import LoopRandom
+from truestep.run.media.folder import write_media
+from truestep.run.media.kind import Media
 from truestep.run.moments import Moments
 from truestep.run.notebook import is_interactive
 from truestep.run.options import Show
@@ -167,7 +169,7 @@ class Session:
         more = f"give {call} a larger number to make it longer"
         if run.cursor.finished:
             done = f"run.finish() ended this run at step {run.step}"
-            more = 'resume="edited" takes it up with what comes next, without the rest of the epoch that was ended'
+            more = 'resume="edited" takes it up where it was ended'
         self.say(
             f'{done}; nothing is left to train. ts.Run(..., resume="anew") starts a new run beside {run.directory}, {more}'
         )
@@ -204,8 +206,7 @@ class Session:
                 "run.batches is read in another thread than the one that calls update: between two batches here an update may be "
                 "half done there, and nothing could be saved. Read it in the same thread; num_workers= loads ahead."
             )
-        if run.step % run.logbook.every == 0:
-            run.logbook.write_window(run.step, run.epoch)
+        if self._write_line():
             self._rates.look(stream)
         if self._progress.tick(run.step, run.epoch, stream.batch):
             self._progress.show(run.logbook.newest)
@@ -214,11 +215,12 @@ class Session:
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
         resumable = self._moments.body_done(stream)
+        only_if = stream.has_more if stream.is_open_ended else None
         asked = run.agreement.between_batches(self._wishes())
         self._take_up(asked)
         if asked.signal:
-            self._stop_if(resumable)
-        self._saver.between_batches(asked, resumable=resumable)
+            self._stop_if(resumable, only_if)
+        self._saver.between_batches(asked, resumable=resumable, only_if=only_if)
 
     def _wishes(self) -> Wishes:
         return Wishes(self._signals.requested or 0, self.save_requested, self._saver.is_time)
@@ -230,10 +232,12 @@ class Session:
         if asked.save:
             self.save_requested = False
 
-    def pass_left(self, *, leads: bool) -> None:
-        """The loop over a pass is over, or was left."""
-        if leads:
-            self.random.pass_ends()
+    def _write_line(self) -> bool:
+        run = self._run
+        is_due = run.step % run.logbook.every == 0
+        if is_due:
+            run.logbook.write_window(run.step, run.epoch)
+        return is_due
 
     def pass_done(self, stream: Stream) -> None:
         """The leader's batches are all done: write what has been averaged so far."""
@@ -254,15 +258,16 @@ class Session:
             self.stop()
         self._saver.between_epochs(has_waited=asked.is_time)
 
-    def log(self, values: dict[str, float]) -> None:
-        """Write values by name; tell the schedules and the saver."""
+    def log(self, values: dict[str, float], media: Mapping[str, Media]) -> None:
+        """Write values and media by name; tell the schedules and the saver of the values."""
         self.owner.check()
         self.starting()
         if self.random.repeats:
             return  # between two passes of an epoch, before the save: it was logged then, of the weights as they were
         run = self._run
         self._saver.open()  # after the run's end: another process may be there
-        run.logbook.write(run.step, run.epoch, values)
+        written = write_media(run.directory, run.step, media)
+        run.logbook.write(run.step, run.epoch, values, {each.name: each.line for each in written})
         self._progress.note(values)
         for learner in run.context.learners.values():
             learner.schedules.logged(values)
@@ -293,21 +298,30 @@ class Session:
     # ------------------------------------------------------------------ stopping
 
     def wants_to_stop(self) -> bool:
-        """Whether an evaluation may be left: a signal came, and no batch is half done."""
-        requested = self._signals.requested is not None
+        """Whether an evaluation may be left: a signal came, and a run that is saved here finds its way."""
+        streams = self._run.cursor.streams.values()
+        if self._signals.requested is None or any(stream.in_body for stream in streams):
+            return False
         if self._run.world_size > 1:
             return False  # the ranks agree between two batches of training
-        return requested and not any(stream.in_body for stream in self._run.cursor.streams.values())
+        if not (resumable := self._moments.are_resumable and not self.random.repeats):
+            self._moments.tell_that_it_waits()
+        return resumable
 
-    def _stop_if(self, resumable: bool) -> None:
+    def _stop_if(self, resumable: bool, only_if: Callable[[], bool] | None) -> None:
         if resumable:
-            self.stop()
+            self.stop(only_if=only_if)
         self._moments.tell_that_it_waits()
 
-    def stop(self) -> None:
-        """Save, say where, and leave as the signal asks: out of the process, or back to the notebook's cell."""
+    def stop(self, *, only_if: Callable[[], bool] | None = None) -> None:
+        """Save, say where, and leave as the signal asks: out of the process, or back to the notebook's cell.
+
+        Return where `only_if` finds, when the state has been taken, that a run could not go on from it.
+        """
         status = self._signals.exit_status
-        saved = self._saver.save_now(f"signal {self._signals.requested}")
+        saved = self._saver.save_now(f"signal {self._signals.requested}", only_if=only_if)
+        if saved is None:
+            return
         self._finish()
         self.say(
             f"stopped as asked after step {self._run.cursor.done}; saved {saved}. A run in "
@@ -341,12 +355,15 @@ class Session:
             self._finish()
             return
         self._crashed = True
-        if self._moments.explained(error) or self._left_together(error):
-            self._finish(alive=False)
+        if self._left_together(error):
+            return
+        if self._moments.explained(error):
+            self._give_up_behind_passes(error)
             return
         meant = isinstance(error, SystemExit | GeneratorExit)
         try:
-            saved = self._saver.save_crashed(error)
+            resumable = self._moments.are_resumable and not self.random.repeats
+            saved = self._saver.save_crashed(error, resumable=resumable)
             self.say(f"{type(error).__name__} after step {self._run.cursor.done}; saved {saved}")
         except Exception as own:  # noqa: BLE001  (a full disk, say: the user's exception is the one to see)
             error.add_note(f"truestep: besides, the run could not be saved: {own}")
@@ -356,10 +373,18 @@ class Session:
     def _left_together(self, error: BaseException) -> bool:
         """Of several processes, tell the others that this one has failed: they can't save, and go on from the last checkpoint."""
         world = self._run.context.world
-        if world is None:
-            return False
-        world.failed(error)
-        return True
+        if world is not None:
+            world.failed(error)
+            self._finish(alive=False)
+        return world is not None
+
+    def _give_up_behind_passes(self, error: BaseException) -> None:
+        try:
+            self._saver.give_up_behind_passes()
+        except Exception as own:  # noqa: BLE001  (as above)
+            error.add_note(f"truestep: besides, the checkpoints could not be marked: {own}")
+        finally:
+            self._finish(alive=False)
 
     def interrupted(self) -> None:
         """A cell was interrupted in the midst of a body: what stands there is no state to go on from, unless the user does."""
@@ -376,8 +401,8 @@ class Session:
 
     def finish(self) -> None:
         """All epochs are done: save, write the report, give everything back."""
-        if self._run.agreement.rank_0_says("the end of the run", self._saver.is_unsaved):
-            self._saver.save_now("finished")
+        if self._is_unsaved():
+            self._saver.save_at_end("finished")
         self._finish()
         self._stop_after_the_end()
 
@@ -390,15 +415,19 @@ class Session:
 
     def process_ends(self) -> None:
         """The process ends, and nobody closed the run."""
-        self._close(complete=self._saver.is_body_whole and not self._run.cursor.half_done)
+        half_done = self._run.cursor.half_done or not self._saver.is_body_whole
+        self._close(complete=self._moments.is_end_resumable and not half_done)
 
     def _close(self, *, complete: bool) -> None:
-        self._run.cursor.done = self._run.cursor.step
-        if self.started and not self._crashed and self._is_unsaved_anywhere():
-            self._saver.save_at_close(complete=complete)
+        cursor = self._run.cursor
+        if cursor.in_body and complete and not self._crashed:  # a loop that was left: its body counts
+            self._write_line()
+        cursor.done = cursor.step
+        if self.started and not self._crashed and self._is_unsaved():
+            self._saver.save_at_end("closed", complete=complete and not self.random.repeats)
         self._finish()
 
-    def _is_unsaved_anywhere(self) -> bool:
+    def _is_unsaved(self) -> bool:
         world = self._run.context.world
         if world is not None and world.error is not None:
             return False
