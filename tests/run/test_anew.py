@@ -198,7 +198,11 @@ def test_a_run_that_was_finished_is_taken_up_where_it_was_ended(tmp_path, where,
                 for rows in run.batches(data):
                     net.update(lambda rows: net(rows).squeeze(1).square(), rows)
                     given.append((epoch, number, rows))
-                    at(("first body", "a body", "last body")[min(len(given) % 8 - 1, 2)] if not number else "")
+                    at(
+                        ("first body", "a body", "last body")[min(len(given) % 8 - 1, 2)]
+                        if not number
+                        else ""
+                    )
                     at("second pass" if number and len(given) % 8 == 6 else "")
                     at("left" if not number and len(given) % 8 == 2 else "")
                     if run.cursor.finished and where == "left":

@@ -381,7 +381,7 @@ def test_the_inner_of_two_runs_is_stopped_and_the_outer_still_listens_when_it_is
     inner = Training(tmp_path / "inner")
     inner.go()
     stopped = []
-    with pytest.raises(SystemExit) as ended, outer.run:
+    with pytest.raises(SystemExit) as ended, outer.run:  # noqa: PT012 - a loop is what is ended
         for batch in outer.run.batches(outer.source):
             outer.update(batch)
             if outer.run.step == 2:

@@ -106,12 +106,18 @@ def two(x, y):
 
 
 CALLS = {
-    "a tensor": (lambda net, run: net.update(torch.ones(4)), r"a Tensor instead of a loss function.*update\.backward"),
+    "a tensor": (
+        lambda net, run: net.update(torch.ones(4)),
+        r"a Tensor instead of a loss function.*update\.backward",
+    ),
     "a number": (lambda net, run: net.update(0.5), "a float instead of a loss function"),
     "a number and a batch": (lambda net, run: net.update(0.5, DATA), "a float instead of a loss function"),
     "no batch": (lambda net, run: net.update(lambda batch: batch), "takes a loss function and a batch"),
     "nothing": (lambda net, run: net.update(), "takes a loss function and a batch"),
-    "two batches": (lambda net, run: net.update(two, DATA, DATA), r"2 batches.*net\.update\(loss, \(x, y\)\)"),
+    "two batches": (
+        lambda net, run: net.update(two, DATA, DATA),
+        r"2 batches.*net\.update\(loss, \(x, y\)\)",
+    ),
     "a typing error": (lambda net, run: net.update(two, DATA, microbatch=2), "Did you mean 'micro_batch'"),
     "two arguments": (
         lambda net, run: net.update(two, (DATA, DATA)),

@@ -90,7 +90,9 @@ class ExampleDraws:
         self._update_key = 0
         self.first_row = 0
         """The row that parts of unknown place begin with."""
-        self.begin(0)
+        self._start: int | None = 0
+        self._size: int | None = None
+        self._count = 0
 
     def open(self) -> None:
         """Begin an update: draws of this thread are its own until `close`."""
@@ -99,7 +101,7 @@ class ExampleDraws:
         self.first_row = 0
         self._thread = get_ident()
         self._update_key = 0
-        self.begin(0)
+        self._start, self._size, self._count = 0, None, 0
 
     def close(self) -> None:
         """End the update."""

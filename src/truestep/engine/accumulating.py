@@ -12,7 +12,7 @@ from truestep.core.errors import LossError, OptionError, check_number
 from truestep.engine.backward import backward
 from truestep.engine.losses import Part, Weighted, read_loss
 from truestep.engine.parts import Parts
-from truestep.engine.plan import Plan, check_free
+from truestep.engine.plan import Plan
 from truestep.engine.result import Update
 from truestep.engine.side_effects import explain_used_graph
 from truestep.engine.step import Step, apply, decide
@@ -45,13 +45,12 @@ class Accumulating:
         self._check_kind(part)
         self._plan.strangers.look(None, part.values)
         seed = torch.ones_like(part.values) if part.weights is None else part.weights
-        seed = seed / self._sums.expected
-        scale = self._plan.shared_scale()
+        seed = self._plan.scaled(seed / self._sums.expected)
         self._sums.add(part)
         # The block's autocast ends before the backward, as it must: gradients keep the types of the forward.
         self._plan.hooks.before_backward(self._sums, is_last=False)
         with torch.autocast(self._learner.context.device.type, enabled=False):
-            self._go_back(part.values, seed if scale is None else seed * scale.to(seed.dtype))
+            self._go_back(part.values, seed)
         self._plan.accumulate_half()
         context = self._learner.context
         self._micro_batch += 1
@@ -83,22 +82,20 @@ class Accumulating:
     def __enter__(self) -> Self:
         learner = self._learner
         context = learner.context
-        plan = self._plan = Plan.of([learner])
         context.observer.starting()
+        plan = self._plan = Plan.of([learner])
         if learner.needs_closure:
             raise OptionError(
                 f"The optimizer of {learner.name!r} has to evaluate the loss again while it steps, which a block can't. "
                 "Use update(loss, batch) with the loss as a function."
             )
-        check_free([learner])
         plan.check()
         self._micro_batch = 0
         self._transaction = Transaction(plan).__enter__()
         plan.clear_gradients()
         if plan.hooks.shares_batches:
-            context.draws.first_row = (
-                context.rank << 40
-            )  # where this process's rows lie is not known, but not where others' do
+            # where this process's rows lie is not known, but that they are not others'
+            context.draws.first_row = context.rank << 40
         context.draws.begin(None)
         context.random.set(context.key(0))
         plan.side_effects.begin(cleared=True)

@@ -72,6 +72,8 @@ def count_examples(batch: Batch) -> int:
 
 def try_count(batch: Batch) -> int | None:
     """Return the number of examples of `batch`, None where that is not clear; an empty batch still raises."""
+    if is_pair(batch):
+        return int(batch[0].shape[0])
     try:
         count, is_sure = _count(batch)
     except EmptyBatchError:
@@ -92,7 +94,7 @@ def is_empty(batch: Batch, split: Split | None) -> bool:
 def _count(batch: Batch) -> tuple[int, bool]:
     """Return the number of examples and whether that is sure: where every tensor is in a list, members that agree in size can
     be the columns of a batch, or examples of like size."""
-    if _is_pair(batch):
+    if is_pair(batch):
         return int(batch[0].shape[0]), True
     sizes = dict(_sizes(batch, "batch", enter_lists=False))
     if sizes:
@@ -103,7 +105,7 @@ def _count(batch: Batch) -> tuple[int, bool]:
     return _agreed(sizes, "leading dimension"), set(sizes.values()) == set(lengths.values())
 
 
-def _is_pair(batch: Batch) -> bool:
+def is_pair(batch: Batch) -> bool:
     """Whether it is what most batches are: two tensors of as many examples, which need no walk."""
     if type(batch) is not tuple or len(batch) != 2 or not type(batch[0]) is type(batch[1]) is Tensor:
         return False
@@ -120,7 +122,7 @@ def cut(batch: Batch, sizes: Sequence[int], split: Split | None = None) -> Itera
             "Give one number for the largest micro-batch, or sizes that add up."
         )
     start = 0
-    if split is None and _is_pair(batch):
+    if split is None and is_pair(batch):
         for size in sizes:
             yield batch[0].narrow(0, start, size), batch[1].narrow(0, start, size)
             start += size

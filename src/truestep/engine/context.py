@@ -84,18 +84,6 @@ class Context:
         self.step = step
         self.ordinal = 0
 
-    def begin_update(self) -> None:
-        """Note that an update is under way: draws are its own, and the caller's random streams are kept."""
-        self._caller = self.random.save()
-        self.is_busy = True
-        self.draws.open()
-
-    def end_update(self) -> None:
-        """Undo `begin_update`."""
-        self.is_busy = False
-        self.draws.close()
-        self.random.restore(self._caller)
-
     def key(self, micro_batch: int) -> int:
         """Return the key of the random stream of one micro-batch of the current update."""
         if not self.step:  # nobody counts batches, or they begin just now

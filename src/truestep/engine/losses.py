@@ -83,6 +83,9 @@ def nonzero(weight: Tensor) -> Tensor:
     return torch.where(weight == 0, torch.ones_like(weight), weight)
 
 
+_NONE: dict[str, Tensor] = {}  # never changed
+
+
 class Part(NamedTuple):
     """What one call of the loss function gave: what the backward starts from, and what is logged."""
 
@@ -115,6 +118,8 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
         num_examples: examples of the (micro-)batch, None where they can't be counted.
         whole: whether the batch is in one piece, so that a scalar will do.
     """
+    if type(result) is Tensor and result.shape == (num_examples,) and _is_plain(result):
+        return Part(result, None, _NONE, False, _NONE, num_examples)
     values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})
     if not isinstance(values, Tensor):
         raise LossError(
@@ -142,6 +147,11 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
         values = values.float()
     weights = None if weights is None else weights.to(values.dtype)
     return Part(values, weights, metrics, is_scalar, outputs, num_examples)
+
+
+def _is_plain(values: Tensor) -> bool:
+    """Whether nothing is left to check of one value for each example."""
+    return values.dtype is torch.float32 and values.requires_grad and values.numel() > 0
 
 
 def _check_gradient(values: Tensor) -> None:

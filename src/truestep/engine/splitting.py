@@ -2,7 +2,7 @@
 """How a batch may be split into micro-batches."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from truestep.core.errors import OptionError
@@ -18,8 +18,11 @@ class Splitting:
     micro_batch: MicroBatch = None
     split: Split | int | None = None
     decomposable: bool = True
+    is_whole: bool = field(init=False)
+    """Whether nothing is to be cut, and examples lie where they usually do."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "is_whole", self.micro_batch is None and self.split is None)
         check_micro_batch(self.micro_batch)
         if not self.decomposable and self.micro_batch is not None:
             raise OptionError(
@@ -35,6 +38,16 @@ class Cutting(NamedTuple):
     split: Split | None
     may_change: bool
     decomposable: bool = True
+
+    @property
+    def goes_back_again(self) -> str | None:
+        """Why what was computed before this update may be gone through more than once; None where it is not."""
+        if self.may_change:
+            return 'micro_batch="auto" may have to evaluate it again'
+        return None if self.sizes is None else f"the batch is split into {len(self.sizes)} micro-batches"
+
+
+WHOLE = Cutting(None, None, may_change=False)
 
 
 def check_micro_batch(micro_batch: MicroBatch) -> None:

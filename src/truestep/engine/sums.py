@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the parts of a batch add up to: the loss, its weight, named values, and the factor still to be applied."""
 
+import operator
 from typing import Any
 
 import torch
@@ -19,12 +20,16 @@ class Sums:
     """
 
     __slots__ = (
-        *("_adds_up", "_fixed_total", "_loss", "_metrics", "_outputs", "_parts", "_weight"),
-        *("expected", "least", "outputs_dim", "total"),
+        *("_adds_up", "_fixed_total", "_loss", "_metrics", "_outputs", "_outputs_dim", "_parts", "_weight"),
+        *("expected", "least", "may_be_empty", "num_parts", "total"),
     )
 
-    def __init__(self, fixed_total: float | None = None) -> None:
+    def __init__(self, fixed_total: float | None = None, *, outputs_dim: int = 0) -> None:
         self.expected: float = 0
+        self.num_parts = 0
+        """How many have been added."""
+        self.may_be_empty = False
+        """Whether the total weight is only known on the device and could be zero."""
         self._fixed_total = fixed_total
         self._adds_up = False  # scalars: their sum is the loss
         self._parts: list[tuple[Tensor, Tensor | int]] = []
@@ -33,16 +38,10 @@ class Sums:
         self.least: Tensor | None = None
         """The smallest weight, where it is known on the device only."""
         self._metrics: list[dict[str, Tensor]] = []
-        self.outputs_dim = 0
-        """The dimension of outputs that the batch's examples lie along."""
+        self._outputs_dim = outputs_dim  # that the batch's examples lie along
         self._outputs: Outputs | None = None  # most losses hand out nothing
         self._loss: Tensor | None = None
         self._weight: Tensor | None = None
-
-    @property
-    def num_parts(self) -> int:
-        """How many parts were added."""
-        return len(self._parts)
 
     def shares(self) -> tuple[Tensor | int, Tensor | float, dict[str, Tensor]]:
         """Return the total weight, and the loss and the metrics before they are divided by it."""
@@ -66,22 +65,28 @@ class Sums:
         else:
             divisor = self._fixed_total
         self._loss, self.total, self._weight = loss / divisor, total, None
+        self.may_be_empty = isinstance(total, Tensor)
         self._parts = [(self._loss, total)]
         self._metrics = [{name: share / divisor for name, share in metrics.items()}] if metrics else []
         self.least = least
 
     def add(self, part: Part, num_examples: int | None = None) -> None:
         """Add what one call of the loss function gave for so many examples (None: not counted)."""
-        values = part.values.detach()
+        values, weights = part.values.detach(), part.weights
+        weight: Tensor | int
         if part.is_scalar:
             self._adds_up = True
-            self._parts.append((values, num_examples or 1))
-        elif part.weights is None:
-            self._parts.append((part.mean, values.numel()))
+            mean, weight = values, num_examples or 1
+        elif weights is None:
+            mean, weight = values.mean(), values.numel()
         else:
-            self._note_negative(part.weights)
-            self._parts.append((part.mean, part.weights.sum()))
-        self.total = self.total + self._parts[-1][1]
+            self._note_negative(weights)
+            mean, weight = part.mean, weights.sum()
+            self.may_be_empty = True
+        self._parts.append((mean, weight))
+        self.num_parts += 1
+        self.total = self.total + weight
+        self._loss = None
         if part.outputs or self._outputs is not None:
             self._add_outputs(part)
         if self._parts[1:] and part.metrics.keys() != (self._metrics[0].keys() if self._metrics else set()):
@@ -96,7 +101,7 @@ class Sums:
 
     def _add_outputs(self, part: Part) -> None:
         if self._outputs is None:
-            self._outputs = Outputs(self.outputs_dim)
+            self._outputs = Outputs(self._outputs_dim)
             for _ in self._parts[1:]:
                 self._outputs.add({}, None)  # parts before handed out none, which is refused
         self._outputs.add(part.outputs, part.num_examples)
@@ -120,11 +125,6 @@ class Sums:
             self.least = least if self.least is None else torch.minimum(self.least, least)
 
     @property
-    def may_be_empty(self) -> bool:
-        """Whether the total weight is only known on the device and could be zero."""
-        return isinstance(self.total, Tensor)
-
-    @property
     def num_examples(self) -> int:
         """How many examples there were."""
         return int(self.total if self._adds_up else self.expected)
@@ -140,9 +140,10 @@ class Sums:
     @property
     def loss(self) -> Tensor:
         """The weighted mean loss over all parts; NaN where the total weight is zero."""
-        if self._loss is None:
-            self._loss = self._average([mean for mean, _ in self._parts])
-        return self._loss
+        loss = self._loss
+        if loss is None:
+            loss = self._loss = self._average([mean for mean, _ in self._parts])
+        return loss
 
     @property
     def metrics(self) -> dict[str, Tensor]:
@@ -166,8 +167,12 @@ class Sums:
 
     def _total_of(self, means: list[Tensor]) -> Tensor:
         weights = [weight for _, weight in self._parts]
-        total: Tensor = sum(mean * weight for mean, weight in zip(means, weights, strict=True))  # type: ignore[assignment]
-        return total
+        if self.may_be_empty or means[0].device.type != "cpu":
+            return sum(mean * weight for mean, weight in zip(means, weights, strict=True))  # type: ignore[return-value]
+        numbers = map(
+            operator.mul, map(Tensor.item, means), weights
+        )  # they are at hand: one tensor is made, not two a part
+        return torch.tensor(sum(numbers), dtype=torch.promote_types(means[0].dtype, torch.float32))
 
     @property
     def factor(self) -> Tensor | float | None:
@@ -184,7 +189,7 @@ class Sums:
 
 def _mean(metric: Tensor, part: Part) -> Tensor:
     if metric.ndim == 0:
-        return metric
+        return metric.clone()  # it may be a buffer that the next forward writes to
     if part.weights is None:
         return metric.float().mean()
     return (metric * part.weights).sum() / nonzero(part.weights.sum())

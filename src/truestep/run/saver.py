@@ -260,7 +260,12 @@ class Saver:
         saved = run.agreement.from_rank_0(
             "a checkpoint",
             lambda: self._write(
-                state, reason=reason, metrics=metrics, complete=complete, only_if=only_if, keep_way_back=behind
+                state,
+                reason=reason,
+                metrics=metrics,
+                complete=complete,
+                only_if=only_if,
+                keep_way_back=behind,
             ),
         )
         if saved:

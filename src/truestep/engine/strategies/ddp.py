@@ -34,21 +34,23 @@ class Ddp:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._hooks: list[DdpHooks] = []
+        self._hooks: dict[tuple[int, ...], DdpHooks] = {}
         self._norms: list[nn.Module] = []
 
     def adopt(self, module: nn.Module, is_updating: Callable[[], bool]) -> None:
         """Have its batch normalisations use the examples of all processes."""
         self._norms += share_statistics(module, self.world, is_updating)
 
-    def hooks(self, learners: Sequence[Weights], name: str) -> "DdpHooks":
-        """Return what is done in the updates of these learners, together called `name`."""
-        self._hooks.append(DdpHooks(self.world, learners, name))
-        return self._hooks[-1]
+    def hooks(self, learners: Sequence[Weights], names: str) -> "DdpHooks":
+        """Return what is done in the updates of these learners; asked again for the same parameters, the same."""
+        key = tuple(id(parameter) for weights in learners for parameter in weights.parameters)
+        if key not in self._hooks:
+            self._hooks[key] = DdpHooks(self.world, learners, names)
+        return self._hooks[key]
 
     def close(self) -> None:
         """Take the hooks off the parameters."""
-        for hooks in self._hooks:
+        for hooks in self._hooks.values():
             hooks.close()
         for layer in self._norms:
             keep_statistics(layer)
