@@ -212,7 +212,7 @@ def check_statuses(statuses: Any) -> dict[int, int]:
     return dict(statuses)
 
 
-def check_options(*, nonfinite: Any, saving: Any, log_every: Any) -> None:
+def check_options(*, nonfinite: Any, saving: Any, log_every: Any, timeout_seconds: Any) -> None:
     """Raise an OptionError unless these options of a run can be used."""
     if nonfinite not in NON_FINITE:
         raise OptionError(f"nonfinite={nonfinite!r} is not known. {nearest(str(nonfinite), NON_FINITE)}")
@@ -221,5 +221,10 @@ def check_options(*, nonfinite: Any, saving: Any, log_every: Any) -> None:
             f"saving={saving!r}: write ts.Saving(every_steps=...), which says when to save and what to keep."
         )
     check_number("ts.Run", "log_every", log_every, example=10)
+    check_number("ts.Run", "timeout_seconds", timeout_seconds, example=600.0)
+    if not timeout_seconds > 0:
+        raise OptionError(
+            f"timeout_seconds={timeout_seconds}: give a positive number; nobody would be waited for."
+        )
     if log_every < 1:
         raise OptionError(f"log_every={log_every}: give at least 1; metrics are averaged over so many steps.")
