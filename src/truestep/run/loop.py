@@ -88,12 +88,7 @@ class Loop:
             else:
                 stream.end()
         finally:
-            if stream.reader is reader:  # a loop that is closed late has no part in the pass that is read now
-                self._left(stream)
-            if cursor.leader is stream and (stream.finished or cursor.cut):
-                cursor.leader = None
-            if leads:
-                session.random.pass_ends()
+            self._closed(stream, reader, leads=leads)
         if leads:
             cursor.done = cursor.step
             session.pass_done(stream)
@@ -108,6 +103,16 @@ class Loop:
         stream.in_body = (
             False  # last: an exception out of nowhere (a signal's) finds no half-written line of metrics done
         )
+
+    def _closed(self, stream: Stream, reader: object, *, leads: bool) -> None:
+        """The loop is over, or was left."""
+        cursor = self._run.cursor
+        if stream.reader is reader:  # a loop that is closed late has no part in the pass that is read now
+            self._left(stream)
+        if cursor.leader is stream and (stream.finished or cursor.cut):
+            cursor.leader = None
+        if leads:
+            self._run.session.random.pass_ends()
 
     def _left(self, stream: Stream) -> None:
         """The loop was left before the source was exhausted; what was read beside a leader that is over is over with it."""

@@ -18,7 +18,7 @@ from truestep.run.agreement import Wishes
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
 from truestep.run.endings import Endings
-from truestep.run.fingerprint import fingerprint, promise
+from truestep.run.fingerprint import fingerprint
 from truestep.run.first_steps import FirstSteps
 from truestep.run.likeness import refuse_different_ranks, share_weights
 from truestep.run.loop_random import LoopRandom
@@ -32,7 +32,7 @@ from truestep.run.progress import Progress
 from truestep.run.rates import Rates
 from truestep.run.saver import Saver
 from truestep.run.signals import StopSignals
-from truestep.run.tracking import sizes
+from truestep.run.words import at_the_start, nothing_is_left
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
@@ -123,20 +123,8 @@ class Session:
             share_weights(run.context)
         self.started = True  # only now: a run that could not be restored must not save what it holds
         run.accept_edits()
-        if resumed is not None:
-            now = fingerprint(run.context.device)
-            promised = promise(resumed.environment, now, run.choices(), [*run.edits, *resumed.changed])
-            self.say(
-                f"going on from {resumed.checkpoint} (step {run.step}, epoch {run.epoch}); the rest is {promised}"
-            )
-        elif run.holds_run:
-            self.say("this run was stopped before its first checkpoint; it starts at the beginning")
-        if tracked := resumed.tracked if resumed is not None else sizes(run.tracked.state()):
-            listed = ", ".join(f"{name} {size}" for name, size in tracked.items())
-            self.say(f"every checkpoint also keeps what run.track was given: {listed}")
-        for choice in run.choices():
-            if choice.weakens:
-                self.say(f"{choice.name}: {choice.value}; {choice.reason}")
+        for text in at_the_start(run, resumed):
+            self.say(text)
 
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
@@ -155,24 +143,14 @@ class Session:
         self._progress.close()
         self._progress = Progress(total_epochs, self._batches_per_epoch(), self._bar)
         if 0 < total_epochs <= self._run.epoch or self._run.cursor.finished:
-            self._say_nothing_is_left(f"all {total_epochs} epochs are done already", "run.epochs")
+            self.say(nothing_is_left(self._run, f"all {total_epochs} epochs are done already", "run.epochs"))
 
     def begin_steps(self, total: int) -> None:
         """The steps begin: show progress."""
         self._progress.close()
         self._progress = Progress(0, total, self._bar)
         if 0 < total <= self._run.step or self._run.cursor.finished:
-            self._say_nothing_is_left(f"all {total} steps are done already", "run.steps")
-
-    def _say_nothing_is_left(self, done: str, call: str) -> None:
-        run = self._run
-        more = f"give {call} a larger number to make it longer"
-        if run.cursor.finished:
-            done = f"run.finish() ended this run at step {run.step}"
-            more = 'resume="edited" takes it up where it was ended'
-        self.say(
-            f'{done}; nothing is left to train. ts.Run(..., resume="anew") starts a new run beside {run.directory}, {more}'
-        )
+            self.say(nothing_is_left(self._run, f"all {total} steps are done already", "run.steps"))
 
     def _batches_per_epoch(self) -> int | None:
         first = next(iter(self._run.cursor.streams.values()), None)
