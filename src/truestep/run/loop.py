@@ -75,9 +75,7 @@ class Loop:
         reader = stream.reader = object()
         try:
             for batch in stream.read():
-                stream.give_out()
-                if leads:
-                    self._advance(batch)
+                self._give_out(stream, batch, leads=leads)
                 yield batch
                 session.owner.check()
                 stream.check_reader(reader)
@@ -122,8 +120,11 @@ class Loop:
         else:
             stream.reader, stream.reading, stream.is_left, cursor.left = None, None, True, True
 
-    def _advance(self, batch: Any) -> None:
-        """Count a batch of the leader that is about to be given out."""
+    def _give_out(self, stream: Stream, batch: Any, *, leads: bool) -> None:
+        """Count a batch that is about to be given out; the leader's are the run's steps."""
+        stream.give_out()
+        if not leads:
+            return
         run = self._run
         run.cursor.step += 1
         run.context.advance(run.cursor.step)
