@@ -86,7 +86,8 @@ class Sums:
         self._parts.append((mean, weight))
         self.num_parts += 1
         self.total = self.total + weight
-        self._loss = None
+        is_mean = self.num_parts == 1 and weights is None and not self._adds_up and self._fixed_total is None
+        self._loss = mean if is_mean else None
         if part.outputs or self._outputs is not None:
             self._add_outputs(part)
         if self._parts[1:] and part.metrics.keys() != (self._metrics[0].keys() if self._metrics else set()):

@@ -71,7 +71,8 @@ def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Sum
     """Leave the gradient of the loss over the whole batch in the learners' parameters."""
     while True:
         cutting = WHOLE if splitting.is_whole and splitting.decomposable else _cutting(plan, batch, splitting)
-        if again := plan.goes_back_again or cutting.goes_back_again:
+        again = plan.goes_back_again or cutting.goes_back_again
+        if again:
             refuse_graph(batch, again)
         before = plan.snapshot() if cutting.may_change else None
         try:
@@ -93,22 +94,28 @@ def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Sum
 
 
 def _cutting(plan: Plan, batch: Batch, splitting: Splitting) -> Cutting:
-    """Return the numbers of examples computed at once, None for the whole batch."""
+    """Return how this batch is cut."""
     split = split_along(splitting.split) if isinstance(splitting.split, int) else splitting.split
-    may_change = splitting.micro_batch == "auto"
-    limit = plan.micro_batch_in_use if splitting.micro_batch == "auto" else splitting.micro_batch
+    limit, may_change = splitting.micro_batch, False
+    again = None
+    if limit == "auto":
+        limit, may_change = plan.micro_batch_in_use, True
+        again = 'micro_batch="auto" may have to evaluate it again'
     shares = plan.hooks.shares_batches
     if limit is None or (shares and is_empty(batch, split)):
-        return Cutting(None, split, may_change, splitting.decomposable)
-    if not isinstance(limit, int):
-        if shares:
-            raise OptionError(
-                f"micro_batch={list(limit)} are the sizes of the parts of one batch, and here each process has another part of it. "
-                "Give one number: the largest micro-batch."
-            )
-        return Cutting(list(limit), split, may_change)
-    total = count_with(split, batch) if split else count_examples(batch)
-    return Cutting(None if limit >= total else balanced(total, limit), split, may_change)
+        return Cutting(None, split, may_change, splitting.decomposable, again)
+    if isinstance(limit, int):
+        total = count_with(split, batch) if split else count_examples(batch)
+        limit = None if limit >= total else balanced(total, limit)
+    elif shares:
+        raise OptionError(
+            f"micro_batch={list(limit)} are the sizes of the parts of one batch, and here each process has another part of it. "
+            "Give one number: the largest micro-batch."
+        )
+    if limit is None:
+        return Cutting(None, split, may_change, goes_back_again=again)
+    again = again or f"the batch is split into {len(limit)} micro-batches"
+    return Cutting(limit, split, may_change, goes_back_again=again)
 
 
 def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:

@@ -159,10 +159,10 @@ def as_number(name: str, value: Any) -> float:
 
 
 def check_name(name: str, *, by: str) -> None:
-    """Raise an OptionError unless a metric can be called this."""
+    """Raise an OptionError unless a metric, or what is tracked, can be called this."""
     if not is_name(name):
         raise OptionError(
-            f"{by} the name {name!r}: a metric's name is shown on terminals and pages and written as UTF-8, so it is not empty "
+            f"{by} the name {name!r}: such a name is shown on terminals and pages and written as UTF-8, so it is not empty "
             "and has no control codes, line ends or lone surrogates. Write letters, digits, spaces, '/' and the like."
         )
 

@@ -299,8 +299,13 @@ class Saver:
 
     @property
     def is_unsaved(self) -> bool:
-        """Whether the run, or what it tracks, has moved since it was saved; to be asked where it ends."""
-        return self._saved_place != self._place() or self._saved_digest != digest(self._run.tracked.state())
+        """Whether the run has moved since it was saved."""
+        return self._saved_place != self._place()
+
+    @property
+    def is_tracked_unsaved(self) -> bool:
+        """Whether what the run tracks has changed since it was saved; to be asked where it ends, since all of it is read."""
+        return self._saved_digest != digest(self._run.tracked.state())
 
     def _place(self) -> tuple[Any, ...]:
         """Return what tells whether the run has moved; updates and `run.state` move without batches, too."""

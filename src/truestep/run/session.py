@@ -63,6 +63,7 @@ class Session:
         self.random = LoopRandom(run.context, run.cursor)
         self._handled: int | None = None  # the exception that was being handled when the loop began
         self._trains_in: int | None = None  # the thread that makes the updates
+        self._closed = False  # what is tracked is the user's own again
         self._crashed = False  # an exception ended it: what is there now is no state to go on from
 
     # ------------------------------------------------------------------ whose it is
@@ -92,6 +93,7 @@ class Session:
                 f"{self._run.directory} is in use by the thread {self.owner.thread.name!r} of this process, which trains there. "
                 "End that loop first, or choose another directory."
             )
+        self._closed = True
         self.close()
 
     def disarm(self) -> None:
@@ -131,7 +133,7 @@ class Session:
         self.owner.check()
         refuse_other_group(self._run.world_size)
         self.starting()
-        self._crashed = False
+        self._crashed = self._closed = False
         self._handled = _id(sys.exception())
         self._first_steps.begin()
         self._signals.listen()
@@ -379,7 +381,7 @@ class Session:
 
     def finish(self) -> None:
         """All epochs are done: save, write the report, give everything back."""
-        if self._is_unsaved():
+        if self._is_unsaved(looks_at_tracked=True):
             self._saver.save_at_end("finished")
         self._finish()
         self._stop_after_the_end()
@@ -401,15 +403,18 @@ class Session:
         if cursor.in_body and complete and not self._crashed:  # a loop that was left: its body counts
             self._write_line()
         cursor.done = cursor.step
-        if self.started and not self._crashed and self._is_unsaved():
+        looks = self.started and not self._crashed
+        if looks and self._is_unsaved(looks_at_tracked=not self._closed):
             self._saver.save_at_end("closed", complete=complete and not self.random.repeats)
+        self._closed = True
         self._finish()
 
-    def _is_unsaved(self) -> bool:
+    def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
         world = self._run.context.world
         if world is not None and world.error is not None:
             return False
-        return self._run.agreement.rank_0_says("the end of the run", self._saver.is_unsaved)
+        unsaved = self._saver.is_unsaved or (looks_at_tracked and self._saver.is_tracked_unsaved)
+        return self._run.agreement.rank_0_says("the end of the run", unsaved)
 
     def _finish(self, *, alive: bool = True) -> None:
         self._first_steps.end()
