@@ -207,10 +207,8 @@ class Session:
 
     def _take_up(self, asked: Wishes) -> None:
         """What one rank was asked for, all do: the signal is everybody's, and the wish for a checkpoint is granted."""
-        if asked.signal:
-            self._signals.requested = asked.signal
-        if asked.save:
-            self.save_requested = False
+        self._signals.requested = asked.signal or self._signals.requested
+        self.save_requested = self.save_requested and not asked.save
 
     def _write_line(self) -> bool:
         run = self._run
@@ -230,9 +228,8 @@ class Session:
         """Between two epochs; schedules move before anything is saved."""
         self._rates.epoch_ended()
         self._progress.end_epoch(self._run.logbook.newest)
-        asked = self._run.agreement.asked(
-            "the end of an epoch", self._wishes()._replace(is_time=self._saver.has_waited)
-        )
+        wishes = self._wishes()._replace(is_time=self._saver.has_waited)
+        asked = self._run.agreement.asked("the end of an epoch", wishes)
         self._take_up(asked)
         if asked.signal:
             self.stop()
@@ -246,7 +243,7 @@ class Session:
             return  # between two passes of an epoch, before the save: it was logged then, of the weights as they were
         run = self._run
         self._saver.open()  # after the run's end: another process may be there
-        written = write_media(run.directory, run.step, media)
+        written = write_media(run.directory, run.step, media) if run.is_main else []
         run.logbook.write(run.step, run.epoch, values, {each.name: each.line for each in written})
         self._progress.note(values)
         for learner in run.context.learners.values():
@@ -254,8 +251,7 @@ class Session:
         self._saver.logged(values)
         if self._endings.ended:
             run.logbook.close()
-            if run.is_main:
-                self._report()
+            self._report()
             self._saver.close(alive=False)
 
     def updated(self, learner: Parts, update: Update) -> None:
@@ -280,10 +276,9 @@ class Session:
     def wants_to_stop(self) -> bool:
         """Whether an evaluation may be left: a signal came, and a run that is saved here finds its way."""
         streams = self._run.cursor.streams.values()
-        if self._signals.requested is None or any(stream.in_body for stream in streams):
+        alone = self._run.world_size == 1  # several processes agree between two batches of training
+        if self._signals.requested is None or not alone or any(stream.in_body for stream in streams):
             return False
-        if self._run.world_size > 1:
-            return False  # the ranks agree between two batches of training
         if not (resumable := self._moments.are_resumable and not self.random.repeats):
             self._moments.tell_that_it_waits()
         return resumable
@@ -428,12 +423,14 @@ class Session:
             run.logbook.close()
             for stream in run.cursor.streams.values():
                 stream.source.close()
-            if self.started and run.is_main:
+            if self.started:
                 self._report()
 
     def _report(self) -> None:
         """Write the choices and the report; what they are made of is safe, so a full disk ends nothing here."""
         run = self._run
+        if not run.is_main:
+            return
         try:
             write_json(run.directory / "choices.json", [choice._asdict() for choice in run.context.choices])
             write_report(run.directory)
