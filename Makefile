@@ -8,7 +8,7 @@ PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH := torch==2.13.0
 SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
-.PHONY: help demo recipes test check docs wheel bench torture clean
+.PHONY: help demo recipes test check docs playground wheel bench torture new-check new-error clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -57,6 +57,20 @@ docs: .venv-test/wheel ## build the documentation into docs/_build/html
 
 torture: .venv-test/wheel ## the long tests: kills, damage, faults (hours)
 	.venv-test/bin/python -m pytest -q -m slow $(ARGS)
+
+PYODIDE := pyodide@314.0.7
+PLAYGROUND := docs/_build/html/playground
+
+playground: .venv-test/wheel ## build the page that reads code in the browser into docs/_build/html/playground (needs npm)
+	mkdir -p build/pyodide && cd build/pyodide && npm pack --silent $(PYODIDE) > /dev/null && tar -xzf pyodide-*.tgz
+	.venv-test/bin/python docs/playground/build.py dist/truestep-*.whl build/pyodide/package $(PLAYGROUND)
+	@echo "serve it with: python -m http.server --directory $(PLAYGROUND)"
+
+new-check: ## start a check of the doctor: make new-check TOPIC=loss NAME=LossSummed [KIND=read|watch|probe]
+	$(PYTHON) tools/scaffold.py check $(TOPIC) $(NAME) --kind $(or $(KIND),read)
+
+new-error: ## start an explained error: make new-error TOPIC=cuda NAME=DeviceLost
+	$(PYTHON) tools/scaffold.py error $(TOPIC) $(NAME)
 
 bench: .venv-test/wheel ## measure against other libraries (in .venv-bench) and print the tables
 	$(MAKE) -C benchmarks all

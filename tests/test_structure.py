@@ -5,6 +5,7 @@ import ast
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,14 +53,16 @@ def name_of(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def functions(path: Path):
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+@cache
+def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [
+        node for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
 
 
 def body_lines(function: ast.FunctionDef) -> int:
@@ -75,7 +78,7 @@ def test_the_package_under_test_is_the_built_wheel_when_asked():
 def test_every_file_names_its_licence():
     places = [
         folder
-        for name in ("tests", "docs", "benchmarks", "examples")
+        for name in ("tests", "docs", "benchmarks", "examples", "tools")
         for folder in (REPOSITORY / name).rglob("*.py")
     ]
     missing = [
@@ -261,3 +264,44 @@ def test_a_watch_is_a_life_cycle():
     )
     assert watch.end_lineno - watch.lineno < 120
     assert len([node for node in watch.body if isinstance(node, ast.FunctionDef)]) <= 12
+
+
+# Two classes of one name, {name: the rooms that have it}. None may be added.
+HOMONYMS: dict[str, set[str]] = {
+    "Columns": {"engine", "report"},
+    "Context": {"doctor", "engine"},
+    "Frame": {"doctor", "explainer"},
+    "Layer": {"explainer", "model"},
+    "Named": {"explainer", "nn"},
+    "Probe": {"doctor", "engine"},
+    "Progress": {"engine", "run"},
+    "Start": {"engine"},
+    "Stream": {"engine", "run"},
+    "UnscaledTwice": {"doctor", "explainer"},  # the same fault, seen in the source and by its error
+    "Weighted": {"engine"},
+    "Window": {"doctor", "nn", "run"},
+}
+# Names that say nothing to a stranger; {name: the rooms that still have it}.
+EMPTY_NAMES: dict[str, set[str]] = {
+    "Group": set(), "Kit": set(), "LastWord": set(), "Part": {"engine"}, "Rehearsal": set(), "Saw": set(), "Scene": set(),
+    "Sums": {"engine"}, "Transient": set(),
+}  # fmt: skip
+
+
+def rooms_of_classes() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(name_of(path).split("/")[0])
+    return found
+
+
+def test_the_name_of_a_class_stands_once_in_the_house():
+    twice = {name: set(rooms) for name, rooms in rooms_of_classes().items() if len(rooms) > 1}
+    assert twice == HOMONYMS
+
+
+def test_no_class_has_a_name_that_says_nothing():
+    found = {name: set(rooms) for name, rooms in rooms_of_classes().items() if name in EMPTY_NAMES}
+    assert found == {name: rooms for name, rooms in EMPTY_NAMES.items() if rooms}

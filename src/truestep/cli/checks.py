@@ -56,7 +56,7 @@ def _wanted(check: str | None, how: How | None) -> list[type[Check]]:
     found = [each for code, each in checks().items() if check is None or code.startswith(check.upper())]
     if check is not None and not found:
         return [find_check(check)]
-    found = [each for each in found if how is None or how.value in each.ways()]
+    found = [each for each in found if how is None or how.value in each.found_by()]
     if not found:
         raise OptionError(f"No check whose code begins with {check!r} is of the kind {how}.")
     return found
@@ -68,7 +68,7 @@ def _entry(check: type[Check]) -> dict[str, object]:
         "code": check.code,
         "name": check.name(),
         "topic": topic_of(check),
-        "ways": check.ways(),
+        "ways": check.found_by(),
         "summary": page.summary,
         "why": page.why,
         "bad": page.bad,
@@ -82,7 +82,7 @@ def _show_table(wanted: list[type[Check]], console: Console) -> None:
     for name in ("code", "how", "what"):
         table.add_column(name, no_wrap=name != "what")
     for check in wanted:
-        table.add_row(check.code, ", ".join(check.ways()), check.page().summary)
+        table.add_row(check.code, ", ".join(check.found_by()), check.page().summary)
     console.print(table)
     console.print(f"\n{len(wanted)} checks. `truestep checks CODE` shows the examples of one.")
 

@@ -15,7 +15,7 @@ from truestep.cli.statuses import EXIT_FAILED, EXIT_USAGE
 from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
 from truestep.doctor.fixing import Fixed, fix
-from truestep.doctor.read import Reading, read_paths
+from truestep.doctor.read import SourceReading, read_paths
 from truestep.doctor.reporting.documents import reading_document, sarif_document, workflow_commands
 from truestep.doctor.reporting.terminal import show_concisely, show_fixed, show_reading
 from truestep.doctor.selection import Selection, configured, write_baseline
@@ -94,7 +94,9 @@ def read(
     raise typer.Exit(EXIT_USAGE * bool(reading.lost_files) if new_baseline else _status(reading, fail_on))
 
 
-def _fixed(reading: Reading, paths: Sequence[Path], selection: Selection) -> tuple[Reading, list[Fixed]]:
+def _fixed(
+    reading: SourceReading, paths: Sequence[Path], selection: Selection
+) -> tuple[SourceReading, list[Fixed]]:
     """Make fixes until none is left to make; return the last reading and what was done."""
     done: list[Fixed] = []
     for _ in range(ROUNDS):
@@ -106,14 +108,14 @@ def _fixed(reading: Reading, paths: Sequence[Path], selection: Selection) -> tup
     return reading, done
 
 
-def _status(reading: Reading, fail_on: Severity) -> int:
+def _status(reading: SourceReading, fail_on: Severity) -> int:
     worst = reading.worst()
     if reading.lost_files:
         return EXIT_USAGE
     return EXIT_FAILED if worst is not None and worst.rank <= fail_on.rank else 0
 
 
-def _show(reading: Reading, fixed: Sequence[Fixed], output: Output, abstentions: bool) -> None:
+def _show(reading: SourceReading, fixed: Sequence[Fixed], output: Output, abstentions: bool) -> None:
     if output is Output.TEXT:
         show_fixed(fixed, console())
         show_reading(reading, console(), abstentions=abstentions)

@@ -73,7 +73,7 @@ def _of_script(path: str, findings: Sequence[Finding], write: bool) -> Fixed:
     is_page = Path(path).suffix in markdown.ENDINGS
     encoding = _encoding_of_page(raw) if is_page else tokenize.detect_encoding(io.BytesIO(raw).readline)[0]
     text = raw.decode(encoding)
-    after, made = _rewritten(text, findings, _is_page if is_page else _is_python)
+    after, made = rewritten(text, findings, _is_page if is_page else _is_python)
     if made and write:
         _replace(Path(path), after.encode(encoding))
     return Fixed(path, text, after, made)
@@ -93,7 +93,7 @@ def _of_notebook(path: str, findings: Sequence[Finding], write: bool) -> Fixed:
     made: list[Finding] = []
     for number, group in groupby(findings, key=lambda each: each.place.cell):
         cell = document["cells"][number - 1]
-        after, here = _rewritten(source_of(cell), list(group), is_python_cell)
+        after, here = rewritten(source_of(cell), list(group), is_python_cell)
         cell["source"] = after.splitlines(keepends=True) if isinstance(cell["source"], list) else after
         made += here
     after = _laid_out(document) + end
@@ -106,8 +106,16 @@ def _laid_out(document: object) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False)
 
 
-def _rewritten(
-    text: str, findings: Sequence[Finding], is_whole: Callable[[str], bool]
+def _is_python(text: str) -> bool:
+    try:
+        parsed(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def rewritten(
+    text: str, findings: Sequence[Finding], is_whole: Callable[[str], bool] = _is_python
 ) -> tuple[str, tuple[Finding, ...]]:
     """Return the text with as many fixes as go together and leave it whole, and which those are."""
     made: list[Finding] = []
@@ -131,14 +139,6 @@ def _overlaps(findings: Sequence[Finding]) -> bool:
     edits = _edits(findings, "\n")
     spans = [((each.line, each.column), (each.end_line, each.end_column)) for each in edits]
     return any(a[1] > b[0] or a == b for a, b in pairwise(spans))
-
-
-def _is_python(text: str) -> bool:
-    try:
-        parsed(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    return True
 
 
 def _is_page(text: str) -> bool:

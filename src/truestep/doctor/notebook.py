@@ -18,7 +18,7 @@ _ASSIGNED = re.compile(r"(\s*[\w.]+\s*=\s*)[%!]")
 
 
 @dataclass(frozen=True)
-class Notebook:
+class NotebookText:
     """The joined text, for each code cell its number (from 1, of all cells) and its first line, and what is left out."""
 
     text: str
@@ -53,7 +53,7 @@ def _shifted(edit: Edit, lines: int) -> Edit:
     return replace(edit, line=edit.line + lines, end_line=edit.end_line + lines)
 
 
-def parse_notebook(raw: str) -> Notebook:
+def parse_notebook(raw: str) -> NotebookText:
     """Join the code cells of a notebook (nbformat 4); magics and shell lines become `pass`.
 
     Raises:
@@ -75,7 +75,9 @@ def parse_notebook(raw: str) -> Notebook:
                 unreadable.append((number, reason))
                 code = ["" for _ in code]
             lines += code
-    return Notebook("\n".join(lines) + "\n", tuple(numbers) or (1,), tuple(starts) or (1,), tuple(unreadable))
+    return NotebookText(
+        "\n".join(lines) + "\n", tuple(numbers) or (1,), tuple(starts) or (1,), tuple(unreadable)
+    )
 
 
 def _language(document: dict[str, object]) -> str:

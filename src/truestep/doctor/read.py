@@ -18,7 +18,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.files import files_of
 from truestep.doctor.finding import Abstention, Failure, Finding, Place, Severity
 from truestep.doctor.markdown import Markdown, parse_markdown
-from truestep.doctor.notebook import Notebook, parse_notebook
+from truestep.doctor.notebook import NotebookText, parse_notebook
 from truestep.doctor.replacement import Replacement, apply_edits, parsed, replacement
 from truestep.doctor.selection import Baseline, Ignores, Selection
 from truestep.doctor.source.guards import is_for_other_versions, is_meant_to_fail
@@ -35,7 +35,7 @@ _CELL = re.compile(r"\.\w+:\d+$")  # a cell or a block, not a file
 
 
 @dataclass
-class Reading:
+class SourceReading:
     """What reading some files gave."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Reading:
 
 def read_paths(
     paths: Sequence[Path], selection: Selection | None = None, waiting: Waiting | None = None
-) -> Reading:
+) -> SourceReading:
     """Read files and folders with every source check that is wanted.
 
     `waiting` is called with the number of files read and of all, every few seconds.
@@ -88,9 +88,9 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _read_paths(paths: Sequence[Path], selection: Selection, waiting: Waiting | None) -> Reading:
+def _read_paths(paths: Sequence[Path], selection: Selection, waiting: Waiting | None) -> SourceReading:
     started = told = time.perf_counter()
-    reading = Reading()
+    reading = SourceReading()
     wanted = [check for check in source_checks() if selection.wants(check.code)]
     baseline = Baseline(selection.baseline)
     project = Project()
@@ -111,14 +111,14 @@ def _read_paths(paths: Sequence[Path], selection: Selection, waiting: Waiting | 
     return reading
 
 
-def read_text(text: str, path: str = "<text>", checks: Iterable[SourceCheck] | None = None) -> Reading:
+def read_text(text: str, path: str = "<text>", checks: Iterable[SourceCheck] | None = None) -> SourceReading:
     """Read one text with the given checks, or all."""
     return read_texts({path: text}, checks)
 
 
-def read_texts(texts: Mapping[str, str], checks: Iterable[SourceCheck] | None = None) -> Reading:
+def read_texts(texts: Mapping[str, str], checks: Iterable[SourceCheck] | None = None) -> SourceReading:
     """Read several texts, by path, as the files of one project."""
-    reading = Reading(num_files=len(texts))
+    reading = SourceReading(num_files=len(texts))
     project = Project(Texts(texts))
     files = [_parsed(text, path, project, reading) for path, text in texts.items()]
     project.link()
@@ -136,10 +136,10 @@ class _File:
 
     module: SourceModule
     project: Project
-    blocks: Notebook | Markdown | None = None  # where it is no script
+    blocks: NotebookText | Markdown | None = None  # where it is no script
 
 
-def _added(path: Path, project: Project, reading: Reading) -> _File | None:
+def _added(path: Path, project: Project, reading: SourceReading) -> _File | None:
     """Parse a file into the project; what can't be read is named."""
     try:
         raw = path.read_bytes()
@@ -155,7 +155,7 @@ def _added(path: Path, project: Project, reading: Reading) -> _File | None:
     return _parsed(text, str(path), project, reading)
 
 
-def _added_blocks(path: Path, raw: str, project: Project, reading: Reading) -> _File | None:
+def _added_blocks(path: Path, raw: str, project: Project, reading: SourceReading) -> _File | None:
     """Add a notebook or a page with Python blocks; a cell or block that is no Python is named."""
     blocks = parse_notebook(raw) if path.suffix == ".ipynb" else parse_markdown(raw)
     reading.unreadable += [(f"{path}:{number}", reason) for number, reason in blocks.unreadable]
@@ -165,7 +165,7 @@ def _added_blocks(path: Path, raw: str, project: Project, reading: Reading) -> _
     return _of_notebook(file, blocks)
 
 
-def _of_notebook(file: _File, notebook: Notebook) -> _File:
+def _of_notebook(file: _File, notebook: NotebookText) -> _File:
     """Note which expressions are the last of their cells: what they give is shown."""
     last: dict[int, ast.stmt] = {}
     for statement in file.module.tree.body:
@@ -174,7 +174,7 @@ def _of_notebook(file: _File, notebook: Notebook) -> _File:
     return replace(file, blocks=notebook)
 
 
-def _parsed(text: str, path: str, project: Project, reading: Reading) -> _File | None:
+def _parsed(text: str, path: str, project: Project, reading: SourceReading) -> _File | None:
     try:
         return _File(project.add(text, path), project)
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -182,9 +182,9 @@ def _parsed(text: str, path: str, project: Project, reading: Reading) -> _File |
         return None
 
 
-def _read(file: _File, checks: Iterable[SourceCheck], reading: Reading) -> None:
+def _read(file: _File, checks: Iterable[SourceCheck], reading: SourceReading) -> None:
     """Apply the checks to one file; a finding in a notebook or a page has its place there."""
-    found = Reading()
+    found = SourceReading()
     with _room_to_nest():
         for check in checks:
             if _may_have(check, file.module):
@@ -208,7 +208,7 @@ def _program_has(check: SourceCheck, module: SourceModule) -> bool:
     return any(known[word] for word in check.words)
 
 
-def _put_into_blocks(found: Reading, path: str, blocks: Notebook | Markdown) -> None:
+def _put_into_blocks(found: SourceReading, path: str, blocks: NotebookText | Markdown) -> None:
     def place_of(place: Place) -> Place:
         return blocks.place(place) if place.path == path else place
 
@@ -218,7 +218,7 @@ def _put_into_blocks(found: Reading, path: str, blocks: Notebook | Markdown) -> 
     found.abstentions = [replace(each, place=place_of(each.place)) for each in found.abstentions]
 
 
-def _take(found: Reading, reading: Reading) -> None:
+def _take(found: SourceReading, reading: SourceReading) -> None:
     """Add what a file gave; what was met from another file already is told once."""
     known = {(each.code, each.place) for each in reading.findings}
     reading.findings += [each for each in found.findings if (each.code, each.place) not in known]
@@ -247,7 +247,7 @@ def _cut_short(check: SourceCheck, module: SourceModule) -> Iterator[Abstention]
             yield Abstention(check.code, _place(module, trace.root), reason)
 
 
-def _apply(check: SourceCheck, module: SourceModule, reading: Reading) -> None:
+def _apply(check: SourceCheck, module: SourceModule, reading: SourceReading) -> None:
     seen: set[tuple[str, int]] = set()
     module.was_followed = False
     try:
@@ -264,7 +264,7 @@ def _apply(check: SourceCheck, module: SourceModule, reading: Reading) -> None:
         reading.failures.append(Failure(check.code, module.path, f"{type(error).__name__}: {error}"))
 
 
-def _report(check: SourceCheck, module: SourceModule, found: At, reading: Reading) -> None:
+def _report(check: SourceCheck, module: SourceModule, found: At, reading: SourceReading) -> None:
     """Add a finding, unless a comment hides it."""
     place = _place(module, found.node)
     severity = found.severity
@@ -305,7 +305,7 @@ def _is_excused(check: SourceCheck, module: SourceModule, node: ast.AST) -> bool
 
 
 def _rewritten(
-    check: SourceCheck, module: SourceModule, node: ast.AST, reading: Reading
+    check: SourceCheck, module: SourceModule, node: ast.AST, reading: SourceReading
 ) -> Replacement | None:
     """Return the change that mends a finding, if what it leaves is Python; one that fails loses the change only."""
     try:

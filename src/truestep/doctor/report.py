@@ -8,7 +8,7 @@ from typing import Any
 
 from truestep.doctor.finding import Failure, Finding, Place
 from truestep.doctor.merging import merged
-from truestep.doctor.read import Reading
+from truestep.doctor.read import SourceReading
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
 from truestep.doctor.runtime.children import notes_of
 from truestep.doctor.runtime.history import WINDOW
@@ -25,7 +25,7 @@ Others = tuple[list[Notes], list[str]]
 class RunReport:
     """One run of a script, read and watched."""
 
-    reading: Reading
+    reading: SourceReading
     watch: Watch
     outcome: Outcome
     total_seconds: float
@@ -107,7 +107,7 @@ def _by_reason(not_run: dict[str, str]) -> dict[str, list[str]]:
 
 
 def make_report(
-    reading: Reading, watch: Watch, outcome: Outcome, seconds: float, *, others: Others, script: Script
+    reading: SourceReading, watch: Watch, outcome: Outcome, seconds: float, *, others: Others, script: Script
 ) -> RunReport:
     """Join both ways and all processes, and hide what comments and the baseline hide."""
     notes, silent = others

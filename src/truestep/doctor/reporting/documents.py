@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding, Severity
-from truestep.doctor.read import Reading
+from truestep.doctor.read import SourceReading
 
 SCHEMA_VERSION = 1
 _LEVELS = {
@@ -20,7 +20,7 @@ _LEVELS = {
 }
 
 
-def reading_document(reading: Reading) -> dict[str, Any]:
+def reading_document(reading: SourceReading) -> dict[str, Any]:
     """Return what `truestep read --output json` prints."""
     return {
         "schema_version": SCHEMA_VERSION,

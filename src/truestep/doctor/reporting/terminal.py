@@ -10,14 +10,14 @@ from rich.text import Text
 
 from truestep.doctor.finding import Abstention, Finding
 from truestep.doctor.fixing import Fixed
-from truestep.doctor.read import Reading
+from truestep.doctor.read import SourceReading
 from truestep.doctor.reporting.findings import counted, print_all, printable, show_findings
 
 if TYPE_CHECKING:
     from truestep.doctor.report import RunReport
 
 
-def show_reading(reading: Reading, console: Console, *, abstentions: bool = False) -> None:
+def show_reading(reading: SourceReading, console: Console, *, abstentions: bool = False) -> None:
     """Print what reading source files gave; with `abstentions`, also where a check could not tell."""
     print_all(show_findings(reading.findings, reading.lines), console)
     print_all(show_abstentions(reading.abstentions) if abstentions else (), console)

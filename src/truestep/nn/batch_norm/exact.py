@@ -16,7 +16,7 @@ from truestep.core.errors import OptionError
 from truestep.nn.batch_norm.report import ExactBatchNorm, LayerChange
 from truestep.nn.keeping import only_looking
 from truestep.nn.layers import check_model, refuse_lazy
-from truestep.nn.moments import Moments, measure, merge
+from truestep.nn.moments import StreamMoments, measure, merge
 
 Forward = Callable[[Any], object]
 Run = Callable[[], Iterator[None]]
@@ -126,9 +126,9 @@ def _run_all(forward: Forward, batches: Iterable[Any]) -> Iterator[None]:
 
 
 @contextmanager
-def _measuring(layers: Iterable[BatchNorm]) -> Iterator[dict[BatchNorm, Moments]]:
+def _measuring(layers: Iterable[BatchNorm]) -> Iterator[dict[BatchNorm, StreamMoments]]:
     """Collect the moments of what is given to these layers, in the order in which they are first called."""
-    moments: dict[BatchNorm, Moments] = {}
+    moments: dict[BatchNorm, StreamMoments] = {}
 
     @torch.no_grad()
     def look(layer: BatchNorm, inputs: tuple[Tensor, ...]) -> None:
@@ -145,7 +145,7 @@ def _measuring(layers: Iterable[BatchNorm]) -> Iterator[dict[BatchNorm, Moments]
             handle.remove()
 
 
-def _one_pass(layers: dict[BatchNorm, str], run: Run) -> dict[BatchNorm, Moments]:
+def _one_pass(layers: dict[BatchNorm, str], run: Run) -> dict[BatchNorm, StreamMoments]:
     for layer in layers:
         layer.train()
     with _measuring(layers) as moments:
@@ -161,8 +161,8 @@ def _one_pass(layers: dict[BatchNorm, str], run: Run) -> dict[BatchNorm, Moments
     return moments
 
 
-def _layer_by_layer(layers: dict[BatchNorm, str], run: Run, unbiased: bool) -> dict[BatchNorm, Moments]:
-    found: dict[BatchNorm, Moments] = {}
+def _layer_by_layer(layers: dict[BatchNorm, str], run: Run, unbiased: bool) -> dict[BatchNorm, StreamMoments]:
+    found: dict[BatchNorm, StreamMoments] = {}
     for layer in _order(layers, run):
         with _measuring([layer]) as moments:
             deque(run(), maxlen=0)
@@ -199,11 +199,11 @@ def _order(layers: dict[BatchNorm, str], run: Run) -> list[BatchNorm]:
             handle.remove()
 
 
-def _count(moments: Moments) -> int:
+def _count(moments: StreamMoments) -> int:
     return int(moments.weight.max()) if moments.weight.numel() else 0
 
 
-def _statistics(name: str, moments: Moments, unbiased: bool) -> tuple[Tensor, Tensor]:
+def _statistics(name: str, moments: StreamMoments, unbiased: bool) -> tuple[Tensor, Tensor]:
     if (count := _count(moments)) < (2 if unbiased else 1):
         raise OptionError(
             f"{name!r} got {count} values per channel, and an unbiased variance needs two: give more data."
@@ -219,7 +219,7 @@ def _statistics(name: str, moments: Moments, unbiased: bool) -> tuple[Tensor, Te
 @torch.no_grad()
 def _write(
     layers: dict[BatchNorm, str],
-    moments: dict[BatchNorm, Moments],
+    moments: dict[BatchNorm, StreamMoments],
     statistics: dict[BatchNorm, tuple[Tensor, Tensor]],
 ) -> ExactBatchNorm:
     changes = []

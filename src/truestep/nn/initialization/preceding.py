@@ -75,7 +75,7 @@ def _wrapped(model: nn.Module) -> str | None:
     return "_orig_mod" if "_orig_mod" in model._modules else "module" if parallel else None
 
 
-class _Tracer(fx.Tracer):
+class _LayerTracer(fx.Tracer):
     """Takes the layers of this package as wholes, as it does torch's."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
@@ -86,7 +86,7 @@ def _trace(model: nn.Module) -> fx.Graph | None:
     """Return the graph of the model's forward, or None where torch.fx can't trace it."""
     with only_looking(model):  # a forward may draw, and write to buffers
         try:
-            return _Tracer().trace(model)
+            return _LayerTracer().trace(model)
         except Exception:  # noqa: BLE001 - whatever the user's forward raises for a stand-in, the answer is "unknown"
             return None
 

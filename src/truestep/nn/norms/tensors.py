@@ -28,7 +28,7 @@ OLD_HOOKS: dict[str, type] = {"weight norm": WeightNorm, "spectral norm": Spectr
 
 
 @dataclass(frozen=True)
-class Target:
+class NormedTensor:
     """One tensor of one layer."""
 
     layer: str
@@ -65,25 +65,25 @@ class Target:
         return any(isinstance(hook, OLD_HOOKS[norm]) and hook.name == self.tensor for hook in hooks)  # type: ignore[attr-defined]
 
 
-def find_targets(model: nn.Module, layers: Layers | None) -> list[Target]:
+def find_tensors(model: nn.Module, layers: Layers | None) -> list[NormedTensor]:
     """Return the weights of the chosen layers, in the model's order; raise an OptionError for a choice of nothing."""
     check_model(model)
     refuse_lazy(model)
     chosen = DEFAULT_KINDS if layers is None else selectors(layers)
     if layers is not None:
         refuse_unmatched(model, chosen)
-    targets = [
-        Target(name, module, tensor)
+    tensors = [
+        NormedTensor(name, module, tensor)
         for name, module in model.named_modules()
         if any(matches(selector, name, module) for selector in chosen)
         for tensor in _weights(module)
     ]
-    if not targets:
+    if not tensors:
         kinds = ", ".join(sorted({type(module).__name__ for module in model.modules()}))
         raise OptionError(
             f"None of the chosen layers of {type(model).__name__} has a weight of two or more dimensions; it has {kinds}."
         )
-    return targets
+    return tensors
 
 
 def _weights(module: nn.Module) -> list[str]:
