@@ -268,7 +268,7 @@ class Session:
             return  # between two passes of an epoch, before the save: it was logged then, of the weights as they were
         run = self._run
         self._saver.open()  # after the run's end: another process may be there
-        written = write_media(run.directory, run.step, media)
+        written = write_media(run.directory, run.step, media if run.is_main else {})
         run.logbook.write(run.step, run.epoch, values, {each.name: each.line for each in written})
         self._progress.note(values)
         for learner in run.context.learners.values():
