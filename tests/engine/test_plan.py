@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan of an update is decided once, and again when something changes that it was decided by."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -122,3 +124,39 @@ def test_the_average_in_place_of_the_weights_is_seen_without_a_new_plan(make_lea
     with net.averaged(), pytest.raises(OptionError, match="averaged"):
         update(net)
     update(net)
+
+
+MOST_CALLS = (
+    60  # 92 before there were plans; what Python runs between torch's kernels is most of a small step's cost
+)
+
+
+def test_an_update_makes_few_calls_and_no_more_for_more_parameters(make_learner, make_context):
+    """Time can't be asserted; calls can: each costs up to a microsecond where the last step has driven it from the caches."""
+    assert calls_of_an_update(make_learner, make_context, width=1) <= MOST_CALLS
+    assert calls_of_an_update(make_learner, make_context, width=1) == calls_of_an_update(
+        make_learner, make_context, width=20
+    )
+
+
+def calls_of_an_update(make_learner, make_context, width):
+    module = nn.Sequential(*(nn.Linear(3, 3) for _ in range(width)))
+    net = make_learner(module, lambda p: torch.optim.AdamW(p, lr=0.1), make_context())
+    batch, count = (INPUTS, INPUTS), 0
+
+    def loss(batch):
+        return module(batch[0]).square().mean(1)
+
+    def note(frame, event, _):
+        nonlocal count
+        count += event == "call" and "truestep" in frame.f_globals.get("__name__", "")
+
+    for step in range(1, 5):
+        net._parts.context.advance(step)
+        net.update(loss, batch)
+    sys.setprofile(note)
+    try:
+        net.update(loss, batch)
+    finally:
+        sys.setprofile(None)
+    return count

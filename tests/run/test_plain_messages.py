@@ -145,7 +145,7 @@ def test_a_type_error_of_the_users_own_stays_what_it_is(run):
     with pytest.raises(TypeError, match="unsupported operand"):
         net.update(lambda batch: batch + None, DATA)
     with pytest.raises(TypeError, match=r"two\(\) missing"):
-        net.update(lambda batch: two(batch), DATA)
+        net.update(lambda batch: two(batch), DATA)  # noqa: PLW0108 - the mistake lies inside the loss
 
 
 def test_a_pass_has_a_length_where_that_is_known(run):

@@ -118,7 +118,8 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
         num_examples: examples of the (micro-)batch, None where they can't be counted.
         whole: whether the batch is in one piece, so that a scalar will do.
     """
-    if type(result) is Tensor and result.shape == (num_examples,) and _is_plain(result):
+    is_usual = type(result) is Tensor and result.shape == (num_examples,) and result.numel() > 0
+    if is_usual and result.dtype is torch.float32 and result.requires_grad:  # nothing is left to check
         return Part(result, None, _NONE, False, _NONE, num_examples)
     values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})
     if not isinstance(values, Tensor):
@@ -137,9 +138,9 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
     is_scalar = values.ndim == 0 and weights is None
     if is_scalar and not whole:
         raise LossError(
-            "The loss function returned a scalar, and this batch is split. A mean over a part is not a part of the mean, "
-            'so the update would depend on the split. Return one loss per example (reduction="none"), or pass '
-            "decomposable=False to forbid splitting."
+            "The loss function returned a scalar, and this batch is split (into micro-batches, or among processes). A mean over a "
+            "part is not a part of the mean, so the update would depend on the split. Return one loss per example "
+            '(reduction="none"); on one process decomposable=False forbids splitting.'
         )
     if not is_scalar and not isinstance(result, Weighted):
         _check_shape(values, num_examples)
@@ -147,11 +148,6 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
         values = values.float()
     weights = None if weights is None else weights.to(values.dtype)
     return Part(values, weights, metrics, is_scalar, outputs, num_examples)
-
-
-def _is_plain(values: Tensor) -> bool:
-    """Whether nothing is left to check of one value for each example."""
-    return values.dtype is torch.float32 and values.requires_grad and values.numel() > 0
 
 
 def _check_gradient(values: Tensor) -> None:

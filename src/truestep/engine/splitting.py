@@ -32,21 +32,20 @@ class Splitting:
 
 
 class Cutting(NamedTuple):
-    """How one batch is cut: the numbers of examples computed at once, None for all of them; `may_change`: if memory runs out."""
+    """How one batch is cut."""
 
-    sizes: Sequence[int] | None
-    split: Split | None
-    may_change: bool
+    sizes: Sequence[int] | None = None
+    """The numbers of examples computed at once, None for all of them."""
+    split: Split | None = None
+    may_change: bool = False
+    """Whether smaller ones may have to be tried."""
+    decomposable: bool = True
+    """Whether the loss of the whole batch is the mean of its examples' losses."""
+    goes_back_again: str | None = None
+    """Why what was computed before this update may be gone through more than once; None where it is not."""
 
-    @property
-    def goes_back_again(self) -> str | None:
-        """Why what was computed before this update may be gone through more than once; None where it is not."""
-        if self.may_change:
-            return 'micro_batch="auto" may have to evaluate it again'
-        return None if self.sizes is None else f"the batch is split into {len(self.sizes)} micro-batches"
 
-
-WHOLE = Cutting(None, None, may_change=False)
+WHOLE = Cutting()
 
 
 def check_micro_batch(micro_batch: MicroBatch) -> None:

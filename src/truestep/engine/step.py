@@ -27,15 +27,10 @@ class Step(NamedTuple):
 
     learner: Parts
     measured: Measured
+    norm: Tensor | None
+    """The gradient's norm before clipping, where it was measured."""
     evidence: Evidence | None
     verdict: Verdict | None
-
-    @property
-    def norm(self) -> Tensor | None:
-        """The gradient's norm before clipping, where it was measured."""
-        return (
-            self.measured if self.learner.policy.measures_norm and isinstance(self.measured, Tensor) else None
-        )
 
 
 def decide(hooks: Hooks, learners: Sequence[Parts], sums: Sums) -> list[Step]:
@@ -50,7 +45,8 @@ def decide(hooks: Hooks, learners: Sequence[Parts], sums: Sums) -> list[Step]:
             verdict = learner.policy.judge(evidence)
             if verdict is Verdict.RAISE:
                 raise error_of(learner, float(sums.loss), None if measured is None else float(measured))
-        steps.append(Step(learner, measured, evidence, verdict))
+        norm = measured if learner.policy.measures_norm and isinstance(measured, Tensor) else None
+        steps.append(Step(learner, measured, norm, evidence, verdict))
     return steps
 
 
@@ -137,7 +133,8 @@ def step_optimizers(learner: Parts) -> None:
 def note_applied(learner: Parts) -> None:
     """Count an update that was applied: schedule and average move with it."""
     learner.counters.note_applied()
-    learner.schedules.step()
+    for schedule in learner.schedules.per_update:
+        schedule.step()
     if learner.average is not None:
         learner.average.update(learner.counters.updates)
 
@@ -193,7 +190,8 @@ def learn(learner: Parts, report: Report) -> None:
         raise negative_weights()
     if not report.skipped:
         counters.note_applied()
-        learner.schedules.step()
+        for schedule in learner.schedules.per_update:
+            schedule.step()
         return
     is_finite = math.isfinite(report.loss)
     overflow = learner.policy.scaler is not None and is_finite

@@ -26,7 +26,7 @@ class Loop:
         cursor.epochs = body = object()
         try:
             while cursor.epoch < total and not cursor.finished:
-                session.epoch_begins()
+                session.random.epoch_begins()
                 cursor.in_epoch_body = True
                 yield cursor.epoch
                 session.owner.check()
@@ -92,6 +92,8 @@ class Loop:
                 self._left(stream)
             if cursor.leader is stream and (stream.finished or cursor.cut):
                 cursor.leader = None
+            if leads:
+                session.random.pass_ends()
         if leads:
             cursor.done = cursor.step
             session.pass_done(stream)
