@@ -11,7 +11,9 @@ import typer
 from rich.console import Console
 
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import Reading, read_paths
+from truestep.doctor.kept import cache_folder
+from truestep.doctor.read import read_paths
+from truestep.doctor.reading import Reading
 from truestep.doctor.reporting.documents import reading_document, sarif_document
 from truestep.doctor.reporting.terminal import show_reading
 from truestep.doctor.selection import configured, write_baseline
@@ -47,6 +49,9 @@ def read(
         Path | None,
         typer.Option("--write-baseline", help="Write today's findings to this file, and exit with 0."),
     ] = None,
+    cache: Annotated[
+        bool, typer.Option(help="Take what was found in files that did not change since, and keep it.")
+    ] = True,
 ) -> None:
     """Read training code for silent bugs; needs no torch and runs nothing.
 
@@ -56,7 +61,7 @@ def read(
     selection = configured(Path.cwd(), select or [], ignore or [], baseline)
     if new_baseline is not None:
         selection = replace(selection, baseline=None)  # the new one is to hold what the old one hides
-    reading = read_paths(paths, selection)
+    reading = read_paths(paths, selection, cache=cache_folder() if cache else None)
     if new_baseline is not None:
         write_baseline(new_baseline, [(each, reading.lines.get(each.place, "")) for each in reading.findings])
     _show(reading, output)

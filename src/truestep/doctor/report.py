@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.doctor.finding import Failure, Finding, Place
-from truestep.doctor.read import Reading
+from truestep.doctor.reading import Reading
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
 from truestep.doctor.running import Outcome, Target, merged
 from truestep.doctor.selection import Baseline, Ignores

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding, Severity
-from truestep.doctor.read import Reading
+from truestep.doctor.reading import Reading
 
 SCHEMA_VERSION = 1
 _LEVELS = {

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from truestep.doctor.finding import Finding, Place, Severity
-from truestep.doctor.read import Reading
+from truestep.doctor.reading import Reading
 
 if TYPE_CHECKING:
     from truestep.doctor.report import RunReport
