@@ -161,6 +161,37 @@ def test_an_export_and_what_is_missing(call):
     assert [each["batch_size"] for each in json.loads(ended.out)["comparisons"]] == [5, 10]
 
 
+def test_a_graph_on_a_screen_in_a_document_and_in_files(call, tmp_path):
+    files = ["--out", "g.mmd", "--out", "g.dot"]
+    ended = call("graph", "sched_file.py:make_model", "--input", "5,4", *files)
+    assert ended.status == 0, ended.err
+    assert "1 Linear, 8  5 × 2" in ended.out
+    assert max(map(len, ended.out.splitlines())) <= 80
+    assert (tmp_path / "g.mmd").read_text().startswith("flowchart")
+    asked = ("--kind", "autograd", "--depth", "1", "--saved", "--json")
+    document = json.loads(call("graph", "sched_file.py:make_model", "--input", "5,4", *asked).out)
+    assert document["schema_version"] == 1
+    assert document["saved_bytes"] > 0
+    drawn = call("graph", "sched_file.py:make_model", "--input", "5,4", "--out", "g.html")
+    assert drawn.status == (0 if find_spec("pygraphviz") else 3), drawn.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--input", "1,7"], 1, "failed in 0 (Linear), which got [1, 7] float32 on cpu"),
+        (["--input", "1,4", "--depth", "7"], 2, "the graph has the depths 1 to 1"),
+        (["--input", "1,4", "--out", "g.png"], 2, ".mmd"),
+        (["--input", "1,4", "--kind", "both"], 2, "autograd"),
+        ([], 2, "Say what the model takes"),
+    ],
+)
+def test_graphs_that_there_are_not(call, arguments, status, said):
+    ended = call("graph", "sched_file.py:make_model", *arguments)
+    assert (ended.status, ended.out.replace("noise on stdout\n", "")) == (status, "")
+    assert said in " ".join(ended.err.split())
+
+
 def test_help_imports_no_torch():
     code = (
         "import sys; from truestep.cli.main import app; sys.argv = ['t', 'schedule', '--help']\ntry: app()\n"

@@ -10,8 +10,9 @@ from dataclasses import replace
 from truestep.doctor.catalogue import topic_of
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Abstention, Failure, Place, Severity
-from truestep.doctor.notebook import Notebook
-from truestep.doctor.reading import Reading
+from truestep.doctor.markdown import Markdown
+from truestep.doctor.notebook import NotebookText
+from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import Replacement, apply_edits, parsed, replacement
 from truestep.doctor.selection import Ignores
 from truestep.doctor.source.guards import is_for_other_versions, is_meant_to_fail
@@ -22,16 +23,19 @@ _NESTING = 12_000
 
 
 def apply_checks(
-    module: SourceModule, notebook: Notebook | None, checks: Iterable[SourceCheck], reading: Reading
+    module: SourceModule,
+    blocks: NotebookText | Markdown | None,
+    checks: Iterable[SourceCheck],
+    reading: SourceReading,
 ) -> None:
-    """Apply the checks to one file; a finding in a notebook has its place in its cell."""
-    found = Reading()
+    """Apply the checks to one file; a finding in a notebook or a page has its place there."""
+    found = SourceReading()
     with _room_to_nest():
         for check in checks:
             if _may_have(check, module):
                 _apply(check, module, found)
-    if notebook is not None:
-        _put_into_cells(found, module.path, notebook)
+    if blocks is not None:
+        _put_into_blocks(found, module.path, blocks)
     reading.add(found)
 
 
@@ -49,12 +53,13 @@ def _program_has(check: SourceCheck, module: SourceModule) -> bool:
     return any(known[word] for word in check.words)
 
 
-def _put_into_cells(found: Reading, path: str, notebook: Notebook) -> None:
+def _put_into_blocks(found: SourceReading, path: str, blocks: NotebookText | Markdown) -> None:
     def place_of(place: Place) -> Place:
-        return notebook.place(place) if place.path == path else place
+        return blocks.place(place) if place.path == path else place
 
-    found.findings = [notebook.finding(each) if each.place.path == path else each for each in found.findings]
-    found.lines = {place_of(place): line for place, line in found.lines.items()}
+    found.findings = [blocks.finding(each) if each.place.path == path else each for each in found.findings]
+    moved = ((place, place_of(place), line) for place, line in found.lines.items())
+    found.lines = {after: " " * (after.column - before.column) + line for before, after, line in moved}
     found.abstentions = [replace(each, place=place_of(each.place)) for each in found.abstentions]
 
 
@@ -77,7 +82,7 @@ def _cut_short(check: SourceCheck, module: SourceModule) -> Iterator[Abstention]
             yield Abstention(check.code, _place(module, trace.root), reason)
 
 
-def _apply(check: SourceCheck, module: SourceModule, reading: Reading) -> None:
+def _apply(check: SourceCheck, module: SourceModule, reading: SourceReading) -> None:
     seen: set[tuple[str, int]] = set()
     module.was_followed = False
     try:
@@ -94,7 +99,7 @@ def _apply(check: SourceCheck, module: SourceModule, reading: Reading) -> None:
         reading.failures.append(Failure(check.code, module.path, f"{type(error).__name__}: {error}"))
 
 
-def _report(check: SourceCheck, module: SourceModule, found: At, reading: Reading) -> None:
+def _report(check: SourceCheck, module: SourceModule, found: At, reading: SourceReading) -> None:
     """Add a finding, unless a comment hides it."""
     place = _place(module, found.node)
     severity = found.severity
@@ -135,7 +140,7 @@ def _is_excused(check: SourceCheck, module: SourceModule, node: ast.AST) -> bool
 
 
 def _rewritten(
-    check: SourceCheck, module: SourceModule, node: ast.AST, reading: Reading
+    check: SourceCheck, module: SourceModule, node: ast.AST, reading: SourceReading
 ) -> Replacement | None:
     """Return the change that mends a finding, if what it leaves is Python; one that fails loses the change only."""
     try:
@@ -151,4 +156,10 @@ def _rewritten(
 
 
 def _place(module: SourceModule, node: ast.AST) -> Place:
-    return Place(module.path, getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1)
+    """Return where a node begins and how far it goes on its first line; the tree counts bytes, a place characters."""
+    first = getattr(node, "lineno", 1)
+    raw = module.lines[first - 1].encode() if first <= len(module.lines) else b""
+    start = getattr(node, "col_offset", 0)
+    end = getattr(node, "end_col_offset", None) if getattr(node, "end_lineno", 0) == first else len(raw)
+    before, here = (len(part.decode("utf-8", "ignore")) for part in (raw[:start], raw[start:end].rstrip()))
+    return Place(module.path, first, before + 1, width=here if hasattr(node, "lineno") else 0)

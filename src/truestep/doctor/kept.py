@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.doctor.finding import Abstention, Finding, Place, Severity
-from truestep.doctor.reading import Reading
+from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import Edit, Replacement
 
 _MOST_ENTRIES = 2_000  # the oldest go first
@@ -50,7 +50,7 @@ def _tool() -> str:
     return repr([(path, stat.st_mtime_ns, stat.st_size) for path, stat in stats])
 
 
-def kept(folder: Path, key: str) -> Reading | None:
+def kept(folder: Path, key: str) -> SourceReading | None:
     """Return what was found, if it is kept whole."""
     try:
         checksum, _, body = (folder / key).read_bytes().partition(b"\n")
@@ -61,7 +61,7 @@ def kept(folder: Path, key: str) -> Reading | None:
         return None
 
 
-def keep(folder: Path, key: str, reading: Reading) -> None:
+def keep(folder: Path, key: str, reading: SourceReading) -> None:
     """Keep what was found; a folder that can't be written to, or evidence that is no JSON, keeps nothing."""
     with suppress(OSError, TypeError, ValueError):
         body = json.dumps(_document(reading)).encode()
@@ -84,7 +84,7 @@ def forget_oldest(folder: Path) -> None:
             each.unlink()
 
 
-def _document(reading: Reading) -> dict[str, Any]:
+def _document(reading: SourceReading) -> dict[str, Any]:
     return {
         "findings": [asdict(each) for each in reading.findings],
         "abstentions": [asdict(each) for each in reading.abstentions],
@@ -95,8 +95,8 @@ def _document(reading: Reading) -> dict[str, Any]:
     }
 
 
-def _reading_of(document: dict[str, Any]) -> Reading:
-    return Reading(
+def _reading_of(document: dict[str, Any]) -> SourceReading:
+    return SourceReading(
         findings=[_finding(each) for each in document["findings"]],
         abstentions=[
             Abstention(each["code"], Place(**each["place"]), each["reason"])

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does independent pieces of work in several processes, where that is worth their start."""
 
-import multiprocessing
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
 
 _WORTH_IT = 400_000  # bytes of source: below, starting a process takes longer than it saves
@@ -21,6 +19,9 @@ def in_processes(
     if workers < 2 or sum(sizes) - max(sizes) < _WORTH_IT or not _can_fork():
         yield from (function(*each) for each in arguments)
         return
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
         largest_first = sorted(range(len(arguments)), key=lambda index: -sizes[index])
         futures = {index: pool.submit(function, *arguments[index]) for index in largest_first}

@@ -7,19 +7,21 @@ import gc
 import re
 import time
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from truestep.doctor import markdown
 from truestep.doctor.applying import apply_checks
 from truestep.doctor.catalogue import source_checks
 from truestep.doctor.check import SourceCheck
 from truestep.doctor.files import files_of
 from truestep.doctor.finding import Place
 from truestep.doctor.kept import forget_oldest, keep, kept, key_of
-from truestep.doctor.notebook import Notebook, parse_notebook
+from truestep.doctor.markdown import Markdown, parse_markdown
+from truestep.doctor.notebook import NotebookText, parse_notebook
 from truestep.doctor.processes import in_processes
-from truestep.doctor.reading import Reading
+from truestep.doctor.reading import SourceReading
 from truestep.doctor.selection import Baseline, Selection
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.places import Texts
@@ -28,30 +30,41 @@ from truestep.doctor.source.units import Unit, units_of
 
 # A file without any of these trains nothing: it is not even parsed.
 _RELEVANT = re.compile(rb"torch|\.backward\(\)|onnxruntime|nvidia-smi|CUDA_VISIBLE_DEVICES|apex")
+PATIENCE_SECONDS = 3.0
+Waiting = Callable[[int, int], None]
 
 
 def read_paths(
-    paths: Sequence[Path], selection: Selection | None = None, *, cache: Path | None = None
-) -> Reading:
+    paths: Sequence[Path],
+    selection: Selection | None = None,
+    waiting: Waiting | None = None,
+    *,
+    cache: Path | None = None,
+) -> SourceReading:
     """Read files and folders with every source check that is wanted.
 
     Args:
         paths: files, and folders beneath which every `.py` and `.ipynb` file is read.
         selection: codes, excluded files, a baseline.
+        waiting: called with the number of files read and of all, every few seconds.
         cache: a folder where what is found is kept, and taken from as long as no file that it depends on changes.
 
     Raises:
         OptionError: a path that does not exist.
     """
     selection = selection or Selection()
-    started = time.perf_counter()
+    started = told = time.perf_counter()
     wanted = [check for check in source_checks() if selection.wants(check.code)]
     baseline = Baseline(selection.baseline)
     files = list(files_of(paths, selection))
     relevant = [each for each in files if _is_relevant(each)]
-    reading = Reading(num_files=len(files) - len(relevant))
+    reading = SourceReading(num_files=len(files) - len(relevant))
     for part in _read_units(units_of(relevant), wanted, cache):
         reading.add(part)
+        is_last = reading.num_files == len(files)
+        if waiting is not None and not is_last and time.perf_counter() - told > PATIENCE_SECONDS:
+            told = time.perf_counter()
+            waiting(reading.num_files, len(files))
     shown = [each for each in reading.findings if not baseline.hides(each, reading.lines.get(each.place, ""))]
     reading.num_hidden += len(reading.findings) - len(shown)
     reading.findings = sorted(shown, key=lambda finding: (finding.place, finding.code))
@@ -69,7 +82,7 @@ def _is_relevant(path: Path) -> bool:
         return True
 
 
-def _read_units(units: list[Unit], wanted: list[SourceCheck], cache: Path | None) -> Iterator[Reading]:
+def _read_units(units: list[Unit], wanted: list[SourceCheck], cache: Path | None) -> Iterator[SourceReading]:
     """Yield what each unit gives: as it was kept, or read anew, several at a time."""
     codes = ",".join(check.code for check in wanted)
     keys = {
@@ -92,15 +105,15 @@ def _sizes(units: list[Unit]) -> list[int]:
     return [unit.num_bytes for unit in units]
 
 
-def _read_unit(unit: Unit, wanted: list[SourceCheck]) -> Reading:
+def _read_unit(unit: Unit, wanted: list[SourceCheck]) -> SourceReading:
     with _without_collector():
-        reading, project = Reading(), Project()
+        reading, project = SourceReading(), Project()
         files = [_added(path, project, reading) for path in unit.named]
         project.link()
         for file in files:
             reading.num_files += 1
             if file is not None:
-                apply_checks(file.module, file.notebook, wanted, reading)
+                apply_checks(file.module, file.blocks, wanted, reading)
     return reading
 
 
@@ -116,21 +129,21 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def read_text(text: str, path: str = "<text>", checks: Iterable[SourceCheck] | None = None) -> Reading:
+def read_text(text: str, path: str = "<text>", checks: Iterable[SourceCheck] | None = None) -> SourceReading:
     """Read one text with the given checks, or all."""
     return read_texts({path: text}, checks)
 
 
-def read_texts(texts: Mapping[str, str], checks: Iterable[SourceCheck] | None = None) -> Reading:
+def read_texts(texts: Mapping[str, str], checks: Iterable[SourceCheck] | None = None) -> SourceReading:
     """Read several texts, by path, as the files of one project."""
-    reading = Reading(num_files=len(texts))
+    reading = SourceReading(num_files=len(texts))
     project = Project(Texts(texts))
     files = [_parsed(text, path, project, reading) for path, text in texts.items()]
     project.link()
     wanted = source_checks() if checks is None else list(checks)
     for file in files:
         if file is not None:
-            apply_checks(file.module, file.notebook, wanted, reading)
+            apply_checks(file.module, file.blocks, wanted, reading)
     reading.findings.sort(key=lambda finding: (finding.place, finding.code))
     return reading
 
@@ -141,20 +154,17 @@ class _File:
 
     module: SourceModule
     project: Project
-    notebook: Notebook | None = None
+    blocks: NotebookText | Markdown | None = None  # where it is no script
 
 
-def _added(path: Path, project: Project, reading: Reading) -> _File | None:
+def _added(path: Path, project: Project, reading: SourceReading) -> _File | None:
     """Parse a file into the project; what can't be read is named."""
     try:
         raw = path.read_bytes()
         if not _RELEVANT.search(raw.replace(b"\0", b"")):  # also in UTF-16, which Python does not read
             return None
-        if path.suffix == ".ipynb":
-            notebook = parse_notebook(raw.decode("utf-8-sig"))
-            reading.unreadable += [(f"{path}:{number}", reason) for number, reason in notebook.unreadable]
-            file = _parsed(notebook.text, str(path), project, reading)
-            return _of_notebook(file, notebook) if file is not None else None
+        if path.suffix == ".ipynb" or path.suffix in markdown.ENDINGS:
+            return _added_blocks(path, raw.decode("utf-8-sig"), project, reading)
         with tokenize.open(path) as opened:
             text = opened.read()
     except (OSError, SyntaxError, ValueError) as error:
@@ -163,16 +173,26 @@ def _added(path: Path, project: Project, reading: Reading) -> _File | None:
     return _parsed(text, str(path), project, reading)
 
 
-def _of_notebook(file: _File, notebook: Notebook) -> _File:
+def _added_blocks(path: Path, raw: str, project: Project, reading: SourceReading) -> _File | None:
+    """Add a notebook or a page with Python blocks; a cell or block that is no Python is named."""
+    blocks = parse_notebook(raw) if path.suffix == ".ipynb" else parse_markdown(raw)
+    reading.unreadable += [(f"{path}:{number}", reason) for number, reason in blocks.unreadable]
+    file = _parsed(blocks.text, str(path), project, reading)
+    if file is None or isinstance(blocks, Markdown):
+        return file and replace(file, blocks=blocks)
+    return _of_notebook(file, blocks)
+
+
+def _of_notebook(file: _File, notebook: NotebookText) -> _File:
     """Note which expressions are the last of their cells: what they give is shown."""
     last: dict[int, ast.stmt] = {}
     for statement in file.module.tree.body:
         last[notebook.place(Place("", statement.lineno)).cell] = statement
     file.module.shown.update(each for each in last.values() if isinstance(each, ast.Expr))
-    return replace(file, notebook=notebook)
+    return replace(file, blocks=notebook)
 
 
-def _parsed(text: str, path: str, project: Project, reading: Reading) -> _File | None:
+def _parsed(text: str, path: str, project: Project, reading: SourceReading) -> _File | None:
     try:
         return _File(project.add(text, path), project)
     except (SyntaxError, ValueError, RecursionError) as error:

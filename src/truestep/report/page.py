@@ -4,18 +4,15 @@
 from collections.abc import Iterator
 from importlib import resources
 
-from truestep.core.charts import chart_style
 from truestep.core.charts.axes import span_axis
 from truestep.core.charts.chart import MAX_EPOCH_LINES, Steps, draw
-from truestep.core.charts.markup import Html, data, join, tag
+from truestep.core.charts.document import document, header
+from truestep.core.charts.markup import Html, data, tag
 from truestep.report.figures import KNOWN, Figures, figures_for, grouped
+from truestep.report.gallery import cards
 from truestep.report.headline import headline
 from truestep.report.record import Record
 from truestep.report.tables import choices_table, findings_table, table_of
-
-MARK = Html(
-    '<svg class="mark" viewBox="0 0 24 24" aria-hidden="true"><path d="M2 20h6v-5h6v-5h6V5h2"/></svg>'
-)
 
 
 def page(record: Record) -> str:
@@ -24,39 +21,26 @@ def page(record: Record) -> str:
     figures = figures_for(groups)
     metrics = [group for group in groups if group not in (*KNOWN, "loss")]
     body = [
-        _header(record),
+        header("Truestep report", record.name, _in_short(record)),
         *(tag("p", problem, class_="problem", role="note") for problem in record.problems),
         headline(record, groups, metrics) if record.num_lines else _nothing_logged(),
         *_findings(record),
         *_curves(record, figures),
+        *_samples(record),
         *_tables(record),
         tag("footer", "Drawn from the files of the run's directory; this page loads nothing else."),
     ]
-    head = join(
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{record.name} · Truestep report"),
-        tag("style", Html(chart_style() + _asset("style.css"))),
+    return document(
+        f"{record.name} · Truestep report",
+        tag("main", *body),
+        _timeline(record),
+        style=_asset("style.css"),
+        script=_asset("script.js"),
     )
-    script = tag("script", Html(_asset("script.js")))
-    document = tag(
-        "html", tag("head", head), tag("body", tag("main", *body), _timeline(record), script), lang="en"
-    )
-    return f"<!doctype html>\n{document}\n"
 
 
 def _asset(name: str) -> str:
     return resources.files("truestep.report").joinpath(name).read_text("utf-8")
-
-
-def _header(record: Record) -> Html:
-    return tag(
-        "header",
-        tag("p", MARK, "Truestep report", class_="brand"),
-        tag("h1", record.name),
-        tag("p", _in_short(record), class_="summary"),
-    )
 
 
 def _in_short(record: Record) -> str:
@@ -111,6 +95,11 @@ def _findings(record: Record) -> Iterator[Html]:
     """What may spoil the run stands before its curves."""
     if record.findings:
         yield _section("Doctor", tag("div", findings_table(record.findings), class_="card"), class_="wide")
+
+
+def _samples(record: Record) -> Iterator[Html]:
+    if record.samples:
+        yield _section("Samples", *cards(record.samples), class_="wide")
 
 
 def _tables(record: Record) -> Iterator[Html]:

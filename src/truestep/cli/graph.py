@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep graph`: a model's modules and its autograd graph, folded."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from truestep.cli.summary import BATCH, INPUT
+
+app = typer.Typer(add_completion=False)
+
+
+class Kind(StrEnum):
+    """Which of the two graphs."""
+
+    MODULES = "modules"
+    AUTOGRAD = "autograd"
+
+
+@app.command()
+def graph(
+    model: Annotated[
+        str, typer.Argument(metavar="FILE.py:NAME", help="A function (or class) that makes the model.")
+    ],
+    *,
+    inputs: Annotated[list[str] | None, INPUT] = None,
+    batch: Annotated[str | None, BATCH] = None,
+    depth: Annotated[
+        int | None,
+        typer.Option("--depth", help="How deep the graph shown goes; by default as deep as 60 boxes show."),
+    ] = None,
+    kind: Annotated[Kind, typer.Option("--kind", help="Which graph is shown.")] = Kind.MODULES,
+    saved: Annotated[
+        bool, typer.Option("--saved", help="In the autograd graph, show the tensors saved for the backward.")
+    ] = False,
+    attributes: Annotated[
+        bool, typer.Option("--attributes", help="Show what else is saved: sizes, strides, factors.")
+    ] = False,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option("--out", help="Also write a file: .html with every depth, .svg, .mmd, .dot or .json."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Show how a model's modules and operations follow one another, with repeated blocks rolled up; draw them in a page.
+
+    Drawings (.html, .svg) need the extra: pip install 'truestep[graph]'.
+    """
+    from truestep.cli.screen import print_document, show, warn
+    from truestep.cli.targets import model_and_batch
+    from truestep.model.graph.graph import graph as trace
+
+    made, example = model_and_batch(model, inputs or [], batch)
+    found = trace(made, example, saved=saved, attributes=attributes)
+    shown = found.shown(depth, kind.value)
+    for path in out or []:
+        warn(f"wrote {found.save(path, depth, kind.value)}")
+    print_document(found.to_dict()) if as_json else show(shown)

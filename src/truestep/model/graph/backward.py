@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The autograd graph that a forward leaves, each step of it in the module that made it, and what it saves for the backward."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from truestep.core.wording import byte_size
+from truestep.model.calling import tensors_in
+from truestep.model.graph.tree import Graph, Group, Node
+
+SAVED = "_saved_"
+
+
+class Backward:
+    """Collects autograd's functions while the forward runs: those that are new when a module returns are the module's."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.graph = Graph(Group("", model))
+        self._groups = [self.graph.root]
+        self._nodes: dict[Any, Node] = {}
+        self._names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self._parameters = {_key(tensor) for tensor in [*model.parameters(), *model.buffers()]}
+
+    def enter(self, name: str, module: nn.Module) -> None:
+        """A module is called."""
+        group = Group(name, module)
+        self._groups[-1].children.append(group)
+        self._groups.append(group)
+
+    def leave(self, shapes: Any) -> None:
+        """The innermost module returned."""
+        if len(self._groups) > 1:
+            self._groups.pop().shapes = shapes
+
+    def note(self, tensors: Iterable[Tensor]) -> None:
+        """Add what leads to these tensors and is not there yet."""
+        for tensor in tensors:
+            if tensor.grad_fn is not None:
+                self._add(tensor.grad_fn)
+
+    def _add(self, function: Any) -> None:
+        waiting = [function]
+        while waiting:  # sources before what is made of them
+            current = waiting[-1]
+            before = [each for each, _ in current.next_functions if each is not None]
+            new = [each for each in before if each not in self._nodes]
+            if current not in self._nodes and new:
+                waiting += new
+                continue
+            waiting.pop()
+            if current not in self._nodes:
+                node = self._nodes[current] = self._node(current)
+                self._groups[-1].children.append(node)
+                self.graph.edges |= {(self._nodes[each], node) for each in before}
+
+    def _node(self, function: Any) -> Node:
+        variable = getattr(function, "variable", None)
+        if isinstance(variable, Tensor):
+            name = self._names.get(id(variable), "input")
+            return Node(name, "parameter", tuple(variable.shape))
+        shapes = [tuple(each.shape) for each in getattr(function, "_input_metadata", ())]
+        return Node(
+            function.name().rpartition("::")[2], "gradient", shapes[0] if len(shapes) == 1 else shapes
+        )
+
+    def describe(self, *, saved: bool, attributes: bool) -> int:
+        """Say in each node what it saves and with which attributes; return the bytes of all that no weight holds."""
+        counted = set(self._parameters)
+        for function, node in self._nodes.items():
+            tensors, values = _saved_by(function)
+            lines = []
+            for name, tensor in tensors:
+                is_new = _key(tensor) not in counted
+                if is_new:
+                    counted.add(_key(tensor))
+                    node.saved_bytes += tensor.untyped_storage().nbytes()
+                if saved:
+                    lines.append(_line(name, tensor, is_new=is_new))
+            if attributes:
+                lines += [f"{name} = {value}" for name, value in values]
+            node.details = tuple(lines)
+        return sum(node.saved_bytes for node in self._nodes.values())
+
+
+def _line(name: str, tensor: Tensor, *, is_new: bool) -> str:
+    size = byte_size(tensor.untyped_storage().nbytes()) if is_new else "held already"
+    shape = " × ".join(map(str, tensor.shape)) or "scalar"
+    return f"saves {name}: {shape} {str(tensor.dtype).removeprefix('torch.')}, {size}"
+
+
+def _saved_by(function: Any) -> tuple[list[tuple[str, Tensor]], list[tuple[str, Any]]]:
+    tensors, values = [], []
+    for name, value in _attributes(function):
+        found = tensors_in(value)
+        tensors += [(name, tensor) for tensor in found]
+        if not found and value is not None:
+            values.append((name, value))
+    return tensors, values
+
+
+def _attributes(function: Any) -> Iterator[tuple[str, Any]]:
+    names = [name for name in dir(function) if name.startswith(SAVED) and not name.startswith("_saved_raw")]
+    if hasattr(function, "saved_tensors"):  # of a torch.autograd.Function
+        names.append("saved_tensors")
+    for name in names:
+        try:
+            value = getattr(function, name)
+        except RuntimeError:  # changed in place since: the backward will fail there, too
+            continue
+        if not name.startswith("_saved_raw"):
+            yield name.removeprefix(SAVED), value
+
+
+def _key(tensor: Tensor) -> int:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return id(tensor)
+
+
+def trains(model: nn.Module) -> bool:
+    """Whether a backward through the model would have anything to do."""
+    return torch.is_grad_enabled() and any(parameter.requires_grad for parameter in model.parameters())

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A picture as SVG, in the colours of charts, light and dark."""
+
+from truestep.core.charts import chart_style
+from truestep.core.charts.markup import Html, tag
+from truestep.model.graph.layout import LINE, PADDING_X, PADDING_Y, STACKED, Layout, Place, lay_out, shown
+from truestep.model.graph.picture import Box, Frame, Picture
+
+MARGIN = 8.0
+HEAD, HALF_HEAD = 8.0, 3.5  # pixels of an arrow's head
+STYLE = """
+.graph text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; fill: var(--soft); }
+.graph text.name { fill: var(--ink); font-weight: 600; }
+.graph rect { fill: var(--card); stroke: var(--base); }
+.graph text.title { paint-order: stroke; stroke: var(--card); stroke-width: 4; stroke-linejoin: round; }
+.graph .module rect { stroke: var(--c0); } .graph .operation rect { stroke: var(--c2); }
+.graph .input rect, .graph .output rect { stroke: var(--c1); } .graph .parameter rect { stroke: var(--c5); }
+.graph .gradient rect { stroke: var(--c3); }
+.graph rect.frame { fill: var(--soft); fill-opacity: .05; stroke: var(--base); stroke-dasharray: 4 3; }
+.graph rect.frame.many { stroke-dasharray: none; stroke-width: 2; }
+.graph path { fill: none; stroke: var(--soft); stroke-width: 1.1; }
+.graph path.head { fill: var(--soft); stroke: none; } .graph path.weight { stroke: var(--c5); stroke-dasharray: 3 3; }
+"""
+
+
+def svg_of(picture: Picture) -> Html:
+    """Return an SVG element that a page with charts' and this file's style shows; needs the extra `[graph]`."""
+    return draw(picture, lay_out(picture))
+
+
+def draw(picture: Picture, layout: Layout) -> Html:
+    """Return the picture drawn where the layout says."""
+    width, height = round(layout.width + 2 * MARGIN), round(layout.height + 2 * MARGIN)
+    framed = [(frame, layout.frames[frame.id]) for frame in picture.frames if frame.id in layout.frames]
+    parts = [_frame(frame, place) for frame, place in framed]
+    for arrow, points in zip(picture.arrows, layout.arrows, strict=True):
+        parts += _arrow(points, is_weight=arrow.is_weight)
+    parts += [_frame_title(frame, place) for frame, place in framed]  # above the arrows
+    parts += [_box(box, layout.boxes[box.id]) for box in picture.boxes]
+    moved = tag("g", *parts, transform=f"translate({MARGIN:g} {MARGIN:g})")
+    title = tag("title", f"{len(picture.boxes)} boxes at depth {picture.depth}")
+    sizes: dict[str, str | float] = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"}
+    return tag("svg", title, moved, class_="graph", role="img", **sizes)
+
+
+def svg_document(picture: Picture) -> str:
+    """Return a file of its own."""
+    svg = svg_of(picture)
+    style = tag("style", Html(chart_style() + STYLE + "svg { background: var(--card); }"))
+    start = svg.index(">") + 1
+    head = svg[:start].replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+    return f"{head}{style}{svg[start:]}"
+
+
+def _frame(frame: Frame, place: Place) -> Html:
+    kind = "frame many" if frame.times > 1 else "frame"
+    return _rectangle(place, radius=9, class_=kind)
+
+
+def _frame_title(frame: Frame, place: Place) -> Html:
+    x, y = _round(place.left + 10), _round(place.top + 17)
+    return tag("text", shown(frame.title), x=x, y=y, class_="name title")
+
+
+def _box(box: Box, place: Place) -> Html:
+    parts = []
+    stacked = STACKED if box.times > 1 else 0.0
+    front = Place(
+        left=place.left, top=place.top + stacked, width=place.width - stacked, height=place.height - stacked
+    )
+    if stacked:
+        behind = Place(left=front.left + stacked, top=place.top, width=front.width, height=front.height)
+        parts.append(_rectangle(behind, radius=6))
+    parts.append(_rectangle(front, radius=15 if box.kind in ("input", "output") else 6))
+    for number, line in enumerate(box.lines):
+        x, y = front.left + PADDING_X, front.top + PADDING_Y + LINE * number + 12.5
+        text = tag("text", shown(line), x=_round(x), y=_round(y), class_="name" if number == 0 else None)
+        parts.append(text)
+    whole = tag("title", "\n".join(box.lines)) if any(shown(line) != line for line in box.lines) else None
+    return tag("g", whole, *parts, class_=box.kind)
+
+
+def _rectangle(place: Place, *, radius: float, class_: str | None = None) -> Html:
+    return tag(
+        "rect",
+        x=_round(place.left),
+        y=_round(place.top),
+        width=_round(place.width),
+        height=_round(place.height),
+        rx=radius,
+        class_=class_,
+    )
+
+
+def _arrow(points: tuple[tuple[float, float], ...], *, is_weight: bool) -> list[Html]:
+    start, *rest = points
+    *curve, tip = rest
+    x, y = start
+    bends = " ".join(f"{_round(x)},{_round(y)}" for x, y in curve)
+    path = tag("path", d=f"M{_round(x)},{_round(y)}C{bends}", class_="weight" if is_weight else None)
+    if is_weight:
+        return [path]
+    back = (curve[-1][0] - tip[0], curve[-1][1] - tip[1])
+    length = max((back[0] ** 2 + back[1] ** 2) ** 0.5, 1e-6)
+    across, along = HALF_HEAD / length, HEAD / length
+    left = (tip[0] + along * back[0] - across * back[1], tip[1] + along * back[1] + across * back[0])
+    right = (tip[0] + along * back[0] + across * back[1], tip[1] + along * back[1] - across * back[0])
+    corners = "L".join(f"{_round(x)},{_round(y)}" for x, y in (tip, left, right))
+    return [path, tag("path", d=f"M{corners}Z", class_="head")]
+
+
+def _round(value: float) -> float:
+    return round(value, 1)

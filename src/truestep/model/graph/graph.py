@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ts.graph`: a model's modules and its autograd graph, folded, as pictures and as text."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import nn
+
+from truestep.core.charts.standalone import image_of
+from truestep.core.errors import MissingPackageError, ModelError, OptionError, nearest
+from truestep.core.results import Result
+from truestep.core.wording import byte_size
+from truestep.model.calling import Arguments, arguments_of, mapped, undisturbed
+from truestep.model.graph import text
+from truestep.model.graph.picture import Picture, pictures
+from truestep.model.graph.rolling import Rolling
+from truestep.model.graph.tracing import Trace, trace
+from truestep.model.summaries.copies import (
+    copy_with,
+    has_lazy,
+    materialized,
+    to_meta,
+    to_meta_but_lengths,
+)
+from truestep.model.summaries.counting import failing_forward
+from truestep.nn.parts import model_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Kind = Literal["modules", "autograd"]
+MAX_VISIBLE = 60  # boxes; more than that nobody reads at once
+WRITERS: dict[str, str] = {".html": "page", ".svg": "svg", ".mmd": "mermaid", ".dot": "dot", ".json": "json"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelGraph(Result):
+    """A model's graphs at every depth; `autograd` is empty where nothing of the model is trained."""
+
+    model: str
+    modules: tuple[Picture, ...]
+    autograd: tuple[Picture, ...]
+    saved_bytes: int  # what the forward keeps for the backward, weights left out
+    notes: tuple[str, ...]
+
+    def picture(self, depth: int | None = None, kind: Kind = "modules") -> Picture:
+        """Return the graph at one depth; by default the deepest that shows at most 60 boxes."""
+        if kind not in ("modules", "autograd"):
+            raise OptionError(f"kind={kind!r} is not known. {nearest(str(kind), ('modules', 'autograd'))}")
+        found = self.modules if kind == "modules" else self.autograd
+        if not found:
+            raise OptionError(f"There is no autograd graph: {' '.join(self.notes)}")
+        if depth is None:
+            return next((each for each in reversed(found) if len(each.boxes) <= MAX_VISIBLE), found[0])
+        if not isinstance(depth, int) or not 1 <= depth <= len(found):
+            raise OptionError(f"depth={depth!r}: the graph has the depths 1 to {len(found)}.")
+        return found[depth - 1]
+
+    def mermaid(self, depth: int | None = None, kind: Kind = "modules") -> str:
+        """Return a picture in Mermaid's language, which GitHub and many editors draw."""
+        return text.mermaid(self.picture(depth, kind))
+
+    def dot(self, depth: int | None = None, kind: Kind = "modules") -> str:
+        """Return a picture in Graphviz's language."""
+        return text.dot(self.picture(depth, kind))
+
+    def svg(self, depth: int | None = None, kind: Kind = "modules") -> str:
+        """Return a picture as an SVG document; needs the extra `[graph]`."""
+        from truestep.model.graph.drawing import svg_document
+
+        return svg_document(self.picture(depth, kind))
+
+    def save(self, path: str | Path, depth: int | None = None, kind: Kind = "modules") -> Path:
+        """Write a file: .html (a page) and .json with all depths; .svg, .mmd (Mermaid) and .dot of one; see `picture`.
+
+        Pages and SVG need the extra `[graph]`.
+        """
+        path = Path(path)
+        if path.suffix not in WRITERS:
+            raise OptionError(f"{path.name} says no format. {nearest(path.suffix, WRITERS)}")
+        path.write_text(self._written(WRITERS[path.suffix], depth, kind), encoding="utf-8")
+        return path
+
+    def _written(self, form: str, depth: int | None, kind: Kind) -> str:
+        if form == "json":
+            import json
+
+            return json.dumps(self.to_dict(), indent=2)
+        if form == "page":
+            from truestep.model.graph.page import page
+
+            return page(self)
+        writer: Callable[[int | None, Kind], str] = getattr(self, form)
+        return writer(depth, kind)
+
+    def shown(self, depth: int | None = None, kind: Kind = "modules") -> "RenderableType":
+        """Return a picture as a tree for the terminal."""
+        from rich.console import Group
+        from rich.text import Text
+
+        from truestep.model.graph.screen import tree_of
+
+        picture = self.picture(depth, kind)
+        depths = len(self.modules if kind == "modules" else self.autograd)
+        words = f"{len(picture.boxes)} boxes at depth {picture.depth} of {depths}"
+        kept = (
+            f"; the forward keeps {byte_size(self.saved_bytes)} for the backward" if self.saved_bytes else ""
+        )
+        return Group(tree_of(self.model, picture), Text("\n".join(["", words + kept, *self.notes])))
+
+    def __rich__(self) -> "RenderableType":
+        return self.shown()
+
+    def _repr_html_(self) -> str:
+        try:
+            return image_of(self.svg(), f"Graph of {self.model}")
+        except MissingPackageError:
+            return super()._repr_html_()
+
+
+def graph(model: object, batch: Any, *, saved: bool = False, attributes: bool = False) -> ModelGraph:
+    """Trace one forward of a module (or a learner) and return its graphs: modules and operations, and autograd's.
+
+    Blocks that repeat are rolled up, with their number; a module that is called in several places is one box. The model runs
+    without values; where it can't, it runs on the batch itself. It stays as it is.
+
+    Args:
+        model: the module.
+        batch: what the forward takes: a tensor, a tuple of arguments, a dict of them by name.
+        saved: show in the autograd graph which tensors each step saves for the backward, with their bytes.
+        attributes: show what else it saves: sizes, strides, factors.
+
+    Raises:
+        ModelError: the forward fails; the message names the module, what it got and the cause.
+    """
+    module = model_of(model, "ts.graph")
+    arguments = arguments_of(module, batch)
+    notes = []
+    if has_lazy(module):
+        module = materialized(module, arguments)
+        notes.append("Lazy layers were sized by this batch in a copy.")
+    with undisturbed(module):
+        traced, problem = _traced(module, arguments)
+    saved_bytes = traced.backward.describe(saved=saved, attributes=attributes)
+    Rolling(traced.modules).roll()
+    Rolling(traced.autograd).roll()
+    has_backward = bool(traced.autograd.edges)
+    if not has_backward:
+        notes.append("No output depends on a trainable parameter, so there is no autograd graph.")
+    return ModelGraph(
+        model=type(module).__name__,
+        modules=pictures(traced.modules),
+        autograd=pictures(traced.autograd) if has_backward else (),
+        saved_bytes=saved_bytes,
+        notes=(*notes, *problem),
+    )
+
+
+def _traced(module: nn.Module, arguments: Arguments) -> tuple[Trace, list[str]]:
+    for change in (to_meta, to_meta_but_lengths):
+        try:
+            return trace(copy_with(module, to_meta), mapped(arguments, change)), []
+        except Exception as error:  # noqa: BLE001 - whatever a model does without values
+            cause = error.__cause__ or error
+    reason = f"{type(cause).__name__}: {cause}".splitlines()[0]
+    note = f"Traced by running the model itself on this batch, since it does not run without values ({reason[:150]})."
+    try:
+        return trace(module, arguments), [note]
+    except ModelError as error:
+        raise failing_forward(module, arguments) or error from None

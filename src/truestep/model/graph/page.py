@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The graph's page: every depth of both graphs as a drawing, one of which is shown and can be zoomed."""
+
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from truestep.core.charts.document import document, header
+from truestep.core.charts.markup import Html, tag
+from truestep.core.wording import byte_size
+from truestep.model.graph.drawing import STYLE, svg_of
+from truestep.model.graph.picture import Picture
+
+if TYPE_CHECKING:
+    from truestep.model.graph.graph import ModelGraph
+
+MAX_DRAWN = 400  # boxes; Graphviz takes minutes for thousands, and nobody reads them
+KINDS = {"modules": "Modules and operations", "autograd": "Autograd"}
+
+
+def page(graph: "ModelGraph") -> str:
+    """Return the page; needs the extra `[graph]`."""
+    sections = [
+        _section(kind, title, pictures, graph.picture(kind=kind))  # type: ignore[arg-type]
+        for kind, title in KINDS.items()
+        if (pictures := getattr(graph, kind))
+    ]
+    kept = f"the forward keeps {byte_size(graph.saved_bytes)} for the backward" if graph.saved_bytes else ""
+    notes = [tag("p", note, class_="note") for note in (*graph.notes, HOW_TO_READ)]
+    body = tag("main", header("Truestep graph", graph.model, kept), *sections, *notes)
+    return document(
+        f"{graph.model} · Truestep graph", body, style=STYLE + _asset("page.css"), script=_asset("page.js")
+    )
+
+
+HOW_TO_READ = (
+    "A solid frame or a stacked box stands for several that are alike. Dashed lines without a head join layers that hold the "
+    "same weight. Sizes are those of what a box gives."
+)
+
+
+def _asset(name: str) -> str:
+    return resources.files("truestep.model.graph").joinpath(name).read_text("utf-8")
+
+
+def _section(kind: str, title: str, pictures: tuple[Picture, ...], first: Picture) -> Html:
+    drawn = [picture for picture in pictures if len(picture.boxes) <= MAX_DRAWN] or [first]
+    views = [
+        tag(
+            "div",
+            svg_of(picture),
+            class_="view",
+            data_depth=picture.depth,
+            hidden=None if picture is first else "",
+        )
+        for picture in drawn
+    ]
+    left_out = len(pictures) - len(drawn)
+    note = f"Not drawn: {left_out} deeper pictures, of more than {MAX_DRAWN} boxes." if left_out else None
+    card = tag(
+        "div", _bar(drawn, first), *views, tag("p", note, class_="note") if note else None, class_="card"
+    )
+    return tag("section", tag("h2", title), card, class_="graphs", id=kind)
+
+
+def _bar(drawn: list[Picture], first: Picture) -> Html:
+    depths = [
+        tag(
+            "button",
+            f"depth {picture.depth}: {len(picture.boxes)}",
+            type="button",
+            data_depth=picture.depth,
+            aria_pressed="true" if picture is first else "false",
+        )
+        for picture in drawn
+    ]
+    zoom = [
+        tag("button", word, type="button", data_zoom=factor, aria_label=label)
+        for word, factor, label in (
+            ("−", 0.8, "smaller"),
+            ("+", 1.25, "larger"),
+            ("whole", 0, "the whole graph"),
+        )
+    ]
+    return tag("div", tag("span", *depths), tag("span", *zoom), class_="bar")

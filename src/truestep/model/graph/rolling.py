@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rolling up what repeats, and joining the calls of a shared module, so that a deep model fits on a page.
+
+Neighbours are rolled up where they are alike in everything: types, settings, sizes, and how their insides are connected; and
+where they stand in a chain (each takes what the one before gives) or side by side (all take and give the same). What one of
+them shows holds for all.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from torch import nn
+
+from truestep.model.graph.tree import Edges, Graph, Group, Node, groups_in, nodes_in
+
+MAX_PERIOD = 8  # members of a group that may repeat as a unit
+LEAST_SAVED = 2  # nodes; less is not worth a frame with a number
+
+Member = Node | Group
+Unit = Sequence[Member]
+
+
+class Rolling:
+    """Rolls up one graph in place."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._stands_for: dict[Node, Node] = {}
+        self._dropped: Edges = set()  # from one repetition to the next
+        self._sources: dict[Node, set[Node]] = defaultdict(set)
+        self._consumers: dict[Node, set[Node]] = defaultdict(set)
+        for source, consumer in graph.edges:
+            self._sources[consumer].add(source)
+            self._consumers[source].add(consumer)
+        self._numbers: dict[object, int] = {}  # one for each structure that there is
+        self._structures: dict[Member, int] = {}
+
+    def roll(self) -> None:
+        """Roll up the whole tree, then join what is shared, and bring the edges to what is left."""
+        self._roll(self._graph.root)
+        self._join()
+        edges = {
+            (self._shown(source), self._shown(consumer))
+            for source, consumer in self._graph.edges
+            if (source, consumer) not in self._dropped
+        }
+        self._graph.edges = {edge for edge in edges if edge[0] is not edge[1]}
+
+    def _shown(self, node: Node) -> Node:
+        while node in self._stands_for:
+            node = self._stands_for[node]
+        return node
+
+    # ------------------------------------------------------------------ repeated neighbours
+
+    def _roll(self, group: Group) -> None:
+        rolled: list[Member] = []
+        position = 0
+        while position < len(group.children):
+            period, times = self._longest_run(group.children, position)
+            units = [
+                group.children[start : start + period]
+                for start in range(position, position + period * times, period)
+            ]
+            rolled += units[0] if times == 1 else [self._rolled(units)]
+            position += period * times
+        group.children = rolled
+        for child in rolled:
+            if isinstance(child, Group):
+                self._roll_inside(child)
+
+    def _roll_inside(self, group: Group) -> None:
+        if group.module is not None:
+            self._roll(group)
+            return
+        for member in group.children:  # of a unit that repeats
+            if isinstance(member, Group):
+                self._roll(member)
+
+    def _longest_run(self, children: list[Member], position: int) -> tuple[int, int]:
+        best = (1, 1)
+        for period in range(1, MAX_PERIOD + 1):
+            units = [children[position : position + period]]
+            structure = [self._structure(member) for member in units[0]]
+            start = position + period
+            while [self._structure(member) for member in children[start : start + period]] == structure:
+                units.append(children[start : start + period])
+                start += period
+            times = self._connected(units)
+            saved = (times - 1) * sum(1 for member in units[0] for _ in nodes_in(member))
+            if times * period > best[0] * best[1] and saved >= LEAST_SAVED:
+                best = (period, times)
+        return best
+
+    def _connected(self, units: Sequence[Unit]) -> int:
+        """Return how many units, from the first on, are a chain or stand side by side."""
+        nodes = [[node for member in unit for node in nodes_in(member)] for unit in units]
+        while len(nodes) > 1 and not self._repeat(nodes):
+            nodes.pop()
+        return len(nodes)
+
+    def _repeat(self, units: list[list[Node]]) -> bool:
+        """Whether each unit does with its neighbours, node by node, what the others do with theirs."""
+        place = {
+            node: (number, index) for number, unit in enumerate(units) for index, node in enumerate(unit)
+        }
+        given = [[self._sources[node] - place.keys() for node in unit] for unit in units]
+        taken = [[self._consumers[node] - place.keys() for node in unit] for unit in units]
+        links = [  # to which node of which unit from here
+            {
+                (index, place[consumer][1], place[consumer][0] - number)
+                for index, node in enumerate(unit)
+                for consumer in self._consumers[node] & place.keys()
+            }
+            for number, unit in enumerate(units)
+        ]
+        steps = [{link for link in each if link[2]} for each in links]
+        if not _all_equal([each - step for each, step in zip(links, steps, strict=True)]):
+            return False
+        if not any(steps):  # side by side
+            return _all_equal(given) and _all_equal(taken)
+        return (
+            all(distance == 1 for _, _, distance in steps[0])
+            and _all_equal(steps[:-1])
+            and not steps[-1]
+            and _all_equal(given[1:])  # what all are given alike, as a mask
+            and all(map(set.issubset, given[1], given[0]))
+            and _all_equal(taken[:-1])
+            and all(map(set.issubset, taken[0], taken[-1]))
+        )
+
+    def _rolled(self, units: Sequence[Unit]) -> Group:
+        """Let the first unit stand for all of them."""
+        lists = [[node for member in unit for node in nodes_in(member)] for unit in units]
+        owner = {node: number for number, nodes in enumerate(lists) for node in nodes}
+        for nodes in lists[1:]:
+            self._stands_for |= dict(zip(nodes, lists[0], strict=True))
+        self._dropped |= {
+            (node, consumer)
+            for node, number in owner.items()
+            for consumer in self._consumers[node]
+            if owner.get(consumer, number) != number
+        }
+        first = units[0][0]
+        if len(units[0]) == 1 and isinstance(first, Group):
+            last = units[-1][0]
+            assert isinstance(last, Group)
+            if last.module is first.module:
+                first.num_calls = len(units)
+            else:
+                first.times, first.last_name = len(units), last.name
+            return first
+        return Group("", None, list(units[0]), times=len(units))
+
+    # ------------------------------------------------------------------ structure
+
+    def _structure(self, member: Member) -> int:
+        """Return a number that members have in common if they are alike."""
+        if member not in self._structures:
+            described: object = (
+                (member.name if member.kind != "parameter" else member.name.rpartition(".")[2])
+                if isinstance(member, Node)
+                else "",
+                repr(member.shapes),
+                self._inside(member) if isinstance(member, Group) else None,
+            )
+            self._structures[member] = self._numbers.setdefault(described, len(self._numbers))
+        return self._structures[member]
+
+    def _inside(self, group: Group) -> object:
+        places = {node: place for place, node in enumerate(nodes_in(group))}
+        connections = sorted(
+            (places[node], places[consumer])
+            for node in places
+            for consumer in self._consumers[node]
+            if consumer in places
+        )
+        assert group.module is not None
+        return (
+            type(group.module),
+            group.module.extra_repr(),
+            group.module.training,
+            tuple((tuple(each.shape), each.requires_grad) for each in group.module.parameters()),
+            tuple(self._structure(child) for child in group.children),
+            tuple(connections),
+        )
+
+    # ------------------------------------------------------------------ shared modules
+
+    def _join(self) -> None:
+        """Let the first call of a module stand for its others; what has no weights is not one thing for being one object."""
+        first: dict[nn.Module, Group] = {}
+        for group in list(groups_in(self._graph.root)):
+            module = group.module
+            if module is None or group is self._graph.root or not any(True for _ in module.parameters()):
+                continue
+            known = first.setdefault(module, group)
+            if known is group:
+                continue
+            mine, its = list(nodes_in(group)), list(nodes_in(known))
+            if [node.name for node in mine] == [node.name for node in its] and not set(mine) & set(its):
+                self._stands_for |= dict(zip(mine, its, strict=True))
+                known.num_calls += group.times
+                _remove(self._graph.root, group)
+
+
+def _all_equal(values: Sequence[object]) -> bool:
+    return all(each == values[0] for each in values[1:])
+
+
+def _remove(root: Group, gone: Group) -> None:
+    for group in groups_in(root):
+        if gone in group.children:
+            group.children.remove(gone)
+            return

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A picture as text that other tools draw: Mermaid and Graphviz's DOT."""
+
+from collections.abc import Callable, Iterator
+
+from truestep.model.graph.picture import Box, Frame, Picture
+
+SHAPES = {
+    "input": ('(["', '"])'),
+    "output": ('(["', '"])'),
+    "operation": ('("', '")'),
+    "gradient": ('("', '")'),
+}
+DOT_SHAPES = {"input": "oval", "output": "oval", "parameter": "note"}
+
+
+def mermaid(picture: Picture) -> str:
+    """Return the picture in Mermaid's language, which GitHub and many editors draw."""
+
+    def open_frame(frame: Frame) -> str:
+        return f'subgraph {frame.id}["{_mermaid_text(frame.title)}"]'
+
+    def box(each: Box) -> str:
+        left, right = SHAPES.get(each.kind, ('["', '"]'))
+        return f"{each.id}{left}{'<br/>'.join(map(_mermaid_text, each.lines))}{right}"
+
+    arrows = [
+        f"  {arrow.source} {'-.same weight.-' if arrow.is_weight else '-->'} {arrow.target}"
+        for arrow in picture.arrows
+    ]
+    return (
+        "\n".join(["flowchart TB", *_nested(picture, None, box, open_frame, "end", indent="  "), *arrows])
+        + "\n"
+    )
+
+
+def dot(picture: Picture) -> str:
+    """Return the picture in Graphviz's language."""
+
+    def open_frame(frame: Frame) -> str:
+        return f"subgraph cluster_{frame.id} {{ label={_quoted(frame.title)};"
+
+    def box(each: Box) -> str:
+        shape = DOT_SHAPES.get(each.kind, "box")
+        return f"{each.id} [shape={shape} label={_quoted(chr(10).join(each.lines))}];"
+
+    arrows = [
+        f"  {arrow.source} -> {arrow.target}"
+        + (' [style=dashed dir=none label="same weight" constraint=false];' if arrow.is_weight else ";")
+        for arrow in picture.arrows
+    ]
+    return (
+        "\n".join(["digraph {", *_nested(picture, None, box, open_frame, "}", indent="  "), *arrows, "}"])
+        + "\n"
+    )
+
+
+def _nested(
+    picture: Picture,
+    frame: str | None,
+    box: Callable[[Box], str],
+    open_frame: Callable[[Frame], str],
+    close: str,
+    *,
+    indent: str,
+) -> Iterator[str]:
+    for each in picture.boxes:
+        if each.frame == frame:
+            yield indent + box(each)
+    for inner in picture.frames:
+        if inner.frame == frame:
+            yield indent + open_frame(inner)
+            yield from _nested(picture, inner.id, box, open_frame, close, indent=indent + "  ")
+            yield indent + close
+
+
+def _mermaid_text(text: str) -> str:
+    return (
+        text.replace("&", "&amp;")
+        .replace('"', "&quot;")
+        .replace("<", "&lt;")
+        .replace(">", "&gt;")
+        .replace("#", "&#35;")
+    )
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

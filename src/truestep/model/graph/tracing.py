@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One forward of a model, seen from torch's functions and the modules' hooks: what was called where, on whose results."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from truestep.model.calling import Arguments, Path, hookable, run, shapes_of, tensors_in
+from truestep.model.graph.backward import Backward
+from truestep.model.graph.tree import Graph, Group, Node
+
+
+@dataclass
+class Trace:
+    """What one forward did: its modules and operations, and the autograd graph that it left."""
+
+    modules: Graph
+    autograd: Graph
+    backward: Backward
+
+
+def trace(model: nn.Module, arguments: Arguments) -> Trace:
+    """Run the model with gradients on; a failing forward is a ModelError."""
+    tracer = _Tracer(model, arguments)
+    with torch.enable_grad(), tracer.hooked(), tracer:
+        output = run(model, arguments)
+    tracer.finish(output)
+    return Trace(tracer.graph, tracer.backward.graph, tracer.backward)
+
+
+class _Tracer(TorchFunctionMode):
+    """Notes each of torch's functions as a node of the module that called it.
+
+    A function that only looks at a tensor in another way (a view, a transposition) is no node: what it gives counts as its
+    input's. Torch's functions don't see the functions within them.
+    """
+
+    def __init__(self, model: nn.Module, arguments: Arguments) -> None:
+        super().__init__()
+        root = Group("", model)
+        self.graph = Graph(root)
+        self.backward = Backward(model)
+        self._model = model
+        self._path = Path(model)
+        self._groups = [root]
+        self._producers: dict[int, Node] = {}
+        self._kept: list[Any] = []  # an id tells tensors apart only as long as they live
+        for number, tensor in enumerate(tensors_in(arguments), 1):
+            self._produce(
+                Node(_input_name(arguments, tensor, number), "input", tuple(tensor.shape)), [tensor]
+            )
+
+    # ------------------------------------------------------------------ operations
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        inputs = [(tensor, _version(tensor)) for tensor in tensors_in((args, kwargs or {}))]
+        result = func(*args, **(kwargs or {}))
+        outputs = tensors_in(result)
+        changed = [tensor for tensor, version in inputs if _version(tensor) != version]
+        if outputs or changed:
+            self._note(func.__name__.strip("_"), [tensor for tensor, _ in inputs], outputs, changed)
+        return result
+
+    def _note(self, name: str, inputs: list[Tensor], outputs: list[Tensor], changed: list[Tensor]) -> None:
+        storages = {_storage(tensor): tensor for tensor in reversed(inputs)}
+        made = [tensor for tensor in outputs if _storage(tensor) not in storages]
+        if made or changed:
+            node = Node(name, "operation", shapes_of(outputs or changed))
+            self._consume(node, inputs)
+            self._produce(node, [*outputs, *changed])
+            return
+        for tensor in outputs:
+            seen = self._producers.get(id(storages[_storage(tensor)]))
+            if seen is not None:
+                self._producers[id(tensor)] = seen
+                self._kept.append(tensor)
+
+    def _consume(self, node: Node, inputs: list[Tensor]) -> None:
+        for tensor in inputs:
+            if (source := self._producers.get(id(tensor))) is not None:
+                self.graph.edges.add((source, node))
+
+    def _produce(self, node: Node, tensors: list[Tensor]) -> None:
+        self._groups[-1].children.append(node)
+        for tensor in tensors:
+            self._producers[id(tensor)] = node
+            self._kept.append(tensor)
+
+    # ------------------------------------------------------------------ modules
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Follow the modules' calls; the model's own call is the root."""
+        with ExitStack() as stack:
+            for module in hookable(self._model):
+                stack.callback(module.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
+                stack.callback(module.register_forward_hook(self._leave, with_kwargs=True).remove)
+            yield
+
+    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        self.backward.note(tensors_in((args, kwargs)))  # what the caller did since it called the last module
+        name = self._path.enter(module, (args, kwargs))
+        if len(self._path.entered) == 1:
+            return
+        group = Group(name, module)
+        self._groups[-1].children.append(group)
+        self._groups.append(group)
+        self.backward.enter(name, module)
+
+    def _leave(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        outputs = tensors_in(output)
+        self.backward.note(outputs)
+        self._path.leave()
+        group = self._groups[-1]
+        group.shapes = shapes_of(output)
+        if not group.children and module is not self._model:
+            self._opaque(group, tensors_in((args, kwargs)), outputs)
+        group.is_closed = type(module).__module__.startswith("torch.nn") and all(
+            isinstance(child, Node) for child in group.children
+        )
+        self.backward.leave(group.shapes)
+        if self._path.entered:
+            self._groups.pop()
+
+    def _opaque(self, group: Group, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+        """A module that called none of torch's functions (a change of shape): it is one node, unless it gave back what it got."""
+        given = {id(tensor) for tensor in inputs}
+        made = [tensor for tensor in outputs if id(tensor) not in given]
+        if made:
+            node = Node(type(group.module).__name__, "operation", shapes_of(outputs))
+            self._consume(node, inputs)
+            self._produce(node, made)
+
+    def finish(self, output: Any) -> None:
+        """Add the outputs and what autograd holds of them."""
+        self._groups = [self.graph.root]
+        outputs = tensors_in(output)
+        self.backward.note(outputs)
+        for tensor in outputs:
+            node = Node("output", "output", tuple(tensor.shape))
+            self._consume(node, [tensor])
+            self.graph.root.children.append(node)
+        self.graph.root.shapes = self.backward.graph.root.shapes = shapes_of(output)
+
+
+def _input_name(arguments: Arguments, tensor: Tensor, number: int) -> str:
+    named = next((key for key, value in arguments[1].items() if value is tensor), None)
+    return named or ("input" if len(tensors_in(arguments)) == 1 else f"input {number}")
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _storage(tensor: Tensor) -> int:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):  # sparse ones, and those of other libraries
+        return id(tensor)
