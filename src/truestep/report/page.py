@@ -10,6 +10,7 @@ from truestep.core.charts.document import document, header
 from truestep.core.charts.markup import Html, data, tag
 from truestep.report.figures import KNOWN, Figures, figures_for, grouped
 from truestep.report.headline import headline
+from truestep.report.layers import layers_section
 from truestep.report.record import Record
 from truestep.report.tables import choices_table, findings_table, table_of
 
@@ -25,6 +26,7 @@ def page(record: Record) -> str:
         headline(record, groups, metrics) if record.num_lines else _nothing_logged(),
         *_findings(record),
         *_curves(record, figures),
+        *_layers(record),
         *_tables(record),
         tag("footer", "Drawn from the files of the run's directory; this page loads nothing else."),
     ]
@@ -93,6 +95,11 @@ def _findings(record: Record) -> Iterator[Html]:
     """What may spoil the run stands before its curves."""
     if record.findings:
         yield _section("Doctor", tag("div", findings_table(record.findings), class_="card"), class_="wide")
+
+
+def _layers(record: Record) -> Iterator[Html]:
+    if record.looks:
+        yield _section("Layers", *layers_section(record.looks))
 
 
 def _tables(record: Record) -> Iterator[Html]:

@@ -3,7 +3,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from truestep.core.errors import RunDirectoryError
 from truestep.engine.parts import Parts
 from truestep.engine.result import Update
 from truestep.report.history import Mark, forget, go_back, is_kept
-from truestep.report.metrics import MetricsFile
+from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
 from truestep.run.readback import Readback
+from truestep.run.trackers.hub import Trackers
 from truestep.run.window import Window
 
 logger = logging.getLogger(__name__)
@@ -27,12 +28,15 @@ MEMORY_EVERY_SECONDS = 0.25
 class Logbook:
     """Collects updates and writes lines of `metrics.jsonl`."""
 
-    def __init__(self, path: Path, *, every: int, learners: Mapping[str, Parts]) -> None:
+    def __init__(
+        self, directory: Path, every: int, learners: Mapping[str, Parts], trackers: Trackers
+    ) -> None:
         self.every = every
         self.newest: dict[str, float] = {}
         self.stall_seconds = 0.0
         """How long saving has held up the training so far."""
-        self._path = path
+        self._trackers = trackers
+        self._path = directory / "metrics.jsonl"
         self._file: MetricsFile | None = None
         self._learners = learners
         self._windows: dict[str, Window] = {}
@@ -109,6 +113,7 @@ class Logbook:
 
     def _take(self, lines: list[tuple[dict[str, Any], dict[str, float]]]) -> None:
         for where, values in lines:
+            self._trackers.scalars(values, where["step"], where["epoch"])  # which may yet read the file
             self.file.append(**where, values=values)
             self.newest.update(values)
 
@@ -116,6 +121,7 @@ class Logbook:
         """Return the end of the file (which is on disk then) and what is not in it yet."""
         self.settle()
         self.file.flush(durable=True)
+        self._trackers.flush()
         return {
             "mark": list(self.file.mark),
             "windows": {name: window.state_dict() for name, window in self._windows.items()},
@@ -159,6 +165,11 @@ class Logbook:
         if self._file is not None:
             self._file.close()
             self._file = None
+        self._trackers.close()
+
+    def history(self) -> Iterator[MetricsLine]:
+        """Yield the lines that are in the file."""
+        return read_metrics(self._path) if self._path.exists() else iter(())
 
 
 def _memory_bytes() -> float:

@@ -20,9 +20,10 @@ from truestep.run.directory import write_json
 from truestep.run.endings import Endings
 from truestep.run.fingerprint import fingerprint, promise
 from truestep.run.first_steps import FirstSteps
+from truestep.run.layers import RunLayers
 from truestep.run.moments import Moments
 from truestep.run.notebook import is_interactive
-from truestep.run.options import Show
+from truestep.run.options import Show, Watching
 from truestep.run.owner import Owner, disarm_in_children, refuse_many_processes
 from truestep.run.progress import Progress
 from truestep.run.rates import Rates
@@ -41,7 +42,7 @@ class Session:
     """Starts, saves, stops and ends a run; the engine's observer."""
 
     def __init__(
-        self, run: "Run", *, show: Show, exit_statuses: Mapping[int, int] | None, doctor: bool
+        self, run: "Run", show: Show, exit_statuses: Mapping[int, int] | None, watching: Watching
     ) -> None:
         self._run = run
         self.owner = Owner()
@@ -52,7 +53,9 @@ class Session:
         self._progress = Progress(None, None, None)
         self._saver = Saver(run)
         self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
-        self._first_steps = FirstSteps(run, wanted=doctor)
+        self._first_steps = FirstSteps(run, wanted=watching.doctor)
+        self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
+        self._layers.every = watching.layers_every if run.is_main else 0
         self._rates = Rates(run.context, run.cursor, self.say)
         self.started = False
         self.save_requested = False
@@ -121,6 +124,8 @@ class Session:
         resumed = self._saver.resume()
         self.started = True  # only now: a run that could not be restored must not save what it holds
         run.accept_edits()
+        run.trackers.open()
+        self._layers.open()
         if resumed is not None:
             now = fingerprint(run.context.device)
             promised = promise(resumed.environment, now, run.choices(), [*run.edits, *resumed.changed])
@@ -289,6 +294,7 @@ class Session:
         self._moments.updated()
         self._run.logbook.updated(learner, update)
         self._first_steps.updated(learner)
+        self._layers.updated(learner)
 
     def say(self, text: str) -> None:
         """Print a message on standard error, above the progress bar."""
@@ -400,6 +406,7 @@ class Session:
 
     def _finish(self, *, alive: bool = True) -> None:
         self._first_steps.end()
+        self._layers.end()
         self._endings.release()
         self._signals.release()
         self._progress.close()
