@@ -8,7 +8,7 @@ PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH := torch==2.13.0
 SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
-.PHONY: help demo test check docs bench torture clean
+.PHONY: help demo recipes test check docs playground wheel bench torture new-check new-error clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,6 +22,9 @@ help: ## show this list
 demo: .venv/installed ## install into .venv, train on handwritten digits, say where the report is
 	.venv/bin/truestep train digits --out runs/digits --resume auto
 
+recipes: .venv/installed ## train every recipe to its goal, over three seeds (an hour or two)
+	.venv/bin/python benchmarks/recipes.py
+
 .venv-test/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-test
 	.venv-test/bin/python $(PIP) $(TORCH)
@@ -34,8 +37,11 @@ demo: .venv/installed ## install into .venv, train on handwritten digits, say wh
 	.venv-test/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall --no-deps dist/truestep-*.whl
 	touch $@
 
+# what tests write lies in memory where the system allows it: a disk's fsync takes some milliseconds, thousands of times
+SCRATCH = $$(mktemp -d -p "$$(test -w /dev/shm && echo /dev/shm || echo "$${TMPDIR:-/tmp}")" truestep-tests.XXXXXX)
+
 test: .venv-test/wheel ## run every test against the built wheel, in an environment of its own
-	OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m pytest -q -n 2 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
+	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m pytest -q -n 2 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
 
 check: .venv-test/wheel ## ruff, mypy --strict and the documentation, warnings as errors
 	.venv-test/bin/ruff check .
@@ -43,11 +49,28 @@ check: .venv-test/wheel ## ruff, mypy --strict and the documentation, warnings a
 	.venv-test/bin/mypy
 	$(MAKE) --no-print-directory docs
 
+wheel: .venv-test/wheel ## build dist/truestep-*.whl
+	@ls dist/truestep-*.whl
+
 docs: .venv-test/wheel ## build the documentation into docs/_build/html
 	.venv-test/bin/sphinx-build -n -W --keep-going -q -b html docs docs/_build/html
 
 torture: .venv-test/wheel ## the long tests: kills, damage, faults (hours)
 	.venv-test/bin/python -m pytest -q -m slow $(ARGS)
+
+PYODIDE := pyodide@314.0.7
+PLAYGROUND := docs/_build/html/playground
+
+playground: .venv-test/wheel ## build the page that reads code in the browser into docs/_build/html/playground (needs npm)
+	mkdir -p build/pyodide && cd build/pyodide && npm pack --silent $(PYODIDE) > /dev/null && tar -xzf pyodide-*.tgz
+	.venv-test/bin/python docs/playground/build.py dist/truestep-*.whl build/pyodide/package $(PLAYGROUND)
+	@echo "serve it with: python -m http.server --directory $(PLAYGROUND)"
+
+new-check: ## start a check of the doctor: make new-check TOPIC=loss NAME=LossSummed [KIND=read|watch|probe]
+	$(PYTHON) tools/scaffold.py check $(TOPIC) $(NAME) --kind $(or $(KIND),read)
+
+new-error: ## start an explained error: make new-error TOPIC=cuda NAME=DeviceLost
+	$(PYTHON) tools/scaffold.py error $(TOPIC) $(NAME)
 
 bench: .venv-test/wheel ## measure against other libraries (in .venv-bench) and print the tables
 	$(MAKE) -C benchmarks all

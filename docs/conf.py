@@ -2,6 +2,9 @@
 """Sphinx settings; built with -n -W, so that a broken reference is an error."""
 
 import importlib.metadata
+import sys
+from pathlib import Path
+from typing import Any
 
 project = "Truestep"
 author = "The Truestep authors"
@@ -29,3 +32,13 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(?!truestep).*"),
     (r"py:class", r"truestep\.nn\.standardizer\.Array"),  # a type variable
 ]
+
+
+def setup(app: Any) -> None:
+    """Write the pages of checks and errors from their docstrings before the pages are looked for."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    import generate_checks
+    import generate_errors
+
+    app.connect("builder-inited", lambda _app: generate_checks.write())
+    app.connect("builder-inited", lambda _app: generate_errors.write())

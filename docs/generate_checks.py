@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/checks.md, the index and the pages of all checks, from their docstrings."""
+"""Writes checks.md, the index and the pages of all checks, when the documentation is built."""
 
 import sys
 from itertools import groupby
@@ -11,7 +11,7 @@ from truestep.doctor.page import MARK
 
 PAGE = Path(__file__).with_name("checks.md")
 INTRODUCTION = """\
-<!-- written by docs/generate_checks.py from the docstrings; tests/doctor/test_docs.py compares -->
+<!-- written by docs/generate_checks.py from the docstrings when the documentation is built -->
 
 # Checks
 
@@ -31,7 +31,7 @@ def page_of(check: type[Check]) -> str:
     return "\n".join(
         [
             f"({check.code})=\n### {check.code} {check.name()}\n",
-            f"{page.summary} ({', '.join(check.ways())})\n",
+            f"{page.summary} ({', '.join(check.found_by())})\n",
             f"{page.why}\n",
             *blocks,
             f"{page.fix}\n",
@@ -43,7 +43,7 @@ def text() -> str:
     """Return the whole page."""
     every = sorted(checks().values(), key=lambda check: (topic_of(check), check.code))
     rows = [
-        f"| [{each.code}](#{each.code}) | {', '.join(each.ways())} | {each.page().summary} |"
+        f"| [{each.code}](#{each.code}) | {', '.join(each.found_by())} | {each.page().summary} |"
         for each in every
     ]
     parts = [
@@ -57,6 +57,13 @@ def text() -> str:
     return "\n".join(parts)
 
 
+def write() -> None:
+    """Write the page where it is not as it should be: a build takes what has not changed from its cache."""
+    wanted = text()
+    if not PAGE.exists() or PAGE.read_text("utf-8") != wanted:
+        PAGE.write_text(wanted, "utf-8")
+
+
 if __name__ == "__main__":
-    PAGE.write_text(text(), "utf-8")
+    write()
     sys.stderr.write(f"{PAGE}: {len(checks())} checks\n")

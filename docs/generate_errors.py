@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/explained.md, the index and the pages of all explained errors, from their docstrings."""
+"""Writes explained.md, the index and the pages of all explained errors, when the documentation is built."""
 
 import sys
 from itertools import groupby
@@ -10,7 +10,7 @@ from truestep.explainer.explainer import Explainer
 
 PAGE = Path(__file__).with_name("explained.md")
 INTRODUCTION = """\
-<!-- written by docs/generate_errors.py from the docstrings; tests/explainer/test_docs.py compares -->
+<!-- written by docs/generate_errors.py from the docstrings when the documentation is built -->
 
 # Explained errors
 
@@ -66,6 +66,13 @@ def text() -> str:
     return "\n".join(parts)
 
 
+def write() -> None:
+    """Write the page where it is not as it should be: a build takes what has not changed from its cache."""
+    wanted = text()
+    if not PAGE.exists() or PAGE.read_text("utf-8") != wanted:
+        PAGE.write_text(wanted, "utf-8")
+
+
 if __name__ == "__main__":
-    PAGE.write_text(text(), "utf-8")
+    write()
     sys.stderr.write(f"{PAGE}: {len(errors())} errors\n")

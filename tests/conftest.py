@@ -9,6 +9,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
+
+# how long an example takes says how busy the machine is
+settings.register_profile("truestep", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("truestep")
 
 # pytest's own, and one that torch sets when an optimizer is first used
 NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")

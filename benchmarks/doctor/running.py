@@ -20,9 +20,6 @@ def warm(work):
     import sitecustomize_for_scripts  # noqa: F401 - a GPU's calls happen on the CPU from here on
     import torch
 
-    import truestep.cli.doctor
-    import truestep.doctor.watch  # noqa: F401 - imported here so that no fork has to
-
     torch.set_num_threads(1)
 
 

@@ -13,10 +13,10 @@ import torch
 from truestep.checkpoints import Checkpoint, CheckpointStore
 from truestep.checkpoints.manifest import (
     MANIFEST_NAME,
+    CheckpointSummary,
     FileEntry,
     Manifest,
     Shard,
-    Summary,
     TensorEntry,
     seal,
 )
@@ -123,7 +123,7 @@ def write_sharded(
     folder: Path, tensor: torch.Tensor, boxes: list[tuple[tuple[int, int], tuple[int, int]]]
 ) -> Path:
     """Write a checkpoint as several processes would: each box of the tensor in a file of its own."""
-    summary = Summary(sequence=1, step=1, reason="test", healthy=True, complete=True)
+    summary = CheckpointSummary(sequence=1, step=1, reason="test", healthy=True, complete=True)
     target = folder / name_of(summary)
     target.mkdir(parents=True)
     files, shards = {}, []

@@ -1,14 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The index of checks in the documentation is the one that their docstrings give."""
+"""The page of checks that the documentation's build writes has each of them once, in its index and by itself."""
 
 import importlib.util
+import subprocess
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "generate_checks.py"
+import pytest
+
+from truestep.doctor.catalogue import checks
+
+REPOSITORY = Path(__file__).parents[2]
+SCRIPT = REPOSITORY / "docs" / "generate_checks.py"
 
 
-def test_the_page_of_checks_is_up_to_date():
+@pytest.fixture(scope="module")
+def script():
     spec = importlib.util.spec_from_file_location("generate_checks", SCRIPT)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    assert script.text() == script.PAGE.read_text("utf-8"), "run: python docs/generate_checks.py"
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_check_is_in_the_index_and_has_its_part(script):
+    text = script.text()
+    for each in checks().values():
+        assert text.count(f"| [{each.code}](#{each.code}) |") == 1
+        assert text.count(f"({each.code})=\n### {each.code}") == 1
+        assert each.page().summary in text
+
+
+def test_the_page_is_written_by_the_build_and_not_kept(script):
+    name = script.PAGE.relative_to(REPOSITORY).as_posix()
+    kept = subprocess.run(
+        ["git", "ls-files", name], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert kept.stdout == ""
+    assert name in (REPOSITORY / ".gitignore").read_text("utf-8").splitlines()
+    assert "generate_checks.write()" in (REPOSITORY / "docs" / "conf.py").read_text("utf-8")

@@ -243,7 +243,7 @@ def test_names_that_steer_a_terminal_are_written_out(tmp_path):
     path = tmp_path / "a\x1b[31m\nb.py"
     path.write_text(FAULTY + "'\x1b[2J'; opt.add_param_group(1); " + "\n")
     text = shown(read_paths([path]))
-    assert "\\x1b[31m\\nb.py:7" in text.replace("\n    ", "")
+    assert text.splitlines()[0].endswith("a\\x1b[31m\\nb.py")
     assert "\x1b" not in text
 
 
@@ -252,7 +252,7 @@ def test_a_long_path_stays_whole_and_no_line_ends_in_blanks(tmp_path):
     path.parent.mkdir(parents=True)
     path.write_text(FAULTY)
     lines = shown(read_paths([path])).splitlines()
-    assert lines[0] == f"{path}:7"
+    assert lines[0] == str(path)
     assert lines == [line.rstrip() for line in lines]
 
 

@@ -17,6 +17,9 @@ from truestep.doctor.check import SourceCheck
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.read import read_texts
 
+# one process of several, since the last test counts what the others have read
+pytestmark = pytest.mark.xdist_group("rewordings")
+
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

@@ -19,9 +19,11 @@ from torch.utils.checkpoint import checkpoint
 
 import truestep as ts
 from truestep.core.errors import OptionError
-from truestep.doctor.watch import StopWatching, Watch
+from truestep.doctor.runtime import recorder
+from truestep.doctor.runtime.history import WINDOW
+from truestep.doctor.runtime.pace import PERIOD, StopWatching
+from truestep.doctor.runtime.watch import Watch, WatchOptions
 from truestep.doctor.watcher import Watcher
-from truestep.doctor.watching.scene import PERIOD, WINDOW, OptimizerRecord
 
 
 def training(steps, clear=True):
@@ -96,13 +98,13 @@ def test_a_watched_loop_ends_bit_identical():
     assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), watched.parameters(), strict=True))
 
 
-def test_a_watch_looks_closely_at_first_and_then_at_two_steps_of_64():
+def test_a_watch_looks_closely_at_first_and_then_at_two_steps_of_256():
     live = []
     with ts.watch() as watch:
         net = nn.Linear(4, 3)
         opt = torch.optim.SGD(net.parameters(), lr=0.1)
         for _ in range(2 * PERIOD + 4):
-            live.append(watch.live)
+            live.append(watch.dispatcher.live)
             opt.zero_grad()
             F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
             opt.step()
@@ -113,19 +115,19 @@ def test_a_watch_looks_closely_at_first_and_then_at_two_steps_of_64():
 def test_an_evaluation_after_the_window_is_watched():
     with ts.watch() as watch:
         net = training(WINDOW + 5)
-        assert not watch.live
+        assert not watch.dispatcher.live
         net.eval()
-        assert watch.live
+        assert watch.dispatcher.live
 
 
 def test_a_watcher_that_breaks_is_reported_and_the_rest_goes_on():
     watch = Watch()
     broken = next(each for each in watch.watchers if each.code == "LOSS017")
 
-    def fail(self, *facts):
+    def fail(*facts):
         raise ValueError("broken on purpose")
 
-    watch._handlers["on_loss"].insert(0, types.MethodType(fail, broken))
+    watch.dispatcher._handlers["on_loss"].insert(0, (broken, fail))
     with watch:
         training(5, clear=False)
     assert [failure.code for failure in watch.failures] == ["LOSS017"]
@@ -159,7 +161,7 @@ def test_a_watch_that_itself_breaks_says_so_and_lets_the_training_go_on(monkeypa
     def fail(*_):
         raise ValueError("broken on purpose")
 
-    monkeypatch.setattr(OptimizerRecord, "mark", fail)
+    monkeypatch.setattr(recorder, "_mark", fail)
     with ts.watch() as watch:
         net = training(5, clear=False)
     assert net is not None
@@ -245,7 +247,7 @@ def test_a_gan_of_two_optimizers_gives_nothing():
 
 def test_stopping_early_is_no_ordinary_exception():
     assert not issubclass(StopWatching, Exception)
-    with pytest.raises(StopWatching), Watch(max_steps=3):
+    with pytest.raises(StopWatching), Watch(WatchOptions(max_steps=3)):
         training(10)
 
 
@@ -265,7 +267,7 @@ def test_training_with_another_optimizer_later_is_watched_as_sparsely():
                 opt.zero_grad()
                 F.cross_entropy(net(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
                 opt.step()
-                live.append(watch.live)
+                live.append(watch.dispatcher.live)
     assert not any(live[20:50])
     assert sum(live[50:]) < 25
     assert watch.findings == []

@@ -60,3 +60,15 @@ def test_one_nan_makes_the_metric_nan():
     net = identity()
     column = torch.tensor([[1.0], [float("nan")], [2.0]])
     assert math.isnan(net.evaluate(lambda batch: net(batch).squeeze(1), column.split(1)))
+
+
+def test_a_metric_that_is_written_to_later_keeps_the_value_it_had(make_learner):
+    net = make_learner(nn.Linear(1, 1))
+    written = torch.zeros(())
+
+    def loss(batch):
+        written.add_(1)
+        return ts.weighted(net(batch).squeeze(1), count=written)
+
+    updates = [net.update(loss, torch.ones(2, 1)) for _ in range(3)]
+    assert [float(update.metrics["count"]) for update in updates] == [1, 2, 3]

@@ -93,6 +93,8 @@ def test_a_class_whose_probability_rounds_to_0_can_still_be_the_last_one():
     [
         (torch.tensor([0.0, -torch.inf]), {"num_samples": 2}, "fewer than 2 classes"),
         (torch.tensor([-torch.inf, -torch.inf]), {}, "fewer than 1 classes"),
+        (torch.tensor([0.0, 0.0]).log(), {}, "fewer than 1 classes"),
+        (torch.tensor([0.5, -0.5]).log(), {}, "NaN"),
         (torch.zeros(3), {"num_samples": 2, "top_k": 1}, "top_k or top_p left them out"),
         (torch.tensor([0.0, float("nan")]), {}, "NaN"),
         (torch.tensor([0.0, float("inf")]), {}, r"\+inf"),

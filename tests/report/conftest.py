@@ -5,9 +5,12 @@ import json
 import math
 import random
 
+import numpy as np
 import pytest
 
+import truestep
 from truestep.report.metrics import MetricsFile
+from truestep.run.media.folder import write_media
 
 CHOICES = [
     {"name": "device", "value": "cpu", "reason": "no accelerator is available"},
@@ -113,7 +116,31 @@ def extremes(folder):
     return folder
 
 
-ALL = {"plain": plain, "two learners": two_learners, "three lines": three_lines, "extremes": extremes}
+def with_samples(folder):
+    """Pictures small, wide and spoilt, sound, text that looks like HTML and text without any break."""
+    chance = np.random.default_rng(0)
+    folder = write_lines(folder, [(step, 0, {"loss": 1 / step}) for step in (1, 2, 3)])
+    for step in (1, 20, 300):
+        media = {
+            "digits": truestep.Image(chance.random((16, 1, 8, 8))),
+            "a picture wider than any page": truestep.Image(chance.random((3, 40, 1600)), high=0.5),
+            "speech": truestep.Audio(np.sin(np.arange(4_000) / 9), 8_000),
+            "words": truestep.Text(f"<b>{step}</b>\n  indented " + "without-a-break" * 20),
+        }
+        written = write_media(folder, step, media)
+        with MetricsFile(folder / "metrics.jsonl") as file:
+            lines = {each.name: each.line for each in written}
+            file.append(step=step, epoch=0, elapsed_seconds=step * 0.01, values={}, media=lines)
+    return folder
+
+
+ALL = {
+    "plain": plain,
+    "samples": with_samples,
+    "two learners": two_learners,
+    "three lines": three_lines,
+    "extremes": extremes,
+}
 
 
 @pytest.fixture(scope="session")

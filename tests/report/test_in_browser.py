@@ -13,7 +13,7 @@ from truestep.report import render_report
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 
-NAMES = ["plain", "two learners", "three lines", "extremes"]
+NAMES = ["plain", "two learners", "three lines", "extremes", "samples"]
 WIDTHS = [400, 1200]
 SCHEMES = {"dark": 0, "light": 1}
 

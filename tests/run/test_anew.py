@@ -172,8 +172,54 @@ def test_a_run_that_was_finished_early_stays_so(tmp_path, capsys):
     assert torch.equal(found, weight)
     said = capsys.readouterr().err
     assert "run.finish() ended this run at step 6; nothing is left to train" in said
-    assert 'resume="edited" takes it up with what comes next' in said
-    assert go(resume="edited")[0] > 0
+    assert 'resume="edited" takes it up where it was ended' in said
+    bodies, _ = go(resume="edited")
+    assert bodies == 3 * len(ROWS) // 2 - 6
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    "where", ["top", "first body", "a body", "left", "last body", "behind", "second pass", "the end"]
+)
+def test_a_run_that_was_finished_is_taken_up_where_it_was_ended(tmp_path, where, known):
+    def go(where=None, resume="auto"):
+        run = ts.Run(tmp_path / "run", resume=resume, quiet=True, progress=False, doctor=False)
+        net = run.learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+        data = run.data(ROWS if known else lambda: iter(ROWS), batch_size=2)
+        given = []
+
+        def at(place):
+            if run.epoch == 1 and place == where:
+                run.finish()
+
+        for epoch in run.epochs(3):
+            at("top")
+            for number in range(2):
+                for rows in run.batches(data):
+                    net.update(lambda rows: net(rows).squeeze(1).square(), rows)
+                    given.append((epoch, number, rows))
+                    at(
+                        ("first body", "a body", "last body")[min(len(given) % 8 - 1, 2)]
+                        if not number
+                        else ""
+                    )
+                    at("second pass" if number and len(given) % 8 == 6 else "")
+                    at("left" if not number and len(given) % 8 == 2 else "")
+                    if run.cursor.finished and where == "left":
+                        break
+                at("behind" if not number else "")
+            at("the end")
+        run.close()
+        return given
+
+    whole = [(epoch, number) for epoch in range(3) for number in range(2) for _ in range(4)]
+    first = go(where)
+    assert go() == []
+    rest = go(resume="edited")
+    assert [(epoch, number) for epoch, number, _ in first + rest] == whole
+    assert all(
+        torch.equal(rows, ROWS[2 * (i % 4) : 2 * (i % 4) + 2]) for i, (*_, rows) in enumerate(first + rest)
+    )
 
 
 def test_no_bar_still_says_what_matters_and_quiet_says_nothing(tmp_path, capsys):

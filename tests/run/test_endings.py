@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 
 import pytest
 import torch
@@ -357,6 +358,41 @@ def test_an_inner_loop_that_is_left_is_over_at_the_next_outer_batch(tmp_path):
         with pytest.raises(SystemExit):
             go(tmp_path / str(step), step)
         assert torch.equal(go(tmp_path / str(step)), expected)
+
+
+def test_runs_one_after_another_leave_hooks_and_signals_as_they_were(tmp_path):
+    def state():
+        return sys.excepthook, threading.excepthook, [signal.getsignal(n) for n in (1, 2, 10, 15)]
+
+    before = state()
+    first, second = Training(tmp_path / "first"), Training(tmp_path / "second")
+    outer = iter(first.run.epochs(1))
+    next(outer)
+    next(first.run.batches(first.source))  # left, and not closed
+    second.go()
+    for end in (first.run.close, second.run.close):
+        assert state() != before or end == second.run.close
+        end()
+    assert state() == before
+
+
+def test_the_inner_of_two_runs_is_stopped_and_the_outer_still_listens_when_it_is_done(tmp_path):
+    outer = Training(tmp_path / "outer")
+    inner = Training(tmp_path / "inner")
+    inner.go()
+    stopped = []
+    with pytest.raises(SystemExit) as ended, outer.run:  # noqa: PT012 - a loop is what is ended
+        for batch in outer.run.batches(outer.source):
+            outer.update(batch)
+            if outer.run.step == 2:
+                with contextlib.suppress(SystemExit):
+                    for _ in inner.run.steps(3):
+                        os.kill(os.getpid(), signal.SIGTERM)
+                stopped.append(inner.run.step)
+            if outer.run.step == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+    assert ended.value.code == 143
+    assert (stopped, outer.run.step) == ([11], 3)
 
 
 def test_an_interrupted_cell_leaves_no_half_done_state(tmp_path):

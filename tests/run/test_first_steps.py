@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.modules import module as module_calls
 
 import truestep as ts
-from truestep.doctor.watching.scene import WINDOW
+from truestep.doctor.runtime.history import WINDOW
 
 
 def batches(number=4, size=16):

@@ -101,6 +101,82 @@ def test_it_says_what_to_write(run, mistake):
         act(run)
 
 
+def two(x, y):
+    return (x - y).mean(1)
+
+
+CALLS = {
+    "a tensor": (
+        lambda net, run: net.update(torch.ones(4)),
+        r"a Tensor instead of a loss function.*update\.backward",
+    ),
+    "a number": (lambda net, run: net.update(0.5), "a float instead of a loss function"),
+    "a number and a batch": (lambda net, run: net.update(0.5, DATA), "a float instead of a loss function"),
+    "no batch": (lambda net, run: net.update(lambda batch: batch), "takes a loss function and a batch"),
+    "nothing": (lambda net, run: net.update(), "takes a loss function and a batch"),
+    "two batches": (
+        lambda net, run: net.update(two, DATA, DATA),
+        r"2 batches.*net\.update\(loss, \(x, y\)\)",
+    ),
+    "a typing error": (lambda net, run: net.update(two, DATA, microbatch=2), "Did you mean 'micro_batch'"),
+    "two arguments": (
+        lambda net, run: net.update(two, (DATA, DATA)),
+        r"The loss two was called with the batch, a tuple of 2,.*def loss\(batch\): x, y = batch",
+    ),
+    "no arguments": (lambda net, run: net.update(lambda: DATA, DATA), "The loss <lambda> was called with"),
+    "a file's name": (lambda net, run: run.save("x.pt"), r"run\.save\(\) takes nothing.*ts\.export_weights"),
+    "epochs without a number": (lambda net, run: run.epochs(), r"for epoch in run\.epochs\(20\)"),
+    "steps without a number": (lambda net, run: run.steps(), r"for step in run\.steps\(10_000\)"),
+    "a name with an escape": (lambda net, run: learner(run, name="a\x1b[31m"), "without control codes"),
+    "a name with a line end": (lambda net, run: learner(run, name="a\nb"), "without control codes"),
+    "a name with a surrogate": (lambda net, run: learner(run, name="a\udc80"), "without control codes"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_wrong_call_says_what_to_write(run, call):
+    act, message = CALLS[call]
+    with pytest.raises(ts.TruestepError, match=message):
+        act(learner(run), run)
+
+
+def test_a_type_error_of_the_users_own_stays_what_it_is(run):
+    net = learner(run)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        net.update(lambda batch: batch + None, DATA)
+    with pytest.raises(TypeError, match=r"two\(\) missing"):
+        net.update(lambda batch: two(batch), DATA)  # noqa: PLW0108 - the mistake lies inside the loss
+
+
+def test_a_pass_has_a_length_where_that_is_known(run):
+    data = run.data(DATA, batch_size=1)
+    stream = run.data(lambda: iter(DATA), batch_size=1)
+    assert len(run.batches(data)) == 4
+    assert len(run.batches(stream, limit=3)) == 3
+    with pytest.raises(TypeError, match="is not known"):
+        len(run.batches(stream))
+    assert [len(rows) for rows in run.batches(stream)] == [1] * 4
+    batches = run.batches(data)
+    assert next(batches).shape == (1, 3)
+    assert len(list(batches)) == 3
+
+
+def test_a_pass_that_goes_on_has_the_length_of_its_rest(tmp_path):
+    for lengths in ([3], [1, 0]):
+        with ts.Run(tmp_path / "run", progress=False, quiet=True, doctor=False) as run:
+            data, found = run.data(torch.ones(3, 2), batch_size=1), []
+            for _ in range(2):
+                batches = run.batches(data)
+                found.append(len(batches))
+                for _ in batches:
+                    if run.step == 2:
+                        break
+                if run.step == 2:
+                    break
+                break
+        assert found == lengths[:1]
+
+
 def test_no_word_of_elsewhere_is_a_word_of_here(run):
     import inspect
 

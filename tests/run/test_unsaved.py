@@ -86,6 +86,58 @@ def test_a_finished_run_that_nothing_moved_is_not_saved_again(tmp_path):
     assert [path.name for path in sorted((tmp_path / "run" / "checkpoints").glob("0*"))] == ["000001-step-2"]
 
 
+class Holder:
+    """Has a state that a checkpoint can hold."""
+
+    def __init__(self):
+        self.state = {"tensor": torch.zeros(3), "array": np.zeros(2), "number": 1}
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+def write(holder):
+    holder.state["tensor"][1] = 7.0
+
+
+def replace(holder):
+    holder.state["tensor"] = torch.full((3,), 2.0)
+
+
+def write_array(holder):
+    holder.state["array"][0] = 3.0
+
+
+def count(holder):
+    holder.state["number"] += 1
+
+
+@pytest.mark.parametrize("change", [write, replace, write_array, count])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_what_is_tracked_and_changes_after_the_last_epoch_is_saved_by_close(tmp_path, change, epochs):
+    for start in range(3):
+        run, net, loss = begun(tmp_path / "run")
+        kept, teacher = Holder(), nn.Linear(2, 1)
+        run.track(kept=kept, teacher=teacher)
+        data = run.data(ROWS, batch_size=4)
+        for _ in run.epochs(epochs):
+            for rows in run.batches(data):
+                net.update(loss, rows)
+        if start == 0:
+            change(kept)
+            with torch.no_grad():
+                teacher.weight.fill_(0.5)
+            expected = str(kept.state)
+        assert str(kept.state) == expected
+        assert teacher.weight.eq(0.5).all()
+        run.close()
+    folders = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("0*"))
+    assert folders[-1] == f"000002-step-{2 * epochs}"  # and none of the later starts saved anything
+
+
 def test_after_an_exception_in_a_body_close_saves_nothing_to_go_on_from(tmp_path):
     run, net, loss = begun(tmp_path / "run")
     data = run.data(ROWS, batch_size=4)

@@ -5,12 +5,14 @@ An attempt is one new file, `.attempt-<checkpoint>-<number>`: to count never rew
 crash can lose or invent more than the attempt at hand.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from truestep.checkpoints.files import Files, sync_folder
 from truestep.checkpoints.names import ATTEMPT
 
 MAX_ATTEMPTS = 3
+_UNFIT = "unfit"
 
 
 def count_attempts(files: Files, directory: Path) -> dict[str, int]:
@@ -29,6 +31,25 @@ def note_attempt(files: Files, directory: Path, checkpoint: str) -> int:
     files.close(files.create(directory / f"{ATTEMPT}{checkpoint}-{number}"))
     sync_folder(files, directory)
     return number
+
+
+def mark_unfit(files: Files, directory: Path, checkpoints: Iterable[str]) -> None:
+    """Note that no run can go on from these, however often it tries; it is on the disk when this returns."""
+    there = files.names(directory)
+    for checkpoint in checkpoints:
+        if (name := f"{ATTEMPT}{checkpoint}-{_UNFIT}") not in there:
+            files.close(files.create(directory / name))
+    sync_folder(files, directory)
+
+
+def unfit(files: Files, directory: Path) -> set[str]:
+    """Return the checkpoints that were noted to be unfit since the last save."""
+    parts = (
+        name.removeprefix(ATTEMPT).rpartition("-")
+        for name in files.names(directory)
+        if name.startswith(ATTEMPT)
+    )
+    return {checkpoint for checkpoint, _, what in parts if what == _UNFIT}
 
 
 def clear_attempts(files: Files, directory: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.checkpoints.files import Files
-from truestep.checkpoints.manifest import DamagedError, Manifest, NewerFormatError, Summary
+from truestep.checkpoints.manifest import CheckpointSummary, DamagedError, Manifest, NewerFormatError
 from truestep.checkpoints.tree import decode, subtree
 from truestep.checkpoints.verify import read_manifest, verify
 from truestep.core.errors import CheckpointError
@@ -53,7 +53,7 @@ class Checkpoint:
         return self.path.name
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> CheckpointSummary:
         """What it is: step, reason, health, metrics."""
         return self.manifest.summary
 

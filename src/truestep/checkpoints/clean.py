@@ -19,14 +19,16 @@ def prune(
     retention: Retention,
     damaged: Collection[str] = (),
     known: dict[str, Manifest] | None = None,
+    *,
+    also: int | None = None,
 ) -> None:
-    """Remove the sound checkpoints that are not to be kept.
+    """Remove the sound checkpoints that are not to be kept; the one of number `also` is.
 
     To be called by whoever has just written the newest: the others are judged by their manifests and sizes,
     and those known to be damaged count for nothing.
     """
     _, rest = divide(files, directory, retention, damaged, known)
-    remove(files, directory, [checkpoint.name for checkpoint in rest])
+    remove(files, directory, [checkpoint.name for checkpoint in rest if checkpoint.summary.sequence != also])
 
 
 def whole(

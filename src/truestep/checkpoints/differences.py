@@ -66,14 +66,14 @@ class Differences:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class NameComparison:
     """Which found name belongs to which expected one, and what is left over."""
 
     pairs: dict[str, str]
     differences: Differences
 
 
-def compare(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> Comparison:
+def compare(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> NameComparison:
     """Pair names, seeing through what wrappers put into them, and list what differs."""
     pairs = {name: name for name in expected if name in found}
     pairs |= _through_wrappers(
@@ -92,7 +92,7 @@ def compare(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> Compar
         unexpected=tuple(Unexpected(name, shape) for name, shape in left.items()),
         reshaped=tuple(reshaped),
     )
-    return Comparison(pairs, differences)
+    return NameComparison(pairs, differences)
 
 
 def _through_wrappers(expected: list[str], found: list[str]) -> dict[str, str]:

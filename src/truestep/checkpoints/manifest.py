@@ -70,7 +70,7 @@ class TensorEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class CheckpointSummary:
     """What is known of a checkpoint without reading its tensors."""
 
     sequence: int
@@ -87,7 +87,7 @@ class Summary:
 class Manifest:
     """Everything about a checkpoint but its tensors' values; metrics and state are encoded trees."""
 
-    summary: Summary
+    summary: CheckpointSummary
     files: dict[str, FileEntry]
     tensors: dict[str, TensorEntry]
     state: Any
@@ -176,7 +176,7 @@ def _check_format(body: dict[str, Any]) -> None:
 
 
 def _manifest(body: dict[str, Any]) -> Manifest:
-    summary = Summary(**{name: _typed(body, name, kind) for name, kind in _SUMMARY_TYPES.items()})
+    summary = CheckpointSummary(**{name: _typed(body, name, kind) for name, kind in _SUMMARY_TYPES.items()})
     files = {_file_name(name): _file(entry) for name, entry in body["files"].items()}
     tensors = {name: _tensor(entry, files) for name, entry in body["tensors"].items()}
     state = body["state"] if body["format"] > 1 else upgraded(body["state"])

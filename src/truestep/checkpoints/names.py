@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from truestep.checkpoints.files import Files
-from truestep.checkpoints.manifest import Summary
+from truestep.checkpoints.manifest import CheckpointSummary
 
 TEMPORARY = ".tmp-"
 DELETED = ".del-"
@@ -18,7 +18,7 @@ LOCK = ".lock"
 _NAME = re.compile(r"(\d{6,})-step-(\d+)")
 
 
-def name_of(summary: Summary) -> str:
+def name_of(summary: CheckpointSummary) -> str:
     """Return the name of a checkpoint's folder."""
     return f"{summary.sequence:06d}-step-{summary.step}"
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from truestep.checkpoints.layout import FileLayout, lay_out
-from truestep.checkpoints.manifest import Summary
+from truestep.checkpoints.manifest import CheckpointSummary
 from truestep.checkpoints.regions import regions_of
 from truestep.checkpoints.retrace import ChangedError, part_of
 from truestep.checkpoints.save import FileImage, Pending
@@ -33,7 +33,12 @@ class Preparing:
         self._buffers = buffers
         self._last: _Plan | None = None
 
-    def pending(self, state: Any, summary: Summary) -> Pending:
+    @property
+    def copies(self) -> bool:
+        """Whether what it makes outlives changes of the state."""
+        return self._buffers is not None
+
+    def pending(self, state: Any, summary: CheckpointSummary) -> Pending:
         """Return a checkpoint to be written.
 
         Raises CheckpointError with the path of whatever can't be saved.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from truestep.checkpoints.manifest import Summary
+from truestep.checkpoints.manifest import CheckpointSummary
 from truestep.core.errors import OptionError, check_number
 
 
@@ -43,7 +43,7 @@ class Retention:
         if self.best_mode not in ("min", "max"):
             raise OptionError(f"best_mode is {self.best_mode!r}; write 'min' or 'max'.")
 
-    def kept(self, summaries: Sequence[Summary]) -> set[int]:
+    def kept(self, summaries: Sequence[CheckpointSummary]) -> set[int]:
         """Return the sequence numbers of those to keep."""
         newest_first = sorted(summaries, key=lambda summary: -summary.sequence)
         whole = [summary for summary in newest_first if summary.complete]
@@ -54,12 +54,12 @@ class Retention:
         keep += [summary for summary in newest_first if summary.sequence > newest_whole]
         return {summary.sequence for summary in keep}
 
-    def best_of(self, newest_first: Sequence[Summary]) -> list[Summary]:
+    def best_of(self, newest_first: Sequence[CheckpointSummary]) -> list[CheckpointSummary]:
         """Return the best by the metric, best first; of equals the newest."""
         measured = [summary for summary in newest_first if math.isfinite(self._value(summary))]
         sign = -1 if self.best_mode == "max" else 1
         return sorted(measured, key=lambda summary: sign * self._value(summary))[: self.best]
 
-    def _value(self, summary: Summary) -> float:
+    def _value(self, summary: CheckpointSummary) -> float:
         value = summary.metrics.get(self.best_metric or "", math.nan)
         return float(value) if isinstance(value, int | float) else math.nan

@@ -25,9 +25,9 @@ from truestep.checkpoints.files import (
 from truestep.checkpoints.manifest import (
     HEAD_BYTES,
     MANIFEST_NAME,
+    CheckpointSummary,
     FileEntry,
     Manifest,
-    Summary,
     promised_checksum,
     sealed,
 )
@@ -48,7 +48,7 @@ class FileImage:
 class Pending:
     """A checkpoint about to be written."""
 
-    summary: Summary
+    summary: CheckpointSummary
     images: list[FileImage]
     state: Any
 

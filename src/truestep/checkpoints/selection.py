@@ -45,7 +45,7 @@ def mid_step(checkpoint: Checkpoint) -> str | None:
     return None if checkpoint.summary.complete else MID_STEP
 
 
-class Choice(NamedTuple):
+class ChosenCheckpoint(NamedTuple):
     """A checkpoint, what was made of it, and what was passed over to reach it."""
 
     checkpoint: Checkpoint | None
@@ -58,7 +58,7 @@ def choose(
     directory: Path,
     refuse: Callable[[Checkpoint], str | None],
     use: Callable[[Checkpoint], Any],
-) -> Choice:
+) -> ChosenCheckpoint:
     """Choose the newest checkpoint that is not refused and on which `use` finds no damage.
 
     There is none where the directory has none, or all were refused. Raises CheckpointError where all that
@@ -73,7 +73,7 @@ def choose(
             continue
         if isinstance(found, Checkpoint):
             try:
-                return Choice(replace(found, passed_over=tuple(passed)), use(found), tuple(passed))
+                return ChosenCheckpoint(replace(found, passed_over=tuple(passed)), use(found), tuple(passed))
             except DamagedError as error:
                 if found.name not in committed(files, directory):
                     continue  # pruned while it was read, by the process that owns the directory
@@ -87,7 +87,7 @@ def choose(
         damaged = True
     if damaged:
         raise CheckpointError(_nothing_left(directory, passed))
-    return Choice(None, None, tuple(passed))
+    return ChosenCheckpoint(None, None, tuple(passed))
 
 
 def warn_of(directory: Path, passed_over: Iterable[PassedOver], *, stacklevel: int) -> None:

@@ -9,7 +9,7 @@ from truestep.checkpoints.checkpoint import Checkpoint
 from truestep.checkpoints.files import Files
 from truestep.checkpoints.manifest import MANIFEST_NAME
 from truestep.checkpoints.names import committed
-from truestep.checkpoints.selection import MID_STEP, Choice, choose, mid_step, warn_of
+from truestep.checkpoints.selection import MID_STEP, ChosenCheckpoint, choose, mid_step, warn_of
 from truestep.core.errors import CheckpointError
 
 FOLDER = "checkpoints"
@@ -48,7 +48,9 @@ def read_newest(path: str | Path, use: Callable[[Checkpoint], T]) -> tuple[Check
     return choice.checkpoint, choice.result
 
 
-def _choose_while_others_prune(files: Files, folder: Path, use: Callable[[Checkpoint], T]) -> Choice:
+def _choose_while_others_prune(
+    files: Files, folder: Path, use: Callable[[Checkpoint], T]
+) -> ChosenCheckpoint:
     """Choose; look again where all that was there has been replaced meanwhile."""
     while True:
         names = committed(files, folder)

@@ -2,23 +2,30 @@
 """The checkpoints of one run: saved beside the training, pruned, chosen, and brought back."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from truestep.checkpoints.attempts import MAX_ATTEMPTS, clear_attempts, count_attempts, note_attempt
+from truestep.checkpoints.attempts import (
+    MAX_ATTEMPTS,
+    clear_attempts,
+    count_attempts,
+    mark_unfit,
+    note_attempt,
+    unfit,
+)
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.clean import prune, remove_leftovers, whole
 from truestep.checkpoints.files import Files
 from truestep.checkpoints.lock import RunLock
-from truestep.checkpoints.manifest import Manifest, Summary
+from truestep.checkpoints.manifest import CheckpointSummary, Manifest
 from truestep.checkpoints.names import committed, name_of, next_sequence
 from truestep.checkpoints.retention import Retention
 from truestep.checkpoints.save import Pending, commit
-from truestep.checkpoints.selection import MID_STEP, Choice, choose, mid_step, read_all, warn_of
+from truestep.checkpoints.selection import MID_STEP, ChosenCheckpoint, choose, mid_step, read_all, warn_of
 from truestep.checkpoints.tree import encode
 from truestep.checkpoints.writer import BackgroundWriter
 from truestep.core.errors import CheckpointError, OptionError
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from truestep.checkpoints.prepare import Preparing
 
 UNHEALTHY = "it was not marked healthy when it was saved"
+UNFIT = "the run that went on from it needed what it had computed before the save"
 
 
 class Stall(NamedTuple):
@@ -112,18 +120,23 @@ class CheckpointStore:
         metrics: dict[str, float] | None = None,
         healthy: bool = True,
         complete: bool = True,
-    ) -> None:
+        only_if: Callable[[], bool] | None = None,
+        keep: int | None = None,
+    ) -> bool:
         """Save a state; in the background everything may be changed as soon as this returns.
 
         One save is in flight at a time: another waits for it. `healthy=False` says that the state is no
         target for a rollback, `complete=False` that it was taken in the middle of a step and is no state to
-        go on from.
+        go on from. `only_if` is asked when a copy of the state has been taken, and may change what it was
+        taken from: where it says no, nothing is saved and False is returned. The checkpoint of number `keep`
+        outlives this save, whatever the retention says.
         """
         self._check_open()
         started = time.perf_counter()
+        asked = 0.0
         try:
             self._writer.wait()
-            summary = Summary(
+            summary = CheckpointSummary(
                 sequence=self._sequence,
                 step=_checked_step(step),
                 reason=_checked(reason, "reason", str),
@@ -131,26 +144,33 @@ class CheckpointStore:
                 complete=_checked(complete, "complete", bool),
                 metrics=_encoded_metrics(metrics or {}),
             )
-            pending = self._prepare(state, summary)
+            pending = self._prepare(state, summary, copies=self.background or only_if is not None)
+            if only_if is not None:
+                before = time.perf_counter()
+                goes_on = only_if()
+                asked = time.perf_counter() - before
+                if not goes_on:
+                    return False
             self._sequence += 1
             if self.background:
-                self._writer.start(lambda: self._write(pending))
+                self._writer.start(lambda: self._write(pending, keep))
             else:
-                self._write(pending)
+                self._write(pending, keep)
+            return True
         finally:
-            last = time.perf_counter() - started
+            last = time.perf_counter() - started - asked
             self.stall_seconds = Stall(last, self.stall_seconds.total + last)
 
-    def _prepare(self, state: Any, summary: Summary) -> Pending:
+    def _prepare(self, state: Any, summary: CheckpointSummary, *, copies: bool) -> Pending:
         # imported here so that looking at checkpoints needs no torch
         from truestep.checkpoints.prepare import Preparing
         from truestep.checkpoints.snapshot import SnapshotBuffers
 
-        if self._preparing is None:
-            self._preparing = Preparing(SnapshotBuffers() if self.background else None)
+        if self._preparing is None or (copies and not self._preparing.copies):
+            self._preparing = Preparing(SnapshotBuffers() if copies else None)
         return self._preparing.pending(state, summary)
 
-    def _write(self, pending: Pending) -> None:
+    def _write(self, pending: Pending, keep: int | None) -> None:
         name = name_of(pending.summary)
         self._check_open()
         try:
@@ -166,7 +186,7 @@ class CheckpointStore:
             if pending.summary.complete:
                 clear_attempts(self._files, self.directory)
             self._known[done.checksum] = replace(done.manifest, state=None)
-            prune(self._files, self.directory, self.retention, self._damaged, self._known)
+            prune(self._files, self.directory, self.retention, self._damaged, self._known, also=keep)
             there = committed(self._files, self.directory)
             self._known = {
                 key: known for key, known in self._known.items() if name_of(known.summary) in there
@@ -229,17 +249,22 @@ class CheckpointStore:
         """Return what to go on from, and count the attempt; None where there is nothing.
 
         A checkpoint from which three runs began and none reached its next save is passed over, unless there
-        is no other. Raises CheckpointError where there are only damaged ones, or the newest is of a newer
-        version.
+        is no other; one that `give_up` was told of always is. Raises CheckpointError where there are only damaged
+        ones, or the newest is of a newer version.
         """
         self._check_open()
         self._writer.wait()
         with self._explained():
             attempts = count_attempts(self._files, self.directory)
+            never = unfit(self._files, self.directory)
         tired = {name: made for name, made in attempts.items() if made >= MAX_ATTEMPTS}
-        choice = self._choose_among_others(tired) if tired else None
+
+        def refuse(checkpoint: Checkpoint) -> str | None:
+            return UNFIT if checkpoint.name in never else mid_step(checkpoint)
+
+        choice = self._choose_among_others(tired, refuse) if tired else None
         if choice is None:
-            choice = self._choose(mid_step, Checkpoint.load)
+            choice = self._choose(refuse, Checkpoint.load)
         self._take_note(choice)
         if choice.checkpoint is None:
             return None
@@ -247,19 +272,27 @@ class CheckpointStore:
             note_attempt(self._files, self.directory, choice.checkpoint.name)
         return Resumed(choice.checkpoint, choice.result)
 
-    def _choose_among_others(self, tired: dict[str, int]) -> Choice | None:
+    def _choose_among_others(
+        self, tired: dict[str, int], refuse: Callable[[Checkpoint], str | None]
+    ) -> ChosenCheckpoint | None:
         """Choose among those that have not been tried too often; None where none of them can be used."""
 
-        def refuse(checkpoint: Checkpoint) -> str | None:
+        def refuse_tired(checkpoint: Checkpoint) -> str | None:
             if made := tired.get(checkpoint.name):
                 return f"{made} runs went on from it, and none of them reached its next save"
-            return mid_step(checkpoint)
+            return refuse(checkpoint)
 
         try:
-            choice = self._choose(refuse, Checkpoint.load)
+            choice = self._choose(refuse_tired, Checkpoint.load)
         except CheckpointError:
             return None
         return choice if choice.checkpoint else None
+
+    def give_up(self, names: Iterable[str]) -> None:
+        """Say that no run can go on from these checkpoints: until the next save they are passed over."""
+        self._check_open()
+        with self._explained():
+            mark_unfit(self._files, self.directory, names)
 
     def forget_attempts(self) -> None:
         """Say that what went on from here did not die: a run that ended well without another save."""
@@ -267,11 +300,13 @@ class CheckpointStore:
         with self._explained():
             clear_attempts(self._files, self.directory)
 
-    def _choose(self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]) -> Choice:
+    def _choose(
+        self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]
+    ) -> ChosenCheckpoint:
         with self._explained():
             return choose(self._files, self.directory, refuse, use)
 
-    def _take_note(self, choice: Choice) -> None:
+    def _take_note(self, choice: ChosenCheckpoint) -> None:
         """Warn of what was passed over, and remember what is damaged: it counts for nothing from now on."""
         passed = [item for item in choice.passed_over if item.reason not in (UNHEALTHY, MID_STEP)]
         warn_of(self.directory, passed, stacklevel=4)

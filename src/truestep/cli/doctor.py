@@ -23,8 +23,8 @@ from truestep.explainer.explain import annotate
 
 if TYPE_CHECKING:
     from truestep.doctor.report import RunReport
-    from truestep.doctor.running import Target
-    from truestep.doctor.watch import Watch
+    from truestep.doctor.runtime.script import Script
+    from truestep.doctor.runtime.watch import Watch
 
 app = typer.Typer(add_completion=False)
 PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
@@ -60,24 +60,25 @@ def doctor(
     script prints goes to stderr. The exit status is the script's own if it failed, else 1 with findings at
     or above --fail-on, else 0.
     """
-    from truestep.doctor.running import Target
-    from truestep.doctor.watch import Watch
+    from truestep.doctor.runtime.script import Script
+    from truestep.doctor.runtime.watch import Watch, WatchOptions
 
     rest = arguments or []
     if module is None and script is None:
         raise typer.BadParameter("Name the script to run, or a module with -m.", param_hint="FILE.py")
-    target = Target(
+    to_run = Script(
         module or str(script), module is not None, (*([script] if module and script else []), *rest)
     )
     selection = configured(Path.cwd(), select or [], ignore or [], baseline)
     output = Output.JSON if as_json else output
-    watch = Watch(selection, max_steps=steps, probe=probe, thorough=thorough)
-    watch.is_of_command = True
+    watch = Watch(
+        WatchOptions(selection, max_steps=steps, probe=probe, thorough=thorough, is_of_command=True)
+    )
     if report_to is not None and not report_to.resolve().parent.is_dir():
         raise OptionError(f"There is no folder {str(report_to.parent)!r} to write the report to.")
     with _streams(output is not Output.TEXT and report_to is None) as (stdout, stderr):
         delivery = Delivery(output, report_to, stdout, stderr, fail_on)
-        status = _doctored(target, watch, delivery)
+        status = _doctored(to_run, watch, delivery)
     raise typer.Exit(status)
 
 
@@ -114,14 +115,14 @@ class Delivery:
         return report.outcome.status or int(worst <= self.fail_on.rank)
 
 
-def _doctored(target: "Target", watch: "Watch", delivery: Delivery) -> int:
+def _doctored(script: "Script", watch: "Watch", delivery: Delivery) -> int:
     """Read and run the target, have the report given by the process whose task that is, return the status."""
     from truestep.doctor.report import make_report
-    from truestep.doctor.running import Outcome, run_watched
-    from truestep.doctor.watching.children import gathered, watched_children
-    from truestep.doctor.watching.notes import Folder
+    from truestep.doctor.runtime.children import gathered, watched_children
+    from truestep.doctor.runtime.notes import Folder
+    from truestep.doctor.runtime.running import Outcome, run_watched
 
-    reading = read_paths(target.sources(), watch.selection)
+    reading = read_paths(script.sources(), watch.options.selection)
     started = time.perf_counter()
     shared = Folder.of_this_run()
     with watched_children(watch, shared) as folder:
@@ -132,10 +133,10 @@ def _doctored(target: "Target", watch: "Watch", delivery: Delivery) -> int:
                 return outcome.status
             seconds = time.perf_counter() - started
             return delivery.deliver(
-                make_report(reading, watch, outcome, seconds, others=others, target=target)
+                make_report(reading, watch, outcome, seconds, others=others, script=script)
             )
 
-        return run_watched(target, watch, speak, annotate)
+        return run_watched(script, watch, speak, annotate)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from truestep.core.errors import OptionError
 
 if TYPE_CHECKING:
     from truestep.machine.gpus.records import Gpu, GpuReport
-    from truestep.machine.gpus.select import Choice, Conditions
+    from truestep.machine.gpus.select import CardChoice, Conditions
 
 
 app = typer.Typer(add_completion=False, invoke_without_command=True)
@@ -177,7 +177,7 @@ def _conditions(**given: Any) -> "Conditions":
     return Conditions(**given)
 
 
-def _pick(wanted: "Conditions", wait: str, steady: str, hold: float | None) -> "Choice":
+def _pick(wanted: "Conditions", wait: str, steady: str, hold: float | None) -> "CardChoice":
     """Pick and claim: for `hold` seconds, or, without it, by descriptors that stay open through exec."""
     from truestep.cli.screen import warn
     from truestep.machine.gpus.claims import Claims
@@ -199,7 +199,7 @@ def _pick(wanted: "Conditions", wait: str, steady: str, hold: float | None) -> "
     return choice
 
 
-def _unless_met(choice: "Choice") -> None:
+def _unless_met(choice: "CardChoice") -> None:
     from truestep.cli.screen import warn
 
     if not choice.met:

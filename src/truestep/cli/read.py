@@ -2,72 +2,133 @@
 """`truestep read`: the source checks, as a linter."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from truestep.cli.screen import console, warn
+from truestep.cli.statuses import EXIT_FAILED, EXIT_USAGE
+from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import Reading, read_paths
-from truestep.doctor.reporting.documents import reading_document, sarif_document
-from truestep.doctor.reporting.terminal import show_reading
-from truestep.doctor.selection import configured, write_baseline
+from truestep.doctor.fixing import Fixed, fix
+from truestep.doctor.read import SourceReading, read_paths
+from truestep.doctor.reporting.documents import reading_document, sarif_document, workflow_commands
+from truestep.doctor.reporting.terminal import show_concisely, show_fixed, show_reading
+from truestep.doctor.selection import Selection, configured, write_baseline
 
 app = typer.Typer(add_completion=False)
+ROUNDS = 8  # a fix may make room for one that overlapped it; more rounds than this are no progress
 
 
 class Output(StrEnum):
     """How a report is printed."""
 
     TEXT = "text"
+    CONCISE = "concise"
     JSON = "json"
     SARIF = "sarif"
+    GITHUB = "github"
 
 
 SELECT = typer.Option(help="Only these codes, or beginnings of codes (GRAD), separated by commas.")
 IGNORE = typer.Option(help="Leave out these codes, or beginnings of codes.")
 FAIL_ON = typer.Option(help="The mildest severity that makes the exit status 1.")
+AS_JSON = typer.Option("--json", help="The same as --output json.")
+WRITE_BASELINE = typer.Option(
+    "--write-baseline", help="Write today's findings to this file, and exit with 0."
+)
+FIX = typer.Option("--fix", help="Make the rewrites that take no choice, and show them.")
+DIFF = typer.Option("--diff", help="Print what --fix would change, and change nothing.")
+PATHS = typer.Argument(help="Files and folders; a folder means every .py, .ipynb and .md file beneath it.")
 
 
 @app.command()
 def read(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(help="Files and folders; a folder means every .py and .ipynb file beneath it."),
-    ],
+    paths: Annotated[list[Path] | None, PATHS] = None,
     select: Annotated[list[str] | None, SELECT] = None,
     ignore: Annotated[list[str] | None, IGNORE] = None,
     output: Annotated[Output, typer.Option(help="How to print the report.")] = Output.TEXT,
+    as_json: Annotated[bool, AS_JSON] = False,
     fail_on: Annotated[Severity, FAIL_ON] = Severity.RISK,
     baseline: Annotated[Path | None, typer.Option(help="Hide the findings that this file holds.")] = None,
-    new_baseline: Annotated[
-        Path | None,
-        typer.Option("--write-baseline", help="Write today's findings to this file, and exit with 0."),
-    ] = None,
+    new_baseline: Annotated[Path | None, WRITE_BASELINE] = None,
+    make_fixes: Annotated[bool, FIX] = False,
+    diff: Annotated[bool, DIFF] = False,
+    show_abstentions: Annotated[
+        bool, typer.Option("--show-abstentions", help="Also show where a check could not tell, and why.")
+    ] = False,
 ) -> None:
     """Read training code for silent bugs; needs no torch and runs nothing.
 
+    Without a path it reads the current folder.
+
     A comment `# truestep: ignore[CODE]` on a line, or on its own above it, hides a finding.
     The table tool.truestep of pyproject.toml may hold select, ignore, exclude and baseline.
+
+    The exit status is 2 if a file can't be read, else 1 with findings at or above --fail-on, else 0.
     """
+    output = Output.JSON if as_json else output
+    if diff and (make_fixes or output is not Output.TEXT):
+        raise OptionError("--diff prints a diff and nothing else: leave out --fix and --output.")
+    if make_fixes and new_baseline is not None:
+        raise OptionError("--fix and --write-baseline in one call: write the baseline after the fixes.")
     selection = configured(Path.cwd(), select or [], ignore or [], baseline)
     if new_baseline is not None:
         selection = replace(selection, baseline=None)  # the new one is to hold what the old one hides
-    reading = read_paths(paths, selection)
+    paths = paths or [Path()]
+    reading = read_paths(paths, selection, waiting=_waiting)
+    if diff:
+        for each in fix(reading.findings, write=False):
+            typer.echo("".join(each.diff()), nl=False)
+        raise typer.Exit(_status(reading, fail_on))
+    fixed: list[Fixed] = []
+    if make_fixes:
+        reading, fixed = _fixed(reading, paths, selection)
     if new_baseline is not None:
         write_baseline(new_baseline, [(each, reading.lines.get(each.place, "")) for each in reading.findings])
-    _show(reading, output)
+    _show(reading, fixed, output, show_abstentions)
+    raise typer.Exit(EXIT_USAGE * bool(reading.lost_files) if new_baseline else _status(reading, fail_on))
+
+
+def _fixed(
+    reading: SourceReading, paths: Sequence[Path], selection: Selection
+) -> tuple[SourceReading, list[Fixed]]:
+    """Make fixes until none is left to make; return the last reading and what was done."""
+    done: list[Fixed] = []
+    for _ in range(ROUNDS):
+        found = fix(reading.findings, write=True)
+        done += found if not done else [each for each in found if not each.left]
+        if all(each.left for each in found):
+            break
+        reading = read_paths(paths, selection)
+    return reading, done
+
+
+def _status(reading: SourceReading, fail_on: Severity) -> int:
     worst = reading.worst()
-    if new_baseline is None and worst is not None and worst.rank <= fail_on.rank:
-        raise typer.Exit(1)
+    if reading.lost_files:
+        return EXIT_USAGE
+    return EXIT_FAILED if worst is not None and worst.rank <= fail_on.rank else 0
 
 
-def _show(reading: Reading, output: Output) -> None:
+def _show(reading: SourceReading, fixed: Sequence[Fixed], output: Output, abstentions: bool) -> None:
     if output is Output.TEXT:
-        show_reading(reading, Console(highlight=False))
+        show_fixed(fixed, console())
+        show_reading(reading, console(), abstentions=abstentions)
+    elif output is Output.CONCISE:
+        show_concisely(reading.findings, console())
+    elif output is Output.GITHUB:
+        typer.echo("\n".join(workflow_commands(reading.findings)))
     else:
         document = reading_document(reading) if output is Output.JSON else sarif_document(reading.findings)
+        if output is Output.JSON and fixed:
+            document["fixed"] = [each.to_dict() for each in fixed]
         typer.echo(json.dumps(document, indent=2))
+
+
+def _waiting(done: int, total: int) -> None:
+    warn(f"{done} of {total} files read")

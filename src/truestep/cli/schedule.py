@@ -10,7 +10,7 @@ import typer
 app = typer.Typer(add_completion=False)
 
 
-class Axis(StrEnum):
+class CountedUnit(StrEnum):
     """What the axis counts."""
 
     STEPS = "steps"
@@ -35,7 +35,7 @@ def schedule(
         int | None,
         typer.Option("--steps-per-epoch", help="Updates in an epoch; schedules that count epochs need it."),
     ] = None,
-    by: Annotated[Axis, typer.Option("--by", help="What the axis counts.")] = Axis.STEPS,
+    by: Annotated[CountedUnit, typer.Option("--by", help="What the axis counts.")] = CountedUnit.STEPS,
     out: Annotated[
         list[Path] | None, typer.Option("--out", help="Also write a file: .svg, .csv, .png or .pdf.")
     ] = None,

@@ -105,7 +105,7 @@ class MovingBuffers:
         self._entries: list[_Entry] = []
         self._num_kept = 0
         self._compares = False
-        self._find()
+        self.find()
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -115,7 +115,8 @@ class MovingBuffers:
         part, name = place
         return any(entry.home is part._buffers and entry.name == name for entry in self._entries)
 
-    def _find(self) -> None:
+    def find(self) -> None:
+        """Look where buffers are now; those that were known stay as they were kept."""
         taken = {(id(entry.home), entry.name) for other in self._others for entry in other._entries}
         known = {(id(entry.home), entry.name): entry for entry in self._entries}
         self._entries = [
@@ -133,7 +134,7 @@ class MovingBuffers:
         if compared or self._compares:
             self._note_uncounted()
         if self._compares:
-            self._find()
+            self.find()
         moved = [entry for entry in self._entries if entry.moved()]
         if moved:
             _copy(moved, MOST_UNMOVED_BYTES)

@@ -53,15 +53,19 @@ def read_regular(path: Path) -> bytes:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Give a file to write that replaces `path` at the end, all at once and for good; on an error, not at all."""
+def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
+    """Give a file to write that replaces `path` at the end, all at once and for good; on an error, not at all.
+
+    `mode` is its permissions; without it, those of a new file.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=SUFFIX)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(0o666 & ~_umask())  # mkstemp's 0600 would hide the file from colleagues
+        # mkstemp's 0600 would hide the file from colleagues
+        Path(name).chmod(0o666 & ~_umask() if mode is None else mode)
         Path(name).replace(path)
         _sync(path.parent)
     except BaseException:

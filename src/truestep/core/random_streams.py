@@ -60,6 +60,9 @@ def _keys_of(seed: int, step: int, others: tuple[int, ...]) -> list[int]:
     return found
 
 
+_state = torch.Generator.get_state
+
+
 class KeyedRandom:
     """Sets torch's streams (CPU, and `device`'s own) to a key, and puts the caller's back afterwards."""
 
@@ -71,7 +74,7 @@ class KeyedRandom:
 
     def save(self) -> list[torch.Tensor]:
         """Return the caller's streams as they are."""
-        return [generator.get_state() for generator in self._generators]
+        return [*map(_state, self._generators)]
 
     def set(self, key: int) -> None:
         """Start all streams at `key`."""

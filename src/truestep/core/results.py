@@ -3,7 +3,7 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -35,6 +35,16 @@ class Result(ABC):
 
     def _repr_html_(self) -> str:
         return html_of(self)
+
+
+def table_of(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> "RenderableType":
+    """Return a table with a title and a heading for each column; a row may be short."""
+    from rich.table import Table
+
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def html_of(shown: "RenderableType") -> str:

@@ -7,9 +7,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from truestep.core.errors import OptionError
+from truestep.doctor.runtime.frames import user_place
+from truestep.doctor.runtime.watch import Watch, WatchOptions
 from truestep.doctor.selection import chosen
-from truestep.doctor.watch import Watch
-from truestep.doctor.watching.frames import user_place
 
 
 def watch(
@@ -35,12 +35,12 @@ def watch(
     Raises:
         OptionError: something else is to be watched, or a code that no check begins with.
     """
-    made = Watch(chosen(select, ignore), probe=probe, thorough=thorough)
+    made = Watch(WatchOptions(chosen(select, ignore), probe=probe, thorough=thorough))
     for each in watched:
         if isinstance(each, Optimizer):
-            made.scene.record(each, user_place())
+            made.recorder.known(each, user_place())
         elif isinstance(each, nn.Module):
-            made.scene.add_model(each)
+            made.recorder.add_model(each)
         else:
             raise OptionError(
                 f"watch() was given a {type(each).__name__}. It follows models (nn.Module) and optimizers; "

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from truestep.doctor.finding import Finding, Place, Severity
-from truestep.doctor.page import Page, name_of, parse_page
+from truestep.doctor.page import CheckPage, name_of, parse_page
 
 if TYPE_CHECKING:
     from truestep.doctor.source.module import SourceModule
@@ -49,7 +49,7 @@ class Check(ABC):
 
     @classmethod
     @cache
-    def page(cls) -> Page:
+    def page(cls) -> CheckPage:
         """Return the parts of the docstring."""
         return parse_page(cls.__doc__ or "")
 
@@ -59,7 +59,7 @@ class Check(ABC):
         return name_of(cls.__name__)
 
     @classmethod
-    def ways(cls) -> list[str]:
+    def found_by(cls) -> list[str]:
         """Return how it finds the fault: by reading, by watching a run, or by probing the model."""
         kinds = {"SourceCheck": "read", "Watcher": "watch", "Probe": "probe"}
         return [way for name, way in kinds.items() if name in {base.__name__ for base in cls.__mro__}]

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from truestep.core.errors import OptionError
+from truestep.doctor import markdown
 from truestep.doctor.selection import Selection
 
 _PASSED_OVER = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
-_ENDINGS = (".py", ".ipynb")
+_ENDINGS = (".py", ".ipynb", *markdown.ENDINGS)
 
 
 def files_of(paths: Sequence[Path], selection: Selection) -> Iterator[Path]:

@@ -31,6 +31,14 @@ class Place:
     line: int
     column: int = 1
     cell: int = 0  # of a notebook, from 1; the line then counts within it
+    width: int = field(
+        default=0, compare=False
+    )  # in characters, of what stands there; 0 where only the line is known
+
+    def within(self) -> str:
+        """Return where in its file it is: line and column, and the cell of a notebook."""
+        line = f"{self.line}:{self.column}" if self.width else str(self.line)
+        return f"cell {self.cell}, {line}" if self.cell else line
 
     def __str__(self) -> str:
         return f"{self.path}:{self.cell}:{self.line}" if self.cell else f"{self.path}:{self.line}"

@@ -18,7 +18,7 @@ _ASSIGNED = re.compile(r"(\s*[\w.]+\s*=\s*)[%!]")
 
 
 @dataclass(frozen=True)
-class Notebook:
+class NotebookText:
     """The joined text, for each code cell its number (from 1, of all cells) and its first line, and what is left out."""
 
     text: str
@@ -53,7 +53,7 @@ def _shifted(edit: Edit, lines: int) -> Edit:
     return replace(edit, line=edit.line + lines, end_line=edit.end_line + lines)
 
 
-def parse_notebook(raw: str) -> Notebook:
+def parse_notebook(raw: str) -> NotebookText:
     """Join the code cells of a notebook (nbformat 4); magics and shell lines become `pass`.
 
     Raises:
@@ -70,12 +70,14 @@ def parse_notebook(raw: str) -> Notebook:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
             numbers.append(number)
             starts.append(len(lines) + 1)
-            code = _python_of(_source(cell))
+            code = _python_of(source_of(cell))
             if reason := _fault(code):
                 unreadable.append((number, reason))
                 code = ["" for _ in code]
             lines += code
-    return Notebook("\n".join(lines) + "\n", tuple(numbers) or (1,), tuple(starts) or (1,), tuple(unreadable))
+    return NotebookText(
+        "\n".join(lines) + "\n", tuple(numbers) or (1,), tuple(starts) or (1,), tuple(unreadable)
+    )
 
 
 def _language(document: dict[str, object]) -> str:
@@ -87,9 +89,15 @@ def _language(document: dict[str, object]) -> str:
     return "python"
 
 
-def _source(cell: dict[str, object]) -> str:
+def source_of(cell: dict[str, object]) -> str:
+    """Return the text of a cell, which a notebook may hold as one string or as its lines."""
     source = cell.get("source", "")
     return "".join(map(str, source)) if isinstance(source, list) else str(source or "")
+
+
+def is_python_cell(source: str) -> bool:
+    """Tell whether a cell is Python, its magics and shell lines left aside."""
+    return _fault(_python_of(source)) is None
 
 
 def _fault(code: list[str]) -> str | None:

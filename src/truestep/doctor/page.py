@@ -24,7 +24,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 
 @dataclass(frozen=True)
-class Page:
+class CheckPage:
     """The parts of a check's docstring."""
 
     summary: str
@@ -39,7 +39,7 @@ class Page:
         return [number for number, line in enumerate(self.bad.splitlines(), 1) if line.endswith(MARK)]
 
 
-def parse_page(docstring: str) -> Page:
+def parse_page(docstring: str) -> CheckPage:
     """Split a docstring into its page.
 
     Raises:
@@ -53,7 +53,7 @@ def parse_page(docstring: str) -> Page:
         raise ValueError(f"the page {pieces[0].strip()!r} lacks the section {', '.join(missing)}")
     prose = {name: " ".join(sections[name].split()) for name in ("Why", "Fix")}
     code = {name: textwrap.dedent(sections[name]).strip("\n") + "\n" for name in ("Bad", "Good")}
-    return Page(" ".join(pieces[0].split()), prose["Why"], code["Bad"], code["Good"], prose["Fix"])
+    return CheckPage(" ".join(pieces[0].split()), prose["Why"], code["Bad"], code["Good"], prose["Fix"])
 
 
 def name_of(class_name: str) -> str:

@@ -8,15 +8,17 @@ import re
 import sys
 import time
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from truestep.doctor import markdown
 from truestep.doctor.catalogue import source_checks, topic_of
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.files import files_of
 from truestep.doctor.finding import Abstention, Failure, Finding, Place, Severity
-from truestep.doctor.notebook import Notebook, parse_notebook
+from truestep.doctor.markdown import Markdown, parse_markdown
+from truestep.doctor.notebook import NotebookText, parse_notebook
 from truestep.doctor.replacement import Replacement, apply_edits, parsed, replacement
 from truestep.doctor.selection import Baseline, Ignores, Selection
 from truestep.doctor.source.guards import is_for_other_versions, is_meant_to_fail
@@ -27,10 +29,13 @@ from truestep.doctor.source.rewriting import RewriteError
 # A file without any of these trains nothing: it is not even parsed.
 _RELEVANT = re.compile(rb"torch|\.backward\(\)|onnxruntime|nvidia-smi|CUDA_VISIBLE_DEVICES|apex")
 _NESTING = 12_000
+PATIENCE_SECONDS = 3.0
+Waiting = Callable[[int, int], None]
+_CELL = re.compile(r"\.\w+:\d+$")  # a cell or a block, not a file
 
 
 @dataclass
-class Reading:
+class SourceReading:
     """What reading some files gave."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -42,19 +47,33 @@ class Reading:
     seconds: float = 0.0
     lines: dict[Place, str] = field(default_factory=dict)  # the text at each finding
 
+    @property
+    def num_read(self) -> int:
+        """How many files were read; a notebook counts although one of its cells was not."""
+        return self.num_files - len(self.lost_files)
+
+    @property
+    def lost_files(self) -> list[str]:
+        """The files that could not be read at all; cells of notebooks are not among them."""
+        return [path for path, _ in self.unreadable if not _CELL.search(path)]
+
     def worst(self) -> Severity | None:
         """Return the gravest severity found."""
         return min((finding.severity for finding in self.findings), key=lambda each: each.rank, default=None)
 
 
-def read_paths(paths: Sequence[Path], selection: Selection | None = None) -> Reading:
+def read_paths(
+    paths: Sequence[Path], selection: Selection | None = None, waiting: Waiting | None = None
+) -> SourceReading:
     """Read files and folders with every source check that is wanted.
+
+    `waiting` is called with the number of files read and of all, every few seconds.
 
     Raises:
         OptionError: a path that does not exist.
     """
     with _without_collector():
-        return _read_paths(paths, selection or Selection())
+        return _read_paths(paths, selection or Selection(), waiting)
 
 
 @contextlib.contextmanager
@@ -69,9 +88,9 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _read_paths(paths: Sequence[Path], selection: Selection) -> Reading:
-    started = time.perf_counter()
-    reading = Reading()
+def _read_paths(paths: Sequence[Path], selection: Selection, waiting: Waiting | None) -> SourceReading:
+    started = told = time.perf_counter()
+    reading = SourceReading()
     wanted = [check for check in source_checks() if selection.wants(check.code)]
     baseline = Baseline(selection.baseline)
     project = Project()
@@ -81,6 +100,10 @@ def _read_paths(paths: Sequence[Path], selection: Selection) -> Reading:
         reading.num_files += 1
         if file is not None:
             _read(file, wanted, reading)
+        is_last = reading.num_files == len(files)
+        if waiting is not None and not is_last and time.perf_counter() - told > PATIENCE_SECONDS:
+            told = time.perf_counter()
+            waiting(reading.num_files, len(files))
     kept = [each for each in reading.findings if not baseline.hides(each, reading.lines.get(each.place, ""))]
     reading.num_hidden += len(reading.findings) - len(kept)
     reading.findings = sorted(kept, key=lambda finding: (finding.place, finding.code))
@@ -88,14 +111,14 @@ def _read_paths(paths: Sequence[Path], selection: Selection) -> Reading:
     return reading
 
 
-def read_text(text: str, path: str = "<text>", checks: Iterable[SourceCheck] | None = None) -> Reading:
+def read_text(text: str, path: str = "<text>", checks: Iterable[SourceCheck] | None = None) -> SourceReading:
     """Read one text with the given checks, or all."""
     return read_texts({path: text}, checks)
 
 
-def read_texts(texts: Mapping[str, str], checks: Iterable[SourceCheck] | None = None) -> Reading:
+def read_texts(texts: Mapping[str, str], checks: Iterable[SourceCheck] | None = None) -> SourceReading:
     """Read several texts, by path, as the files of one project."""
-    reading = Reading(num_files=len(texts))
+    reading = SourceReading(num_files=len(texts))
     project = Project(Texts(texts))
     files = [_parsed(text, path, project, reading) for path, text in texts.items()]
     project.link()
@@ -113,20 +136,17 @@ class _File:
 
     module: SourceModule
     project: Project
-    notebook: Notebook | None = None
+    blocks: NotebookText | Markdown | None = None  # where it is no script
 
 
-def _added(path: Path, project: Project, reading: Reading) -> _File | None:
+def _added(path: Path, project: Project, reading: SourceReading) -> _File | None:
     """Parse a file into the project; what can't be read is named."""
     try:
         raw = path.read_bytes()
         if not _RELEVANT.search(raw.replace(b"\0", b"")):  # also in UTF-16, which Python does not read
             return None
-        if path.suffix == ".ipynb":
-            notebook = parse_notebook(raw.decode("utf-8-sig"))
-            reading.unreadable += [(f"{path}:{number}", reason) for number, reason in notebook.unreadable]
-            file = _parsed(notebook.text, str(path), project, reading)
-            return _of_notebook(file, notebook) if file is not None else None
+        if path.suffix == ".ipynb" or path.suffix in markdown.ENDINGS:
+            return _added_blocks(path, raw.decode("utf-8-sig"), project, reading)
         with tokenize.open(path) as opened:
             text = opened.read()
     except (OSError, SyntaxError, ValueError) as error:
@@ -135,16 +155,26 @@ def _added(path: Path, project: Project, reading: Reading) -> _File | None:
     return _parsed(text, str(path), project, reading)
 
 
-def _of_notebook(file: _File, notebook: Notebook) -> _File:
+def _added_blocks(path: Path, raw: str, project: Project, reading: SourceReading) -> _File | None:
+    """Add a notebook or a page with Python blocks; a cell or block that is no Python is named."""
+    blocks = parse_notebook(raw) if path.suffix == ".ipynb" else parse_markdown(raw)
+    reading.unreadable += [(f"{path}:{number}", reason) for number, reason in blocks.unreadable]
+    file = _parsed(blocks.text, str(path), project, reading)
+    if file is None or isinstance(blocks, Markdown):
+        return file and replace(file, blocks=blocks)
+    return _of_notebook(file, blocks)
+
+
+def _of_notebook(file: _File, notebook: NotebookText) -> _File:
     """Note which expressions are the last of their cells: what they give is shown."""
     last: dict[int, ast.stmt] = {}
     for statement in file.module.tree.body:
         last[notebook.place(Place("", statement.lineno)).cell] = statement
     file.module.shown.update(each for each in last.values() if isinstance(each, ast.Expr))
-    return replace(file, notebook=notebook)
+    return replace(file, blocks=notebook)
 
 
-def _parsed(text: str, path: str, project: Project, reading: Reading) -> _File | None:
+def _parsed(text: str, path: str, project: Project, reading: SourceReading) -> _File | None:
     try:
         return _File(project.add(text, path), project)
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -152,16 +182,15 @@ def _parsed(text: str, path: str, project: Project, reading: Reading) -> _File |
         return None
 
 
-def _read(file: _File, checks: Iterable[SourceCheck], reading: Reading) -> None:
-    """Apply the checks to one file; a finding in a notebook has its place in its cell."""
-    found = Reading()
+def _read(file: _File, checks: Iterable[SourceCheck], reading: SourceReading) -> None:
+    """Apply the checks to one file; a finding in a notebook or a page has its place there."""
+    found = SourceReading()
     with _room_to_nest():
         for check in checks:
             if _may_have(check, file.module):
                 _apply(check, file.module, found)
-    notebook = file.notebook
-    if notebook is not None:
-        _put_into_cells(found, file.module.path, notebook)
+    if file.blocks is not None:
+        _put_into_blocks(found, file.module.path, file.blocks)
     _take(found, reading)
 
 
@@ -179,16 +208,17 @@ def _program_has(check: SourceCheck, module: SourceModule) -> bool:
     return any(known[word] for word in check.words)
 
 
-def _put_into_cells(found: Reading, path: str, notebook: Notebook) -> None:
+def _put_into_blocks(found: SourceReading, path: str, blocks: NotebookText | Markdown) -> None:
     def place_of(place: Place) -> Place:
-        return notebook.place(place) if place.path == path else place
+        return blocks.place(place) if place.path == path else place
 
-    found.findings = [notebook.finding(each) if each.place.path == path else each for each in found.findings]
-    found.lines = {place_of(place): line for place, line in found.lines.items()}
+    found.findings = [blocks.finding(each) if each.place.path == path else each for each in found.findings]
+    moved = ((place, place_of(place), line) for place, line in found.lines.items())
+    found.lines = {after: " " * (after.column - before.column) + line for before, after, line in moved}
     found.abstentions = [replace(each, place=place_of(each.place)) for each in found.abstentions]
 
 
-def _take(found: Reading, reading: Reading) -> None:
+def _take(found: SourceReading, reading: SourceReading) -> None:
     """Add what a file gave; what was met from another file already is told once."""
     known = {(each.code, each.place) for each in reading.findings}
     reading.findings += [each for each in found.findings if (each.code, each.place) not in known]
@@ -217,7 +247,7 @@ def _cut_short(check: SourceCheck, module: SourceModule) -> Iterator[Abstention]
             yield Abstention(check.code, _place(module, trace.root), reason)
 
 
-def _apply(check: SourceCheck, module: SourceModule, reading: Reading) -> None:
+def _apply(check: SourceCheck, module: SourceModule, reading: SourceReading) -> None:
     seen: set[tuple[str, int]] = set()
     module.was_followed = False
     try:
@@ -234,7 +264,7 @@ def _apply(check: SourceCheck, module: SourceModule, reading: Reading) -> None:
         reading.failures.append(Failure(check.code, module.path, f"{type(error).__name__}: {error}"))
 
 
-def _report(check: SourceCheck, module: SourceModule, found: At, reading: Reading) -> None:
+def _report(check: SourceCheck, module: SourceModule, found: At, reading: SourceReading) -> None:
     """Add a finding, unless a comment hides it."""
     place = _place(module, found.node)
     severity = found.severity
@@ -275,7 +305,7 @@ def _is_excused(check: SourceCheck, module: SourceModule, node: ast.AST) -> bool
 
 
 def _rewritten(
-    check: SourceCheck, module: SourceModule, node: ast.AST, reading: Reading
+    check: SourceCheck, module: SourceModule, node: ast.AST, reading: SourceReading
 ) -> Replacement | None:
     """Return the change that mends a finding, if what it leaves is Python; one that fails loses the change only."""
     try:
@@ -291,4 +321,10 @@ def _rewritten(
 
 
 def _place(module: SourceModule, node: ast.AST) -> Place:
-    return Place(module.path, getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1)
+    """Return where a node begins and how far it goes on its first line; the tree counts bytes, a place characters."""
+    first = getattr(node, "lineno", 1)
+    raw = module.lines[first - 1].encode() if first <= len(module.lines) else b""
+    start = getattr(node, "col_offset", 0)
+    end = getattr(node, "end_col_offset", None) if getattr(node, "end_lineno", 0) == first else len(raw)
+    before, here = (len(part.decode("utf-8", "ignore")) for part in (raw[:start], raw[start:end].rstrip()))
+    return Place(module.path, first, before + 1, width=here if hasattr(node, "lineno") else 0)

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from truestep.doctor.finding import Failure, Finding, Place
-from truestep.doctor.read import Reading
+from truestep.doctor.merging import merged
+from truestep.doctor.read import SourceReading
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
-from truestep.doctor.running import Outcome, Target, merged
+from truestep.doctor.runtime.children import notes_of
+from truestep.doctor.runtime.history import WINDOW
+from truestep.doctor.runtime.notes import Notes, joined
+from truestep.doctor.runtime.running import Outcome
+from truestep.doctor.runtime.script import Script
+from truestep.doctor.runtime.watch import Watch
 from truestep.doctor.selection import Baseline, Ignores
-from truestep.doctor.watch import Watch
-from truestep.doctor.watching.children import notes_of
-from truestep.doctor.watching.notes import Notes, joined
-from truestep.doctor.watching.scene import WINDOW
 
 Others = tuple[list[Notes], list[str]]
 
@@ -23,7 +25,7 @@ Others = tuple[list[Notes], list[str]]
 class RunReport:
     """One run of a script, read and watched."""
 
-    reading: Reading
+    reading: SourceReading
     watch: Watch
     outcome: Outcome
     total_seconds: float
@@ -41,13 +43,11 @@ class RunReport:
 
     def watched(self) -> list[str]:
         """Return, in a few lines, what was watched, what could not run and why, and the cost."""
-        scene, watch = self.watch.scene, self.watch
-        models = ", ".join(sorted(scene.model_names)) or "no model"
-        steps = (
-            f"{_number(scene.num_steps, 'optimizer step')} ({min(scene.num_steps, WINDOW)} of them in full)"
-        )
+        history, watch = self.watch.history, self.watch
+        models = ", ".join(sorted(history.model_names)) or "no model"
+        steps = f"{_number(history.num_steps, 'optimizer step')} ({min(history.num_steps, WINDOW)} of them in full)"
         lines = [
-            f"watched: {models}; {_number(len(scene.records), 'optimizer')}; {steps}; {_number(len(watch.watchers), 'watcher')}"
+            f"watched: {models}; {_number(len(history.records), 'optimizer')}; {steps}; {_number(len(watch.watchers), 'watcher')}"
         ]
         lines += [
             f"also watched: {notes.process}; {notes.num_steps} optimizer steps" for notes in self.others
@@ -62,8 +62,8 @@ class RunReport:
             lines.append(f"could not tell: {', '.join(f'{code} ({count})' for code, count in told.items())}")
         if self.num_hidden:
             lines.append(f"hidden: {self.num_hidden} by comments or the baseline")
-        share = 100 * watch.seconds / self.total_seconds if self.total_seconds else 0.0
-        cost = f"{watch.seconds:.2f} s of {self.total_seconds:.2f} s ({share:.0f}%)"
+        share = 100 * watch.dispatcher.seconds / self.total_seconds if self.total_seconds else 0.0
+        cost = f"{watch.dispatcher.seconds:.2f} s of {self.total_seconds:.2f} s ({share:.0f}%)"
         lines.append(f"own cost: {cost}, and {self.reading.seconds:.2f} s for reading")
         return lines
 
@@ -88,10 +88,10 @@ class RunReport:
             },
             "processes": [{"process": notes.process, "num_steps": notes.num_steps} for notes in self.others],
             "processes_silent": self.silent,
-            "num_steps": self.watch.scene.num_steps,
+            "num_steps": self.watch.history.num_steps,
             "num_hidden": self.num_hidden,
             "elapsed_seconds": round(self.total_seconds, 4),
-            "own_seconds": round(self.watch.seconds, 4),
+            "own_seconds": round(self.watch.dispatcher.seconds, 4),
         }
 
 
@@ -107,17 +107,17 @@ def _by_reason(not_run: dict[str, str]) -> dict[str, list[str]]:
 
 
 def make_report(
-    reading: Reading, watch: Watch, outcome: Outcome, seconds: float, *, others: Others, target: Target
+    reading: SourceReading, watch: Watch, outcome: Outcome, seconds: float, *, others: Others, script: Script
 ) -> RunReport:
     """Join both ways and all processes, and hide what comments and the baseline hide."""
     notes, silent = others
-    outcome = _shown(outcome, target)
+    outcome = _shown(outcome, script)
     report = RunReport(reading, watch, outcome, seconds, num_hidden=reading.num_hidden)
     report.others, report.silent = notes, silent
-    baseline = Baseline(watch.selection.baseline)
+    baseline = Baseline(watch.options.selection.baseline)
     files: dict[str, tuple[Ignores, list[str]]] = {}
     ran = joined(
-        replace(each, findings=[replace(saw, place=target.shown(saw.place)) for saw in each.findings])
+        replace(each, findings=[replace(saw, place=script.shown(saw.place)) for saw in each.findings])
         for each in [notes_of(watch), *notes]
     )
     for finding in merged(ran, reading.findings):
@@ -135,10 +135,10 @@ def make_report(
     return report
 
 
-def _shown(outcome: Outcome, target: Target) -> Outcome:
+def _shown(outcome: Outcome, script: Script) -> Outcome:
     place = outcome.error_place
-    warned = [(target.shown(at), text) for at, text in outcome.warnings]
-    return replace(outcome, error_place=target.shown(place) if place else None, warnings=warned)
+    warned = [(script.shown(at), text) for at, text in outcome.warnings]
+    return replace(outcome, error_place=script.shown(place) if place else None, warnings=warned)
 
 
 def _text(path: str) -> str:

@@ -11,11 +11,11 @@ from truestep.doctor.finding import Place, Severity
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from truestep.doctor.watching.scene import Applied, OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import Application, Forward, History, Loss, OptimizerRecord
 
 
 @dataclass(frozen=True)
-class Saw:
+class Observation:
     """A watcher's finding: where in the user's code, what happened there, and what shows it."""
 
     place: Place
@@ -24,31 +24,7 @@ class Saw:
     evidence: dict[str, Any] = field(default_factory=dict)
 
 
-Sights = Iterator[Saw]
-
-
-@dataclass(frozen=True)
-class Forward:
-    """A module applied by the user's code itself (not by another module)."""
-
-    module: "nn.Module"
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    output: Any
-    place: Place
-    gradients_on: bool
-
-
-@dataclass(frozen=True)
-class Loss:
-    """A call of a loss function of torch, before it is computed, and its value."""
-
-    name: str
-    input: "Tensor"
-    target: "Tensor"
-    options: dict[str, Any]
-    value: "Tensor"
-    place: Place
+Observations = Iterator[Observation]
 
 
 class Watcher(Check):
@@ -60,47 +36,54 @@ class Watcher(Check):
     looks_inside: ClassVar[bool] = False  # needs the hooks on module calls
     needs_no_step: ClassVar[bool] = False  # says something of runs in which no optimizer steps
     cannot_run: str | None = None  # set by a watcher that gives up, with its reason: shown in the report
+    on_request = False  # whether it runs only where it is asked for (--thorough)
 
-    def on_optimizer(self, scene: "Scene", record: "OptimizerRecord") -> Sights | None:
+    def on_optimizer(self, history: "History", record: "OptimizerRecord") -> Observations | None:
         """An optimizer was made."""
 
-    def on_forward(self, scene: "Scene", forward: Forward) -> Sights | None:
+    def on_forward(self, history: "History", forward: "Forward") -> Observations | None:
         """A module was applied by the user's code."""
 
-    def on_layer(self, scene: "Scene", module: "nn.Module", output: Any) -> Sights | None:
+    def on_layer(self, history: "History", module: "nn.Module", output: Any) -> Observations | None:
         """Any module, also within others, gave its output."""
 
-    def on_loss(self, scene: "Scene", loss: Loss) -> Sights | None:
+    def on_loss(self, history: "History", loss: "Loss") -> Observations | None:
         """A loss was computed."""
 
-    def on_backward(self, scene: "Scene", tensors: "tuple[Tensor, ...]", place: Place) -> Sights | None:
+    def on_backward(
+        self, history: "History", tensors: "tuple[Tensor, ...]", place: Place
+    ) -> Observations | None:
         """A backward is about to run."""
 
-    def on_clear(self, scene: "Scene", records: "list[OptimizerRecord]", place: Place) -> Sights | None:
+    def on_clear(
+        self, history: "History", records: "list[OptimizerRecord]", place: Place
+    ) -> Observations | None:
         """Gradients were cleared by zero_grad()."""
 
-    def on_clip(self, scene: "Scene", parameters: "list[Tensor]", place: Place) -> Sights | None:
+    def on_clip(self, history: "History", parameters: "list[Tensor]", place: Place) -> Observations | None:
         """Gradients are about to be clipped."""
 
-    def on_step(self, scene: "Scene", record: "OptimizerRecord", place: Place) -> Sights | None:
+    def on_step(self, history: "History", record: "OptimizerRecord", place: Place) -> Observations | None:
         """An optimizer is about to step."""
 
-    def on_stepped(self, scene: "Scene", record: "OptimizerRecord", place: Place) -> Sights | None:
+    def on_stepped(self, history: "History", record: "OptimizerRecord", place: Place) -> Observations | None:
         """An optimizer has stepped."""
 
-    def on_schedule(self, scene: "Scene", scheduler: Any, place: Place) -> Sights | None:
+    def on_schedule(self, history: "History", scheduler: Any, place: Place) -> Observations | None:
         """A schedule has stepped (not its first step of its own, in the constructor)."""
 
-    def on_mode(self, scene: "Scene", module: "nn.Module", training: bool, place: Place) -> Sights | None:
+    def on_mode(
+        self, history: "History", module: "nn.Module", training: bool, place: Place
+    ) -> Observations | None:
         """train() or eval() was called."""
 
-    def on_epoch(self, scene: "Scene", source: Any, place: Place) -> Sights | None:
+    def on_epoch(self, history: "History", source: Any, place: Place) -> Observations | None:
         """An iterator over a loader or a distributed sampler was made."""
 
-    def on_evaluation(self, scene: "Scene", applied: "list[Applied]") -> Sights | None:
+    def on_evaluation(self, history: "History", applied: "list[Application]") -> Observations | None:
         """Models were applied, and nothing went backward through them before the next pass, mode or the end."""
 
-    def on_finish(self, scene: "Scene") -> Sights | None:
+    def on_finish(self, history: "History") -> Observations | None:
         """The run is over."""
 
 

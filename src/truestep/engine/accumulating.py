@@ -12,7 +12,7 @@ from truestep.core.errors import LossError, OptionError, check_number
 from truestep.engine.backward import backward
 from truestep.engine.losses import Part, Weighted, read_loss
 from truestep.engine.parts import Parts
-from truestep.engine.plan import Plan, check_free
+from truestep.engine.plan import Plan
 from truestep.engine.result import Update
 from truestep.engine.side_effects import explain_used_graph
 from truestep.engine.step import Step, apply, decide
@@ -45,12 +45,12 @@ class Accumulating:
         self._check_kind(part)
         self._plan.strangers.look(None, part.values)
         seed = torch.ones_like(part.values) if part.weights is None else part.weights
-        seed = seed / self._sums.expected
-        scale = self._plan.shared_scale()
+        seed = self._plan.scaled(seed / self._sums.expected)
         self._sums.add(part)
         # The block's autocast ends before the backward, as it must: gradients keep the types of the forward.
+        self._plan.hooks.before_backward(self._sums, is_last=False)
         with torch.autocast(self._learner.context.device.type, enabled=False):
-            self._go_back(part.values, seed if scale is None else seed * scale.to(seed.dtype))
+            self._go_back(part.values, seed)
         self._plan.accumulate_half()
         context = self._learner.context
         self._micro_batch += 1
@@ -69,8 +69,10 @@ class Accumulating:
 
     def _check_kind(self, part: Part) -> None:
         if self._scalars is None:
+            if part.is_scalar and self._weight is None and self._plan.hooks.shares_batches:
+                raise _uncounted()
             self._scalars = part.is_scalar
-            self._sums.expected = self._weight or part.num_values
+            self._sums.expected = self._weight or self._plan.hooks.place(part.num_values)[1]
         if self._scalars != part.is_scalar:
             raise LossError(
                 "This update mixes scalar losses, which add up as they are, with losses per example, which are averaged over all "
@@ -80,18 +82,20 @@ class Accumulating:
     def __enter__(self) -> Self:
         learner = self._learner
         context = learner.context
-        plan = self._plan = Plan.of([learner])
         context.observer.starting()
+        plan = self._plan = Plan.of([learner])
         if learner.needs_closure:
             raise OptionError(
                 f"The optimizer of {learner.name!r} has to evaluate the loss again while it steps, which a block can't. "
                 "Use update(loss, batch) with the loss as a function."
             )
-        check_free([learner])
         plan.check()
         self._micro_batch = 0
         self._transaction = Transaction(plan).__enter__()
         plan.clear_gradients()
+        if plan.hooks.shares_batches:
+            # where this process's rows lie is not known, but that they are not others'
+            context.draws.first_row = context.rank << 40
         context.draws.begin(None)
         context.random.set(context.key(0))
         plan.side_effects.begin(cleared=True)
@@ -123,7 +127,16 @@ class Accumulating:
         if self._scalars is None:
             raise LossError("No loss was added in this block: call update.backward(loss) at least once.")
         self._plan.side_effects.check()
-        return decide(self._plan.learners, self._sums)[0]
+        hooks = self._plan.hooks
+        hooks.gradients_ready(self._sums)
+        return decide(hooks, self._plan.learners, self._sums)[0]
+
+
+def _uncounted() -> LossError:
+    return LossError(
+        "A scalar was given to update.backward, and each process has a part of the batch: nobody knows how much the scalar counts. "
+        "Give losses per example, or sums and what they are divided by: net.accumulating(weight=examples of the whole batch)."
+    )
 
 
 def _mean(loss: Any) -> Tensor:

@@ -72,6 +72,8 @@ def count_examples(batch: Batch) -> int:
 
 def try_count(batch: Batch) -> int | None:
     """Return the number of examples of `batch`, None where that is not clear; an empty batch still raises."""
+    if is_pair(batch):
+        return int(batch[0].shape[0])
     try:
         count, is_sure = _count(batch)
     except EmptyBatchError:
@@ -81,10 +83,18 @@ def try_count(batch: Batch) -> int | None:
     return count if is_sure else None
 
 
+def is_empty(batch: Batch, split: Split | None) -> bool:
+    """Whether a batch is known to have no example."""
+    try:
+        return (split.count(batch) if split else try_count(batch)) == 0
+    except EmptyBatchError:
+        return True
+
+
 def _count(batch: Batch) -> tuple[int, bool]:
     """Return the number of examples and whether that is sure: where every tensor is in a list, members that agree in size can
     be the columns of a batch, or examples of like size."""
-    if _is_pair(batch):
+    if is_pair(batch):
         return int(batch[0].shape[0]), True
     sizes = dict(_sizes(batch, "batch", enter_lists=False))
     if sizes:
@@ -95,7 +105,7 @@ def _count(batch: Batch) -> tuple[int, bool]:
     return _agreed(sizes, "leading dimension"), set(sizes.values()) == set(lengths.values())
 
 
-def _is_pair(batch: Batch) -> bool:
+def is_pair(batch: Batch) -> bool:
     """Whether it is what most batches are: two tensors of as many examples, which need no walk."""
     if type(batch) is not tuple or len(batch) != 2 or not type(batch[0]) is type(batch[1]) is Tensor:
         return False
@@ -112,7 +122,7 @@ def cut(batch: Batch, sizes: Sequence[int], split: Split | None = None) -> Itera
             "Give one number for the largest micro-batch, or sizes that add up."
         )
     start = 0
-    if split is None and _is_pair(batch):
+    if split is None and is_pair(batch):
         for size in sizes:
             yield batch[0].narrow(0, start, size), batch[1].narrow(0, start, size)
             start += size
@@ -121,6 +131,11 @@ def cut(batch: Batch, sizes: Sequence[int], split: Split | None = None) -> Itera
         stop = start + size
         yield split.take(batch, start, stop) if split else _take(batch, total, slice(start, stop), "batch")
         start = stop
+
+
+def rows(batch: Batch, start: int, stop: int) -> Batch:
+    """Return the examples `start` to `stop` (exclusive) of a batch."""
+    return _take(batch, count_examples(batch), slice(start, stop), "batch")
 
 
 def map_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Batch:

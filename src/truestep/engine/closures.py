@@ -12,6 +12,7 @@ from truestep.engine.parts import Parts
 from truestep.engine.policy import Evidence, Verdict
 from truestep.engine.result import Update
 from truestep.engine.step import Step, decide, error_of, note_applied, note_skipped, prepare
+from truestep.engine.strategies import Hooks
 from truestep.engine.sums import Sums
 
 
@@ -19,12 +20,12 @@ class _SkippedError(Exception):
     """Leaves an optimizer's step before it has moved anything."""
 
 
-def step_with_closure(learner: Parts, compute: Callable[[], Sums]) -> Update:
+def step_with_closure(learner: Parts, hooks: Hooks, compute: Callable[[], Sums]) -> Update:
     """Let the learner's optimizer evaluate the loss as often as it likes; every evaluation draws the same random numbers."""
     kept = _Kept(learner.optimizers[0])
     policy = learner.policy
     try:
-        sums, step = _search(learner, compute)
+        sums, step = _search(learner, hooks, compute)
     except BaseException:
         kept.restore()  # it may have been on its way along a line
         raise
@@ -45,7 +46,7 @@ def step_with_closure(learner: Parts, compute: Callable[[], Sums]) -> Update:
     return update
 
 
-def _search(learner: Parts, compute: Callable[[], Sums]) -> tuple[Sums, Step]:
+def _search(learner: Parts, hooks: Hooks, compute: Callable[[], Sums]) -> tuple[Sums, Step]:
     """Step the optimizer; return what its first evaluation gave, and what that says of the update."""
     first: list[Step] = []
     sums = Sums()
@@ -54,11 +55,12 @@ def _search(learner: Parts, compute: Callable[[], Sums]) -> tuple[Sums, Step]:
         nonlocal sums
         now = compute()
         if first:  # a trial point of a line search may be anything
+            hooks.decide(now)
             prepare(learner, now)
             sums.take_outputs(now)
         else:
             sums = now
-            first.extend(decide([learner], now))
+            first.extend(decide(hooks, [learner], now))
             if first[0].verdict is not Verdict.APPLY:
                 raise _SkippedError
         return now.loss

@@ -11,7 +11,9 @@ from truestep.core.random_streams import KeyedRandom, StepKeys, key_of
 from truestep.engine.choices import Choice
 from truestep.engine.parts import Parts
 from truestep.engine.policy import NonFinite
+from truestep.engine.processes.world import World
 from truestep.engine.result import Update
+from truestep.engine.strategies import Single, Strategy
 
 _DRAWS = 0xD4A5  # keeps the key of an update's draws apart from those of its micro-batches
 
@@ -56,6 +58,9 @@ class Context:
     device: torch.device
     seed: int = 0
     rank: int = 0
+    world: World | None = None
+    """The processes that train together; None where this one is alone."""
+    strategy: Strategy = field(default_factory=Single)
     nonfinite: NonFinite = "raise"
     observer: Observer = field(default_factory=Unobserved)
     step: int = 0
@@ -78,18 +83,6 @@ class Context:
         """Move the cursor: a new batch begins."""
         self.step = step
         self.ordinal = 0
-
-    def begin_update(self) -> None:
-        """Note that an update is under way: draws are its own, and the caller's random streams are kept."""
-        self._caller = self.random.save()
-        self.is_busy = True
-        self.draws.open()
-
-    def end_update(self) -> None:
-        """Undo `begin_update`."""
-        self.is_busy = False
-        self.draws.close()
-        self.random.restore(self._caller)
 
     def key(self, micro_batch: int) -> int:
         """Return the key of the random stream of one micro-batch of the current update."""

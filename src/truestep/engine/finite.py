@@ -16,14 +16,18 @@ class FiniteCheck:
     def __init__(self, device: torch.device, weights: Sequence[Tensor]) -> None:
         self._one = torch.ones((), device=device)
         self._found = torch.zeros((), device=device)
+        self._is_at_hand = device.type == "cpu"
         self._is_one_kind = len({weight.dtype for weight in weights}) == 1 and weights[0].dtype.itemsize >= 4
 
     def __call__(self, gradients: list[Tensor]) -> Tensor | float:
         """Return infinity if an entry is not finite, else 0; on an accelerator as a tensor that nobody waits for."""
-        found = self._found if self._found.device.type == "cpu" else torch.zeros_like(self._found)
-        for same_kind in [gradients] if self._is_one_kind else by_dtype(gradients):
-            torch._amp_foreach_non_finite_check_and_unscale_(same_kind, found, self._one)
-        if found is not self._found:
+        found = self._found if self._is_at_hand else torch.zeros_like(self._found)
+        if self._is_one_kind:
+            torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, self._one)
+        else:
+            for same_kind in by_dtype(gradients):
+                torch._amp_foreach_non_finite_check_and_unscale_(same_kind, found, self._one)
+        if not self._is_at_hand:
             return found / (1 - found)
         if not found.item():
             return 0.0

@@ -17,6 +17,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 _gradient: Callable[[Tensor], Any] = attrgetter("grad")
+_nothing = repeat(None)
 Step = Callable[[Optimizer, dict[str, Any], "_Lists", list[Tensor]], None]
 
 
@@ -28,14 +29,23 @@ class _Lists:
         states = [optimizer.state.get(parameter, {}) for parameter in self.parameters]
         self.first = [state["exp_avg"] for state in states if "exp_avg" in state]
         self.second = [state["exp_avg_sq"] for state in states if "exp_avg_sq" in state]
-        self.steps = [state["step"] for state in states if "step" in state]
         self.momentum = [
             state["momentum_buffer"] for state in states if state.get("momentum_buffer") is not None
         ]
+        self.counts, self.steps = _in_one_tensor([state for state in states if "step" in state])
+
+
+def _in_one_tensor(states: list[dict[str, Any]]) -> tuple[Tensor, list[Tensor]]:
+    """Let the numbers of steps be entries of one tensor, so that counting is one addition and not one for each parameter."""
+    counts = torch.stack([state["step"] for state in states]) if states else torch.empty(0)
+    steps = list(counts.unbind())
+    for state, step in zip(states, steps, strict=True):
+        state["step"] = step
+    return counts, steps
 
 
 def _step_adam(optimizer: Optimizer, group: dict[str, Any], lists: _Lists, gradients: list[Tensor]) -> None:
-    torch._foreach_add_(lists.steps, 1)
+    lists.counts.add_(1)
     kernel = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
     found_inf = getattr(optimizer, "found_inf", None)
     beta1, beta2 = group["betas"]
@@ -57,7 +67,7 @@ def _step_adam(optimizer: Optimizer, group: dict[str, Any], lists: _Lists, gradi
         found_inf=found_inf,
     )
     if found_inf is not None:
-        torch._foreach_sub_(lists.steps, [found_inf] * len(lists.steps))
+        lists.counts.sub_(found_inf)
 
 
 def _step_sgd(optimizer: Optimizer, group: dict[str, Any], lists: _Lists, gradients: list[Tensor]) -> None:
@@ -86,54 +96,67 @@ class FusedStep:
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self._kernel = _KERNELS.get(type(optimizer))
-        self._lists: list[_Lists] | None = None
-        self._made_for: tuple[Any, ...] = ()
+        self._made: list[tuple[dict[str, Any], _Lists]] = []
+        self._state: Any = None
+        self._hooks = (
+            *(optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks),
+            *(_global_optimizer_pre_hooks, _global_optimizer_post_hooks),
+        )
+        self._num_states = 0
 
     def __call__(self) -> None:
-        """Step with the gradients that are there."""
+        """Step with the gradients that are there, where none are being recorded (`torch.no_grad()`)."""
         optimizer = self.optimizer
-        if self._kernel is None or _has_hooks(optimizer):
+        if not self._is_current():
+            self._made = []
+            self._step_as_torch()
+            return
+        if any(self._hooks):
             optimizer.step()
             return
-        gradients = [[*map(_gradient, group["params"])] for group in optimizer.param_groups]
-        if any(any(map(is_, group, repeat(None))) for group in gradients):
+        found = []
+        for group, lists in self._made:
+            gradients = [*map(_gradient, group["params"])]
+            if any(map(is_, gradients, _nothing)):
+                self._step_as_torch()
+                return
+            found.append((group, lists, gradients))
+        assert self._kernel is not None
+        for group, lists, gradients in found:
+            self._kernel(optimizer, group, lists, gradients)
+
+    def _step_as_torch(self) -> None:
+        """Make the optimizer's own step, and lists for the next where there is a gradient for each parameter."""
+        optimizer = self.optimizer
+        if self._kernel is not None and not any(self._hooks):
             _fill_momentum(optimizer)
-            optimizer.step()
-            return
-        if self._lists is None or not self._is_current():
-            _fill_momentum(optimizer)
-            optimizer.step()
+        optimizer.step()
+        if self._kernel is not None and not self._made and _is_complete(optimizer):
             self._keep_lists()
-            return
-        before = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)  # torch.no_grad() costs a microsecond more
-        try:
-            for group, lists, tensors in zip(optimizer.param_groups, self._lists, gradients, strict=True):
-                self._kernel(optimizer, group, lists, tensors)
-        finally:
-            torch._C._set_grad_enabled(before)
 
     def _is_current(self) -> bool:
         """Whether the lists were made from what is there now: loading a state or adding a group replaces some of it.
 
         The objects themselves are held and compared, since a new one may get the number (`id`) of one that is gone.
         """
-        state, num_states, groups = self._made_for
-        if state is not self.optimizer.state or num_states != len(state):
+        optimizer, made = self.optimizer, self._made
+        groups = optimizer.param_groups
+        if self._state is not optimizer.state or self._num_states != len(self._state):
             return False
-        now = self.optimizer.param_groups
-        if len(groups) != len(now) or self._lists is None:
-            return False
-        for old, new, lists in zip(groups, now, self._lists, strict=True):
-            if old is not new or not _still_plain(new, lists):
-                return False
-        return True
+        return len(made) == len(groups) and all(map(_still_plain, groups, made))
 
     def _keep_lists(self) -> None:
         optimizer = self.optimizer
         if all(_is_plain(group) for group in optimizer.param_groups):
-            self._lists = [_Lists(optimizer, group) for group in optimizer.param_groups]
-            self._made_for = (optimizer.state, len(optimizer.state), list(optimizer.param_groups))
+            self._made = [(group, _Lists(optimizer, group)) for group in optimizer.param_groups]
+            self._state, self._num_states = optimizer.state, len(optimizer.state)
+
+
+def _is_complete(optimizer: Optimizer) -> bool:
+    """Whether every parameter has a gradient, and so its state now."""
+    return not any(
+        parameter.grad is None for group in optimizer.param_groups for parameter in group["params"]
+    )
 
 
 def _is_plain(group: dict[str, Any]) -> bool:
@@ -143,10 +166,12 @@ def _is_plain(group: dict[str, Any]) -> bool:
     return len(kinds) == 1 and bool(group.get("fused")) and not unusual and not isinstance(betas[0], Tensor)
 
 
-def _still_plain(group: dict[str, Any], lists: _Lists) -> bool:
-    """Whether options that can be changed at any time still lead to the same kernel."""
+def _still_plain(group: dict[str, Any], made: tuple[dict[str, Any], _Lists]) -> bool:
+    """Whether it is the group that lists were made of, and options that can be changed at any time lead to the same kernel."""
+    before, lists = made
     return (
-        bool(group["fused"])
+        group is before
+        and bool(group["fused"])
         and type(group["lr"]) is not Tensor
         and not (group.get("momentum") and not lists.momentum)
     )
@@ -171,12 +196,3 @@ def _fill_momentum(optimizer: Optimizer) -> None:
         else:
             for parameter in fresh:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-
-
-def _has_hooks(optimizer: Optimizer) -> bool:
-    return bool(
-        optimizer._optimizer_step_pre_hooks
-        or optimizer._optimizer_step_post_hooks
-        or _global_optimizer_pre_hooks
-        or _global_optimizer_post_hooks
-    )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from truestep.core.calls import explains_calls
 from truestep.core.errors import OptionError
 from truestep.engine import state as states
 from truestep.engine.accumulating import Accumulating
@@ -23,6 +24,7 @@ from truestep.engine.precision.weights import cast_floats
 from truestep.engine.result import Update
 from truestep.engine.splitting import MicroBatch, Splitting
 from truestep.engine.update import Loss, update_together
+from truestep.engine.wrong_calls import explain_update
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -121,6 +123,7 @@ class Learner:
         """Whether this learner trains yet: `starts_at` batches have been counted."""
         return self._parts.started
 
+    @explains_calls(explain_update)
     def update(
         self,
         loss: Loss,

@@ -83,6 +83,9 @@ def nonzero(weight: Tensor) -> Tensor:
     return torch.where(weight == 0, torch.ones_like(weight), weight)
 
 
+_NONE: dict[str, Tensor] = {}  # never changed
+
+
 class Part(NamedTuple):
     """What one call of the loss function gave: what the backward starts from, and what is logged."""
 
@@ -115,6 +118,9 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
         num_examples: examples of the (micro-)batch, None where they can't be counted.
         whole: whether the batch is in one piece, so that a scalar will do.
     """
+    is_usual = type(result) is Tensor and result.shape == (num_examples,) and result.numel() > 0
+    if is_usual and result.dtype is torch.float32 and result.requires_grad:  # nothing is left to check
+        return Part(result, None, _NONE, False, _NONE, num_examples)
     values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})
     if not isinstance(values, Tensor):
         raise LossError(
@@ -132,9 +138,9 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
     is_scalar = values.ndim == 0 and weights is None
     if is_scalar and not whole:
         raise LossError(
-            "The loss function returned a scalar, and this batch is split. A mean over a part is not a part of the mean, "
-            'so the update would depend on the split. Return one loss per example (reduction="none"), or pass '
-            "decomposable=False to forbid splitting."
+            "The loss function returned a scalar, and this batch is split (into micro-batches, or among processes). A mean over a "
+            "part is not a part of the mean, so the update would depend on the split. Return one loss per example "
+            '(reduction="none"); on one process decomposable=False forbids splitting.'
         )
     if not is_scalar and not isinstance(result, Weighted):
         _check_shape(values, num_examples)

@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from truestep.core.errors import check_number
+from truestep.core.errors import OptionError, check_number
 from truestep.engine.averages import EMA
 from truestep.engine.clipping import Clip
 from truestep.engine.precision.loss_scale import LossScale
@@ -28,3 +28,8 @@ class LearnerOptions:
 
     def __post_init__(self) -> None:
         check_number("run.learner", "starts_at", self.starts_at, example=1000)
+        if not isinstance(self.name, str) or not self.name.strip() or not self.name.isprintable():
+            raise OptionError(
+                f"run.learner(name={self.name!r}): a learner's name stands in metrics, in messages and in names of files, so it "
+                "is text without control codes, line ends and lone surrogates. Write letters and digits: name='generator'."
+            )

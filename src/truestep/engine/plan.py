@@ -1,81 +1,112 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The learners of one update seen together: whose gradients, whose buffers, which scale."""
+"""What an update of some learners does, decided once: whose gradients, whose buffers, which scale, which checks."""
 
-import warnings
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from truestep.core.buffers import BufferSnapshot, MovingBuffers, Place
+from truestep.core.buffers import BufferSnapshot, Place
 from truestep.core.errors import OptionError
-from truestep.core.random_streams import host_streams, set_host_streams
-from truestep.engine.context import Context
+from truestep.engine.batch_statistics import warn_of_batch_statistics
+from truestep.engine.before import Before
+from truestep.engine.changes import changes
 from truestep.engine.isolation import Isolation
+from truestep.engine.losses import Part
 from truestep.engine.parts import Parts
 from truestep.engine.precision import Precision
 from truestep.engine.sharing import SharedParameters
 from truestep.engine.side_effects import SideEffects
 from truestep.engine.strangers import Strangers
 from truestep.engine.untrained import LeftOut, refuse_untrained
-
-BATCH_STATISTICS = (
-    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
-    *(nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d),
-)
+from truestep.engine.wrong_calls import call_with_batch
 
 SEEDS_KEPT = 64
 
 
 class Plan:
-    """The learners that one update trains, with everything about them that does not change from step to step."""
+    """What an update of these learners does: decided once, and again when something changes that it was decided by.
 
-    def __init__(self, context: Context, learners: Sequence[Parts]) -> None:
-        self.context = context
-        self.learners = list(learners)
+    That is which of them have started, which learners there are, and what their modules consist of (`changes.py`). What may
+    change at any time is looked at where it is used: an optimizer's options by `fused.py`, which parameters are frozen
+    by their flags.
+    """
+
+    def __init__(self, asked: Sequence[Parts]) -> None:
+        _check_distinct(asked)
+        self.asked, self.context = list(asked), asked[0].context
+        self.learners = [learner for learner in asked if learner.started]
+        everybody = list(self.context.learners.values())
+        self._changes, self._num_learners = changes.number, len(everybody)
         for learner in self.learners:
             refuse_untrained(learner)
+        for learner in everybody:
+            changes.watch(learner.module)
+            learner.buffers.find()
+        self._decide_when()
+        self._decide_how()
+        self._decide_what_is_looked_at(everybody)
+        self._decide_what_is_kept(everybody)
+
+    def _decide_when(self) -> None:
+        """The plan holds from the first of two steps on, and before the second."""
+        self._from = max((each.options.starts_at for each in self.learners), default=0)
+        waiting = [each.options.starts_at for each in self.asked if not each.started]
+        self._until: float = min(waiting, default=math.inf)
+
+    def _decide_how(self) -> None:
+        """How the loss is called, where gradients are, with what their backward starts, and what other processes do."""
+        self.precision = self._common_precision()
+        self._compiler = next((learner.compiler for learner in self.learners if learner.compiler), None)
+        self.is_compiled = self._compiler is not None
+        self.calls_otherwise = self.is_compiled or (self.precision and self.precision.autocast)
+        self.closure_learner = self._closure_learner()
+        self.goes_back_again = self.closure_learner and (
+            f"{type(self.closure_learner.optimizers[0]).__name__} evaluates the loss several times"
+        )
+        self.moves_batches = self.context.device.type != "cpu"
+        self.weights = [learner.weights for learner in self.learners]
+        self._half = [weights for weights in self.weights if weights.has_half]
+        self._scalers = [each.policy.scaler for each in self.learners if each.policy.scaler is not None]
+        self._seeds: dict[tuple[torch.Size, torch.dtype, float], Tensor] = {}
+        names = " and ".join(repr(learner.name) for learner in self.learners)
+        self.hooks = self.context.strategy.hooks(self.weights, names)
+
+    def _decide_what_is_looked_at(self, everybody: list[Parts]) -> None:
+        """What a loss must not do, and parameters that would never change or change twice; nothing where there are none."""
         self.side_effects = SideEffects(self.learners)
-        everybody = list(context.learners.values())
-        self._left_out = LeftOut(self.learners)
-        self._shared = SharedParameters(everybody)
         owned = {id(weight) for learner in everybody for weight in learner.weights.parameters}
         self.strangers = Strangers(", ".join(repr(learner.name) for learner in self.learners), owned)
-        others = [learner for learner in everybody if learner not in self.learners]
-        self.precision = self._common_precision()
-        self.closure_learner = self._closure_learner()
-        self.isolation: AbstractContextManager[Any] = nullcontext()
-        if others:
-            parameters = [parameter for other in others for parameter in other.weights.parameters]
-            self.isolation = Isolation(parameters, [other.buffers for other in others if other.buffers])
-        self._half = [learner.weights for learner in self.learners if learner.weights.has_half]
-        self._scalers = [
-            learner.policy.scaler for learner in self.learners if learner.policy.scaler is not None
-        ]
-        self._buffers = [learner.buffers for learner in everybody if learner.buffers]
-        self._seeds: dict[tuple[Any, ...], Tensor] = {}
+        flags = (LeftOut(self.learners), SharedParameters(everybody))
+        self._flags = [each for each in flags if each]
+        self._warned = False
+
+    def _decide_what_is_kept(self, everybody: list[Parts]) -> None:
+        """Everybody's buffers are kept: others' are put back, and one's own where the update is not applied."""
+        self.buffers = [learner.buffers for learner in everybody if learner.buffers]
         self._spectral: list[Place] = [place for learner in everybody for place in learner.spectral_places]
         self.has_spectral = bool(self._spectral)
-        self.compiler = next((learner.compiler for learner in self.learners if learner.compiler), None)
-        self._warned = False
+        others = [learner for learner in everybody if learner not in self.learners]
+        parameters = [parameter for other in others for parameter in other.weights.parameters]
+        buffers = [other.buffers for other in others if other.buffers]
+        self.isolation = Isolation(parameters, buffers) if others else None
 
     @classmethod
     def of(cls, learners: Sequence[Parts]) -> "Plan":
-        """Return the plan of those of `learners` that have started, made once for each set."""
+        """Return the plan of these learners, as it was decided if nothing has changed since."""
         context = learners[0].context
-        if len(learners) == 1 and learners[0].started:
-            plan: Plan | None = context.plans.get((len(context.learners), id(learners[0])))
-            if plan is not None:
-                return plan
-        started = [learner for learner in learners if learner.started]
-        key = (len(context.learners), *(id(learner) for learner in started))
-        plans: dict[tuple[int, ...], Plan] = context.plans
-        if key not in plans:
-            _check_distinct(learners)
-            plans[key] = cls(context, started)
-        return plans[key]
+        key = tuple(map(id, learners))
+        plan: Plan | None = context.plans.get(key)
+        if (
+            plan is None
+            or plan._changes != changes.number
+            or plan._num_learners != len(context.learners)
+            or not plan._from <= context.step < plan._until
+        ):
+            plan = context.plans[key] = cls(learners)
+        return plan
 
     def _common_precision(self) -> Precision | Any:
         modes = {learner.precision.name: learner.precision for learner in self.learners}
@@ -119,19 +150,18 @@ class Plan:
 
     def clear_gradients(self) -> None:
         """Drop all gradients of the learners, those being accumulated in float32 too."""
-        for learner in self.learners:
-            learner.weights.clear()
+        for weights in self.weights:
+            weights.clear()
+        self.hooks.begin()
 
     def check(self) -> None:
-        """Refuse an update now: inside another one, or of parameters that were unfrozen and would never change or step twice."""
-        check_free(self.learners)
-        self._left_out.refuse_unfrozen()
-        self._shared.refuse_unfrozen()
-
-    def keep_buffers(self) -> None:
-        """Remember everybody's buffers: others' are put back, and one's own where the update is not applied."""
-        for buffers in self._buffers:
-            buffers.keep()
+        """Refuse an update inside another one, of an average, or of parameters that would never change or change twice."""
+        is_busy = self.context.is_busy
+        for learner in self.asked:
+            if is_busy or learner.shows_average:
+                raise OptionError((_BUSY if is_busy else _AVERAGED).format(name=learner.name))
+        for flags in self._flags:
+            flags.refuse_unfrozen()
 
     def undo(self) -> None:
         """Leave no trace of an update that failed."""
@@ -141,17 +171,38 @@ class Plan:
 
     def snapshot(self) -> "Before":
         """Remember what a failed attempt could change."""
-        return Before(self._buffers)
+        return Before(self.buffers)
 
     def spectral_snapshot(self) -> BufferSnapshot:
         """Remember the power-iteration vectors: one iteration an update, not one a micro-batch, keeps the split exact."""
         return BufferSnapshot(self._spectral)
 
-    def call(self, loss: Any, batch: Any) -> Any:
-        """Call the loss function, compiled where that was asked for."""
-        return loss(batch) if self.compiler is None else self.compiler.call(loss, batch)
+    def call(self, loss: Callable[[Any], Any], batch: Any) -> Any:
+        """Call the loss function under autocast, or compiled, as was asked for."""
+        with self.precision.surround(self.context.device):
+            if self._compiler is None:
+                return call_with_batch(loss, batch)
+            return self._compiler.call(loss, batch)
 
-    def uniform_seed(self, values: Tensor, expected: float) -> Tensor:
+    def seed(self, part: Part, expected: float) -> Tensor:
+        """Return what a part's backward starts with: scale / expected, times the weights, so that shares of the mean add up."""
+        values, weights = part.values, part.weights
+        if part.is_scalar:
+            seed = torch.ones_like(values)
+        elif weights is not None:
+            seed = weights / expected
+        else:
+            key = (values.shape, values.dtype, expected)
+            seed = self._seeds[key] if key in self._seeds else self._uniform_seed(values, expected)
+        return self.scaled(seed) if self._scalers else seed
+
+    def scaled(self, seed: Tensor) -> Tensor:
+        """Return the seed of a backward times the loss scale, where there is one."""
+        if not self._scalers:
+            return seed
+        return seed * self._shared_scale().to(seed.dtype)
+
+    def _uniform_seed(self, values: Tensor, expected: float) -> Tensor:
         """Return 1 / expected for every value.
 
         One number, seen as often as there are values, is kept for the next step: autograd copies such a gradient where it would
@@ -159,19 +210,14 @@ class Plan:
         """
         if values.ndim != 1 or len(values) < 2:
             return torch.full_like(values, 1 / expected)
-        key = (len(values), values.dtype, expected)
-        seed = self._seeds.get(key)
-        if seed is None:
-            if len(self._seeds) >= SEEDS_KEPT:
-                self._seeds.clear()
-            number = torch.full((1,), 1 / expected, dtype=values.dtype, device=values.device)
-            seed = self._seeds[key] = number.expand(len(values))
+        if len(self._seeds) >= SEEDS_KEPT:
+            self._seeds.clear()
+        number = torch.full((1,), 1 / expected, dtype=values.dtype, device=values.device)
+        seed = self._seeds[values.shape, values.dtype, expected] = number.expand(len(values))
         return seed
 
-    def shared_scale(self) -> Tensor | None:
+    def _shared_scale(self) -> Tensor:
         """Return the loss scale for one backward through all learners: their smallest, which all of them adopt."""
-        if not self._scalers:
-            return None
         scale = self._scalers[0].scale
         for scaler in self._scalers[1:]:
             scale = torch.minimum(scale, scaler.scale)
@@ -190,49 +236,7 @@ class Plan:
         if self._warned or num_parts < 2:
             return
         self._warned = True
-        layers = [name for learner in self.learners for name in _layers_of(learner.module)]
-        if layers:
-            warnings.warn(
-                f"Batch normalisation ({', '.join(layers[:6])}) takes its statistics from each micro-batch, so a split update "
-                "differs from the whole one. Use a larger micro_batch, or GroupNorm or LayerNorm, if that matters.",
-                stacklevel=6,
-            )
-
-
-def _layers_of(module: nn.Module) -> list[str]:
-    """Return the names of the layers in training mode that take statistics from the batch."""
-    return [
-        name for name, part in module.named_modules() if isinstance(part, BATCH_STATISTICS) and part.training
-    ]
-
-
-class Before:
-    """What is put back before a batch is tried again: buffers and the host's random streams (torch's are keyed anew)."""
-
-    def __init__(self, buffers: Sequence[MovingBuffers]) -> None:
-        self._buffers = buffers
-        self._streams = host_streams()
-
-    def restore(self) -> None:
-        """Put them back."""
-        for buffers in self._buffers:
-            buffers.restore()
-        set_host_streams(self._streams)
-
-
-def check_free(learners: Sequence[Parts]) -> None:
-    """Refuse an update inside another one, or while averages stand in the place of weights."""
-    for learner in learners:
-        if learner.context.is_busy:
-            raise OptionError(
-                f"{learner.name!r} was to be updated while an update is under way: a loss function may be called several times and "
-                "must change nothing. Make the second update after the first."
-            )
-        if learner.shows_average:
-            raise OptionError(
-                f"{learner.name!r} was to be updated inside averaged(), where its average stands in for its weights; the step "
-                "would be lost at the end of the block. Update it outside."
-            )
+        warn_of_batch_statistics([learner.module for learner in self.learners])
 
 
 def _check_distinct(learners: Sequence[Parts]) -> None:
@@ -242,3 +246,13 @@ def _check_distinct(learners: Sequence[Parts]) -> None:
         raise OptionError(
             "ts.update was given learners of different runs; they share no device, seed or cursor."
         )
+
+
+_BUSY = (
+    "{name!r} was to be updated while an update is under way: a loss function may be called several times and must change nothing. "
+    "Make the second update after the first."
+)
+_AVERAGED = (
+    "{name!r} was to be updated inside averaged(), where its average stands in for its weights; the step would be lost at the end "
+    "of the block. Update it outside."
+)

@@ -34,6 +34,8 @@ class Verdict(Enum):
 class Evidence(Enum):
     """What was seen of an update's loss and gradient."""
 
+    __hash__ = object.__hash__  # Enum's own is slower, and each update looks into the table
+
     FINITE = "loss and gradient are finite, as far as they were looked at"
     EMPTY = "all weights were zero"
     OVERFLOW = "a scaled float16 gradient overflowed; its scale is searched"
@@ -71,6 +73,8 @@ class Policy:
     scaler: Scaler | None
     finite_check: FiniteCheck | None
     measures_norm: bool
+    looks: bool
+    """Whether it matters if loss and gradient are finite; where it does not, they are not read."""
 
     @classmethod
     def of(
@@ -86,12 +90,8 @@ class Policy:
         # A loss scale looks at the gradients itself.
         checks = nonfinite == "raise" and scaler is None and not measures_norm
         check = FiniteCheck(parameters[0].device, parameters) if checks else None
-        return cls(nonfinite, clip, scaler, check, measures_norm)
-
-    @property
-    def looks(self) -> bool:
-        """Whether it matters if loss and gradient are finite; where it does not, they are not read."""
-        return self.judge(Evidence.NOT_FINITE) is not Verdict.APPLY
+        looks = VERDICTS[Evidence.NOT_FINITE][nonfinite] is not Verdict.APPLY
+        return cls(nonfinite, clip, scaler, check, measures_norm, looks)
 
     @property
     def may_skip(self) -> bool:

@@ -51,6 +51,9 @@ class SharedParameters:
         ]
         self._weights = [found[0] for found in self._found]
 
+    def __bool__(self) -> bool:
+        return bool(self._weights)
+
     def refuse_unfrozen(self) -> None:
         """Raise an OptionError if one of them trains now: two optimizers would step it."""
         if not any(map(_trains, self._weights)):

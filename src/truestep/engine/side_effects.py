@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from truestep.core.errors import LossError
-from truestep.engine.batches import Batch, map_tensors
+from truestep.engine.batches import Batch, is_pair, map_tensors
 from truestep.engine.parts import Parts
 
 _HOOK = -1  # torch numbers its own from 0
@@ -85,7 +85,11 @@ def refuse_graph(batch: Batch, why: str) -> None:
             raise LossError(_reused_graph(why))
         return tensor
 
-    map_tensors(look, batch)
+    if is_pair(batch):
+        look(batch[0])
+        look(batch[1])
+    else:
+        map_tensors(look, batch)
 
 
 def explain_used_graph(error: BaseException, why: str | None) -> LossError | None:

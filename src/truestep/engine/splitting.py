@@ -2,8 +2,8 @@
 """How a batch may be split into micro-batches."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from truestep.core.errors import OptionError
 from truestep.engine.batches import Split
@@ -18,14 +18,34 @@ class Splitting:
     micro_batch: MicroBatch = None
     split: Split | int | None = None
     decomposable: bool = True
+    is_whole: bool = field(init=False)
+    """Whether nothing is to be cut, and examples lie where they usually do."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "is_whole", self.micro_batch is None and self.split is None)
         check_micro_batch(self.micro_batch)
         if not self.decomposable and self.micro_batch is not None:
             raise OptionError(
                 f"micro_batch={self.micro_batch!r} splits the batch, and decomposable=False says that the loss of the whole is "
                 "not a mean of its examples' losses. Leave micro_batch=None for this update."
             )
+
+
+class Cutting(NamedTuple):
+    """How one batch is cut."""
+
+    sizes: Sequence[int] | None = None
+    """The numbers of examples computed at once, None for all of them."""
+    split: Split | None = None
+    may_change: bool = False
+    """Whether smaller ones may have to be tried."""
+    decomposable: bool = True
+    """Whether the loss of the whole batch is the mean of its examples' losses."""
+    goes_back_again: str | None = None
+    """Why what was computed before this update may be gone through more than once; None where it is not."""
+
+
+WHOLE = Cutting()
 
 
 def check_micro_batch(micro_batch: MicroBatch) -> None:

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError, NonFiniteError
-from truestep.engine.clipping import Gradients, total_norm
+from truestep.engine.clipping import total_norm
 from truestep.engine.late import Report
 from truestep.engine.losses import negative_weights
 from truestep.engine.parts import Parts
-from truestep.engine.policy import Evidence, Policy, Verdict, evidence_of, nonfinite_error
+from truestep.engine.policy import Evidence, Verdict, evidence_of, nonfinite_error
 from truestep.engine.result import Update
+from truestep.engine.strategies import Hooks
 from truestep.engine.sums import Sums
 
 Measured = Tensor | float | None
@@ -26,19 +27,15 @@ class Step(NamedTuple):
 
     learner: Parts
     measured: Measured
+    norm: Tensor | None
+    """The gradient's norm before clipping, where it was measured."""
     evidence: Evidence | None
     verdict: Verdict | None
 
-    @property
-    def norm(self) -> Tensor | None:
-        """The gradient's norm before clipping, where it was measured."""
-        return (
-            self.measured if self.learner.policy.measures_norm and isinstance(self.measured, Tensor) else None
-        )
 
-
-def decide(learners: Sequence[Parts], sums: Sums) -> list[Step]:
+def decide(hooks: Hooks, learners: Sequence[Parts], sums: Sums) -> list[Step]:
     """Prepare every learner's gradients and decide about its step; whatever is wrong is raised before one has moved."""
+    hooks.decide(sums)
     steps = []
     for learner in learners:
         measured = prepare(learner, sums)
@@ -48,20 +45,27 @@ def decide(learners: Sequence[Parts], sums: Sums) -> list[Step]:
             verdict = learner.policy.judge(evidence)
             if verdict is Verdict.RAISE:
                 raise error_of(learner, float(sums.loss), None if measured is None else float(measured))
-        steps.append(Step(learner, measured, evidence, verdict))
+        norm = measured if learner.policy.measures_norm and isinstance(measured, Tensor) else None
+        steps.append(Step(learner, measured, norm, evidence, verdict))
     return steps
 
 
 def prepare(learner: Parts, sums: Sums) -> Measured:
     """Normalise, measure and clip a learner's gradients; return their norm before clipping, or what says that it is finite."""
-    gradients = learner.weights.gather()
+    weights, policy = learner.weights, learner.policy
+    gradients = weights.gather()
     if not gradients.tensors:
         raise LossError(
             f"No gradient reached any parameter of {learner.name!r}: the loss does not depend on it, so the update would "
             "change nothing. Does the loss function call this learner, without detach() or no_grad() on the way?"
         )
-    policy = learner.policy
-    _normalise(policy, gradients, sums)
+    factor = sums.factor
+    if (
+        policy.scaler is not None
+    ):  # what the backward's seed could not know yet: the total weight, the inverse loss scale
+        policy.scaler.unscale(gradients.tensors, factor)
+    elif factor is not None:
+        torch._foreach_mul_(gradients.tensors, factor)
     measured: Measured = None
     if policy.measures_norm:
         measured = total_norm(gradients.tensors, policy.clip.norm_type if policy.clip else 2.0)
@@ -70,19 +74,9 @@ def prepare(learner: Parts, sums: Sums) -> Measured:
     if policy.clip is not None:
         assert isinstance(measured, Tensor)
         policy.clip.apply(gradients, measured)
-    if learner.weights.has_half:
-        for parameter, gradient in zip(gradients.parameters, gradients.tensors, strict=True):
-            if parameter.grad is not gradient:
-                parameter.grad = gradient.to(parameter.dtype)
+    if weights.has_half:
+        weights.put_back(gradients)
     return measured
-
-
-def _normalise(policy: Policy, gradients: Gradients, sums: Sums) -> None:
-    """Apply what the backward's seed could not know yet, as one factor: the total weight and the inverse loss scale."""
-    if policy.scaler is not None:
-        policy.scaler.unscale(gradients.tensors, sums.factor)
-    elif sums.factor is not None:
-        torch._foreach_mul_(gradients.tensors, sums.factor)
 
 
 def _look(learner: Parts, sums: Sums, measured: Measured) -> Evidence:
@@ -94,6 +88,8 @@ def _look(learner: Parts, sums: Sums, measured: Measured) -> Evidence:
     is_finite = not policy.looks or (
         math.isfinite(sums.loss) and (overflow or measured is None or math.isfinite(measured))
     )
+    if is_finite and not overflow:
+        return Evidence.FINITE
     return evidence_of(
         empty=False,
         overflow=overflow,
@@ -107,16 +103,21 @@ def apply(step: Step, sums: Sums) -> Update:
     learner, evidence = step.learner, step.evidence
     learner.counters.attempts += 1
     update = Update(learner.weights, sums, step.norm, learner.not_skipped)
-    if evidence is None:
-        update.skipped = _step_on_device(learner, sums, step.measured)
-    else:
-        if learner.policy.scaler is not None:
-            learner.policy.scaler.adapt()
-        if step.verdict is Verdict.APPLY:
-            step_optimizers(learner)
-            note_applied(learner)
+    grad_mode = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(False)  # torch.no_grad() costs a microsecond more
+    try:
+        if evidence is None:
+            update.skipped = _step_on_device(learner, sums, step.measured)
         else:
-            update.skipped = note_skipped(learner, evidence)
+            if learner.policy.scaler is not None:
+                learner.policy.scaler.adapt()
+            if step.verdict is Verdict.APPLY:
+                step_optimizers(learner)
+                note_applied(learner)
+            else:
+                update.skipped = note_skipped(learner, evidence)
+    finally:
+        torch._C._set_grad_enabled(grad_mode)
     learner.context.observer.updated(learner, update)
     return update
 
@@ -125,13 +126,15 @@ def step_optimizers(learner: Parts) -> None:
     """Step the optimizers with the gradients that are there, and bring master weights to the module."""
     for step in learner.steppers:
         step()
-    learner.weights.copy_masters()
+    if learner.weights.has_masters:
+        learner.weights.copy_masters()
 
 
 def note_applied(learner: Parts) -> None:
     """Count an update that was applied: schedule and average move with it."""
     learner.counters.note_applied()
-    learner.schedules.step()
+    for schedule in learner.schedules.per_update:
+        schedule.step()
     if learner.average is not None:
         learner.average.update(learner.counters.updates)
 
@@ -187,7 +190,8 @@ def learn(learner: Parts, report: Report) -> None:
         raise negative_weights()
     if not report.skipped:
         counters.note_applied()
-        learner.schedules.step()
+        for schedule in learner.schedules.per_update:
+            schedule.step()
         return
     is_finite = math.isfinite(report.loss)
     overflow = learner.policy.scaler is not None and is_finite

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the parts of a batch add up to: the loss, its weight, named values, and the factor still to be applied."""
 
+import operator
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -17,12 +20,16 @@ class Sums:
     """
 
     __slots__ = (
-        *("_adds_up", "_fixed_total", "_loss", "_metrics", "_outputs", "_parts", "_weight"),
-        *("expected", "least", "outputs_dim", "total"),
+        *("_adds_up", "_fixed_total", "_loss", "_metrics", "_outputs", "_outputs_dim", "_parts", "_weight"),
+        *("expected", "least", "may_be_empty", "num_parts", "total"),
     )
 
-    def __init__(self, fixed_total: float | None = None) -> None:
+    def __init__(self, fixed_total: float | None = None, *, outputs_dim: int = 0) -> None:
         self.expected: float = 0
+        self.num_parts = 0
+        """How many have been added."""
+        self.may_be_empty = False
+        """Whether the total weight is only known on the device and could be zero."""
         self._fixed_total = fixed_total
         self._adds_up = False  # scalars: their sum is the loss
         self._parts: list[tuple[Tensor, Tensor | int]] = []
@@ -31,24 +38,56 @@ class Sums:
         self.least: Tensor | None = None
         """The smallest weight, where it is known on the device only."""
         self._metrics: list[dict[str, Tensor]] = []
-        self.outputs_dim = 0
-        """The dimension of outputs that the batch's examples lie along."""
+        self._outputs_dim = outputs_dim  # that the batch's examples lie along
         self._outputs: Outputs | None = None  # most losses hand out nothing
         self._loss: Tensor | None = None
         self._weight: Tensor | None = None
 
+    def shares(self) -> tuple[Tensor | int, Tensor | float, dict[str, Tensor]]:
+        """Return the total weight, and the loss and the metrics before they are divided by it."""
+        if self._adds_up:
+            loss: Tensor | float = torch.stack([mean for mean, _ in self._parts]).sum()
+        else:
+            loss = self._total_of([mean for mean, _ in self._parts]) if self._parts else 0.0
+        names = self._metrics[0] if self._metrics else {}
+        return (
+            self.total,
+            loss,
+            {name: self._total_of([each[name] for each in self._metrics]) for name in names},
+        )
+
+    def become(
+        self, total: Tensor | int, loss: Tensor, metrics: dict[str, Tensor], *, least: Tensor | None = None
+    ) -> None:
+        """Be the sums of a whole batch of which these were a share: its total weight, and what is to be divided by it."""
+        if self._fixed_total is None:
+            divisor: Any = self.expected if self._adds_up else total
+        else:
+            divisor = self._fixed_total
+        self._loss, self.total, self._weight = loss / divisor, total, None
+        self.may_be_empty = isinstance(total, Tensor)
+        self._parts = [(self._loss, total)]
+        self._metrics = [{name: share / divisor for name, share in metrics.items()}] if metrics else []
+        self.least = least
+
     def add(self, part: Part, num_examples: int | None = None) -> None:
         """Add what one call of the loss function gave for so many examples (None: not counted)."""
-        values = part.values.detach()
+        values, weights = part.values.detach(), part.weights
+        weight: Tensor | int
         if part.is_scalar:
             self._adds_up = True
-            self._parts.append((values, num_examples or 1))
-        elif part.weights is None:
-            self._parts.append((part.mean, values.numel()))
+            mean, weight = values, num_examples or 1
+        elif weights is None:
+            mean, weight = values.mean(), values.numel()
         else:
-            self._note_negative(part.weights)
-            self._parts.append((part.mean, part.weights.sum()))
-        self.total = self.total + self._parts[-1][1]
+            self._note_negative(weights)
+            mean, weight = part.mean, weights.sum()
+            self.may_be_empty = True
+        self._parts.append((mean, weight))
+        self.num_parts += 1
+        self.total = self.total + weight
+        is_mean = self.num_parts == 1 and weights is None and not self._adds_up and self._fixed_total is None
+        self._loss = mean if is_mean else None
         if part.outputs or self._outputs is not None:
             self._add_outputs(part)
         if self._parts[1:] and part.metrics.keys() != (self._metrics[0].keys() if self._metrics else set()):
@@ -63,7 +102,7 @@ class Sums:
 
     def _add_outputs(self, part: Part) -> None:
         if self._outputs is None:
-            self._outputs = Outputs(self.outputs_dim)
+            self._outputs = Outputs(self._outputs_dim)
             for _ in self._parts[1:]:
                 self._outputs.add({}, None)  # parts before handed out none, which is refused
         self._outputs.add(part.outputs, part.num_examples)
@@ -87,11 +126,6 @@ class Sums:
             self.least = least if self.least is None else torch.minimum(self.least, least)
 
     @property
-    def may_be_empty(self) -> bool:
-        """Whether the total weight is only known on the device and could be zero."""
-        return isinstance(self.total, Tensor)
-
-    @property
     def num_examples(self) -> int:
         """How many examples there were."""
         return int(self.total if self._adds_up else self.expected)
@@ -107,9 +141,10 @@ class Sums:
     @property
     def loss(self) -> Tensor:
         """The weighted mean loss over all parts; NaN where the total weight is zero."""
-        if self._loss is None:
-            self._loss = self._average([mean for mean, _ in self._parts])
-        return self._loss
+        loss = self._loss
+        if loss is None:
+            loss = self._loss = self._average([mean for mean, _ in self._parts])
+        return loss
 
     @property
     def metrics(self) -> dict[str, Tensor]:
@@ -133,8 +168,12 @@ class Sums:
 
     def _total_of(self, means: list[Tensor]) -> Tensor:
         weights = [weight for _, weight in self._parts]
-        total: Tensor = sum(mean * weight for mean, weight in zip(means, weights, strict=True))  # type: ignore[assignment]
-        return total
+        if self.may_be_empty or means[0].device.type != "cpu":
+            return sum(mean * weight for mean, weight in zip(means, weights, strict=True))  # type: ignore[return-value]
+        numbers = map(
+            operator.mul, map(Tensor.item, means), weights
+        )  # they are at hand: one tensor is made, not two a part
+        return torch.tensor(sum(numbers), dtype=torch.promote_types(means[0].dtype, torch.float32))
 
     @property
     def factor(self) -> Tensor | float | None:
@@ -151,7 +190,7 @@ class Sums:
 
 def _mean(metric: Tensor, part: Part) -> Tensor:
     if metric.ndim == 0:
-        return metric
+        return metric.clone()  # it may be a buffer that the next forward writes to
     if part.weights is None:
         return metric.float().mean()
     return (metric * part.weights).sum() / nonzero(part.weights.sum())

@@ -6,6 +6,8 @@ from typing import Self
 
 import torch
 
+from truestep.core.errors import NonFiniteError
+from truestep.engine.isolation import Isolation
 from truestep.engine.parts import Parts
 from truestep.engine.plan import Plan
 from truestep.engine.result import Update
@@ -23,32 +25,41 @@ class Transaction:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._counts = bool(plan.learners)  # an update that no learner takes part in yet is none
-        self._others_are_frozen = False
+        self._frozen: Isolation | None = None
 
     def __enter__(self) -> Self:
-        plan = self._plan
-        plan.context.ordinal += self._counts
-        plan.keep_buffers()
-        plan.context.begin_update()
-        plan.isolation.__enter__()
-        self._others_are_frozen = True
+        plan, context = self._plan, self._plan.context
+        context.ordinal += self._counts
+        for buffers in plan.buffers:
+            buffers.keep()
+        self._caller = context.random.save()
+        context.is_busy = True
+        context.draws.open()
+        if plan.isolation is not None:
+            self._frozen = plan.isolation.__enter__()
         return self
 
     def release_others(self) -> None:
         """Give other learners back as they were: the last backward is done."""
-        if self._others_are_frozen:
-            self._others_are_frozen = False
-            self._plan.isolation.__exit__(None, None, None)
+        if self._frozen is not None:
+            self._frozen.__exit__(None, None, None)
+            self._frozen = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release_others()
+        if self._frozen is not None:
+            self.release_others()
         context = self._plan.context
         if error is not None:
             self._plan.undo()
             context.ordinal -= self._counts
-        context.end_update()
+        context.is_busy = False
+        context.draws.close()
+        context.random.restore(self._caller)
+        # A loss that is not finite is one on all ranks, which raise it alike; whatever else went wrong, went wrong here.
+        if error is not None and context.world is not None and not isinstance(error, NonFiniteError):
+            context.world.failed(error)
 
 
 def not_started(learner: Parts) -> Update:

@@ -40,6 +40,9 @@ class LeftOut:
         self._learners = learners
         self._find()
 
+    def __bool__(self) -> bool:
+        return bool(self._weights)
+
     def _find(self) -> None:
         groups = [
             group

@@ -7,11 +7,10 @@ update_together   freeze everybody else → gradients → each learner's step �
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-import torch
-
-from truestep.core.errors import BatchError, LossError
+from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.engine.backward import backward
 from truestep.engine.batches import (
     Batch,
@@ -19,102 +18,104 @@ from truestep.engine.batches import (
     count_examples,
     count_with,
     cut,
+    is_empty,
     split_along,
     to_device,
     try_count,
 )
 from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import refusal
-from truestep.engine.losses import Part, read_loss
+from truestep.engine.losses import read_loss
 from truestep.engine.memory import is_out_of_memory, release
 from truestep.engine.parts import Parts
 from truestep.engine.plan import Plan
 from truestep.engine.result import Update
 from truestep.engine.side_effects import explain_used_graph, refuse_graph
-from truestep.engine.splitting import MicroBatch, Splitting, balanced
+from truestep.engine.splitting import WHOLE, Cutting, Splitting, balanced
 from truestep.engine.step import apply, decide
 from truestep.engine.sums import Sums
 from truestep.engine.transaction import Transaction, not_started
+from truestep.engine.wrong_calls import no_function
 
 Loss = Callable[[Any], Any]
-
-
-def check_function(loss: Any) -> None:
-    """Raise unless `loss` can be called."""
-    if not callable(loss):
-        raise LossError(
-            f"update was given a {type(loss).__name__} instead of a loss function. The engine calls the loss itself, so that it "
-            "can split the batch or try it again: def loss(batch): ... and then net.update(loss, batch)."
-        )
 
 
 def update_together(
     learners: Sequence[Parts], loss: Loss, batch: Batch, splitting: Splitting
 ) -> list[Update]:
     """Freeze everybody else, compute the gradient, let each learner step, put everything back."""
-    check_function(loss)
+    if not callable(loss):
+        raise LossError(no_function(loss))
+    learners[0].context.observer.starting()
     plan = Plan.of(learners)
-    context = plan.context
-    context.observer.starting()
     if not plan.learners:
         return [not_started(learner) for learner in learners]
     plan.check()
-    if context.device.type != "cpu":
-        batch = to_device(batch, context.device, non_blocking=True)
+    if plan.moves_batches:
+        batch = to_device(batch, plan.context.device, non_blocking=True)
     with Transaction(plan) as transaction:
         if plan.closure_learner is not None:
-            return [step_with_closure(plan.closure_learner, lambda: gradients(plan, loss, batch, splitting))]
+            compute = partial(gradients, plan, loss, batch, splitting)
+            return [step_with_closure(plan.closure_learner, plan.hooks, compute)]
         sums = gradients(plan, loss, batch, splitting)
-        transaction.release_others()
-        steps = decide(plan.learners, sums)
+        if plan.isolation is not None:
+            transaction.release_others()
+        steps = decide(plan.hooks, plan.learners, sums)
+    if len(learners) == 1:
+        return [apply(steps[0], sums)]
     done = {step.learner: apply(step, sums) for step in steps}
     return [done.get(learner) or not_started(learner) for learner in learners]
 
 
 def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Sums:
     """Leave the gradient of the loss over the whole batch in the learners' parameters."""
-    split = split_along(splitting.split) if isinstance(splitting.split, int) else splitting.split
-    auto = splitting.micro_batch == "auto"
     while True:
-        sizes = _sizes(plan, batch, split, splitting.micro_batch)
-        if why := _goes_back_again(plan, sizes, auto=auto):
-            refuse_graph(batch, why)
-        before = plan.snapshot() if auto else None
+        cutting = WHOLE if splitting.is_whole and splitting.decomposable else _cutting(plan, batch, splitting)
+        again = plan.goes_back_again or cutting.goes_back_again
+        if again:
+            refuse_graph(batch, again)
+        before = plan.snapshot() if cutting.may_change else None
         try:
-            return accumulate(plan, loss, batch, sizes=sizes, split=split)
+            return accumulate(plan, loss, batch, cutting)
         except (RuntimeError, MemoryError) as error:
             plan.clear_gradients()
-            if plan.compiler is not None and (clear := refusal(error)):
+            if plan.is_compiled and (clear := refusal(error)):
                 raise clear from error
-            if used := explain_used_graph(error, why):
+            if used := explain_used_graph(error, again):
                 raise used from error
             if before is None or not is_out_of_memory(error):
                 raise
             reason = (str(error) or type(error).__name__).splitlines()[0]
         # Outside the except block: the traceback, and with it every activation, is gone now.
-        plan.shrink_micro_batch(sizes[0] if sizes else _count_to_split(batch, split, reason), reason)
+        size = cutting.sizes[0] if cutting.sizes else _count_to_split(batch, cutting.split, reason)
+        plan.shrink_micro_batch(size, reason)
         before.restore()
         release(plan.context.device)
 
 
-def _goes_back_again(plan: Plan, sizes: Sequence[int] | None, *, auto: bool) -> str | None:
-    """Say why what was computed before this update may be gone through more than once; None where it is not."""
-    if plan.closure_learner is not None:
-        return f"{type(plan.closure_learner.optimizers[0]).__name__} evaluates the loss several times"
-    if auto:
-        return 'micro_batch="auto" may have to evaluate it again'
-    return None if sizes is None else f"the batch is split into {len(sizes)} micro-batches"
-
-
-def _sizes(plan: Plan, batch: Batch, split: Split | None, micro_batch: MicroBatch) -> list[int] | None:
-    """Return the numbers of examples computed at once, None for the whole batch."""
-    limit = plan.micro_batch_in_use if micro_batch == "auto" else micro_batch
+def _cutting(plan: Plan, batch: Batch, splitting: Splitting) -> Cutting:
+    """Return how this batch is cut."""
+    split = split_along(splitting.split) if isinstance(splitting.split, int) else splitting.split
+    limit, may_change = splitting.micro_batch, False
+    again = None
+    if limit == "auto":
+        limit, may_change = plan.micro_batch_in_use, True
+        again = 'micro_batch="auto" may have to evaluate it again'
+    shares = plan.hooks.shares_batches
+    if limit is None or (shares and is_empty(batch, split)):
+        return Cutting(None, split, may_change, splitting.decomposable, again)
+    if isinstance(limit, int):
+        total = count_with(split, batch) if split else count_examples(batch)
+        limit = None if limit >= total else balanced(total, limit)
+    elif shares:
+        raise OptionError(
+            f"micro_batch={list(limit)} are the sizes of the parts of one batch, and here each process has another part of it. "
+            "Give one number: the largest micro-batch."
+        )
     if limit is None:
-        return None
-    if not isinstance(limit, int):
-        return list(limit)
-    total = count_with(split, batch) if split else count_examples(batch)
-    return None if limit >= total else balanced(total, limit)
+        return Cutting(None, split, may_change, goes_back_again=again)
+    again = again or f"the batch is split into {len(limit)} micro-batches"
+    return Cutting(limit, split, may_change, goes_back_again=again)
 
 
 def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:
@@ -125,64 +126,66 @@ def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:
         raise
 
 
-def accumulate(
-    plan: Plan, loss: Loss, batch: Batch, *, sizes: Sequence[int] | None, split: Split | None
-) -> Sums:
-    """Compute the loss and its gradient part by part; `sizes` None is the whole batch at once."""
+def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting) -> Sums:
+    """Compute the loss and its gradient, of the whole batch at once or part by part."""
     plan.clear_gradients()
-    sums = Sums()
-    sums.outputs_dim = split.dim if split else 0
-    if sizes is None:
+    sizes, split = cutting.sizes, cutting.split
+    sums = Sums(outputs_dim=split.dim if split else 0)
+    shares = plan.hooks.shares_batches
+    if shares and is_empty(batch, split):
+        _place(plan, 0, sums=sums, cutting=cutting)  # this process has no example; others do
+    elif sizes is None:
         num_examples = count_with(split, batch) if split else try_count(batch)
-        plan.context.draws.begin(0)
-        part = _evaluate(plan, loss, batch, index=0, num_examples=num_examples, whole=True)
-        # Without weights every value counts one, so that nothing remains to be multiplied afterwards.
-        sums.expected = part.num_values if part.weights is None else (num_examples or part.num_values)
-        _backward(plan, part, sums, num_examples)
-        return sums
-    plan.warn_of_batch_statistics(len(sizes))
-    spectral = plan.spectral_snapshot() if plan.has_spectral else None
-    sums.expected = sum(sizes)
-    first = 0
-    for index, (piece, size) in enumerate(zip(cut(batch, sizes, split), sizes, strict=True)):
-        if index and spectral is not None:
-            spectral.restore()
-        plan.context.draws.begin(first, size)
-        first += size
-        part = _evaluate(plan, loss, piece, index=index, num_examples=size, whole=len(sizes) == 1)
-        _backward(plan, part, sums, size)
-        plan.accumulate_half()
+        first = _place(plan, num_examples, sums=sums, cutting=cutting)
+        plan.context.draws.begin(first, num_examples if shares else None)
+        _compute(plan, loss, batch, num_examples, sums=sums, cutting=cutting)
+    else:
+        plan.warn_of_batch_statistics(len(sizes))
+        spectral = plan.spectral_snapshot() if plan.has_spectral else None
+        first = _place(plan, sum(sizes), sums=sums, cutting=cutting)
+        for part, size in zip(cut(batch, sizes, split), sizes, strict=True):
+            if sums.num_parts and spectral is not None:
+                spectral.restore()
+            plan.context.draws.begin(first, size)
+            first += size
+            _compute(plan, loss, part, size, sums=sums, cutting=cutting)
+            plan.accumulate_half()
+    plan.hooks.gradients_ready(sums)
     return sums
 
 
-def _evaluate(
-    plan: Plan, loss: Loss, batch: Batch, *, index: int, num_examples: int | None, whole: bool
-) -> Part:
-    context = plan.context
+def _place(plan: Plan, count: int | None, *, sums: Sums, cutting: Cutting) -> int:
+    """Say which example of the whole batch this process's part begins with; the mean is over the whole."""
+    first, sums.expected = plan.hooks.place(count, 1 if cutting.sizes is None else len(cutting.sizes))
+    if not cutting.decomposable:
+        plan.hooks.refuse_empty()
+    return first
+
+
+def _compute(
+    plan: Plan, loss: Loss, batch: Batch, num_examples: int | None, *, sums: Sums, cutting: Cutting
+) -> None:
+    """One part, or the whole batch: key the randomness, call the loss, check what it did and gave, go back through it."""
+    context, side_effects, index = plan.context, plan.side_effects, sums.num_parts
+    num_parts = 1 if cutting.sizes is None else len(cutting.sizes)
     context.random.set(context.key(index))
-    plan.side_effects.begin(cleared=index == 0)
+    side_effects.begin(cleared=index == 0)
     try:
-        with plan.precision.surround(context.device):
-            result = plan.call(loss, batch)
+        result = plan.call(loss, batch) if plan.calls_otherwise else loss(batch)
     finally:
-        plan.side_effects.end()
-    plan.side_effects.check()
+        side_effects.end()
+    side_effects.check()
+    whole = num_parts == 1 and not plan.hooks.shares_batches
     part = read_loss(result, num_examples=num_examples, whole=whole)
     plan.strangers.look(loss, part.values)
-    return part
-
-
-def _backward(plan: Plan, part: Part, sums: Sums, num_examples: int | None) -> None:
-    """Go back through one part, seeded with scale / expected, so that its share of the mean is what accumulates."""
+    if not cutting.decomposable:
+        plan.hooks.check_whole()
+    if cutting.sizes is None:
+        # Without weights every value counts one, so that nothing remains to be multiplied afterwards.
+        counted = num_examples if part.weights is not None else None
+        counted = counted or part.values.numel()
+        if counted != num_examples:
+            sums.expected = plan.hooks.place(counted)[1]
     sums.add(part, num_examples)
-    values = part.values
-    if part.is_scalar:
-        seed = torch.ones_like(values)
-    elif part.weights is None:
-        seed = plan.uniform_seed(values, sums.expected)
-    else:
-        seed = part.weights / sums.expected
-    scale = plan.shared_scale()
-    if scale is not None:
-        seed = seed * scale.to(seed.dtype)
-    backward(values, seed)
+    plan.hooks.before_backward(sums, is_last=index + 1 == num_parts and not cutting.may_change)
+    backward(part.values, plan.seed(part, sums.expected))

@@ -23,6 +23,7 @@ class Weights:
     """
 
     def __init__(self, module: nn.Module, stepped: Sequence[nn.Parameter]) -> None:
+        self.module = module
         self.names = [name for name, _ in module.named_parameters()]
         self.parameters = list(module.parameters())
         self.stepped = list(stepped)
@@ -32,6 +33,7 @@ class Weights:
         """How often the gradients were dropped: what was computed from them before is of another update."""
         self._sums: dict[nn.Parameter, Tensor] = {}  # of half-precision gradients, in float32
         self._rounded = [(p, s) for p, s in zip(self.parameters, self.stepped, strict=True) if p is not s]
+        self.has_masters = bool(self._rounded)
 
     @property
     def masters(self) -> dict[str, nn.Parameter]:
@@ -58,6 +60,18 @@ class Weights:
                 self._sums[parameter] = gradient if held is None else held.add_(gradient)
                 parameter.grad = None
 
+    def gradient_so_far(self, parameter: nn.Parameter) -> Tensor | None:
+        """Return what has been made of a parameter's gradient, in float32 where half-precision ones are summed up there."""
+        held = self._sums.get(parameter)
+        return parameter.grad if held is None else held
+
+    def set_gradient(self, parameter: nn.Parameter, gradient: Tensor) -> None:
+        """Put a gradient in the place of what there was, in float32 for a parameter in half precision."""
+        if gradient.dtype == parameter.dtype:
+            parameter.grad = gradient
+        else:
+            self._sums[parameter], parameter.grad = gradient, None
+
     def gather(self) -> Gradients:
         """Return the gradients as they are to be normalised, clipped and stepped with.
 
@@ -83,11 +97,16 @@ class Weights:
                 found.append(gradient)
         return Gradients(names, parameters, found)
 
+    def put_back(self, gradients: Gradients) -> None:
+        """Give what was accumulated in float32 to the optimizers, in the types of their parameters."""
+        for parameter, gradient in zip(gradients.parameters, gradients.tensors, strict=True):
+            if parameter.grad is not gradient:
+                parameter.grad = gradient.to(parameter.dtype)
+
     def copy_masters(self) -> None:
         """Round float32 masters to the module's half-precision parameters."""
-        if self._rounded:
-            with torch.no_grad():
-                torch._foreach_copy_([p for p, _ in self._rounded], [master for _, master in self._rounded])
+        with torch.no_grad():
+            torch._foreach_copy_([p for p, _ in self._rounded], [master for _, master in self._rounded])
 
     def are_finite(self) -> bool:
         """Whether no parameter is NaN or infinite; waits for the device."""

@@ -12,15 +12,17 @@ from functools import cached_property
 from types import FrameType
 from typing import Any
 
-from truestep.doctor.watching.frames import is_library
+from truestep.doctor.runtime.frames import is_library
 from truestep.explainer.source import Line, expression_at, file_name, parsed_line, text_at, where_made
 from truestep.explainer.values import Named, describe_layer, is_layer, is_tensor, named_values
 
 # a log's paths are of another machine, so that their form is all there is to go by
 _LIBRARY = re.compile(
-    r"/(?:site|dist)-packages/|/lib/python|(?:python|conda)[\d.]*/lib/|/envs/[^/]+/lib/|^<frozen|^<string>",
+    r"/(?:site|dist)-packages/|/lib/python|(?:python|conda)[\d.]*/lib/|/envs/[^/]+/lib/|^<frozen|^<string>|^<eval_with_key>|/torchinductor_",
     re.I,
 )
+# of a tensor's class or a mode: torch calls them around every operation
+_CALLED_BACK = {"__torch_function__", "__torch_dispatch__"}
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,9 @@ class Crash:
 
     @cached_property
     def user(self) -> Frame | None:
-        """Return the innermost frame of the user's own code."""
-        return next((frame for frame in reversed(self.frames) if frame.is_users), None)
+        """Return the innermost frame of the user's own code; one that torch called back only where there is no other."""
+        own = [frame for frame in reversed(self.frames) if frame.is_users]
+        return next((frame for frame in own if frame.function not in _CALLED_BACK), next(iter(own), None))
 
     @cached_property
     def values(self) -> tuple[Named, ...]:

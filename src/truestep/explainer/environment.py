@@ -4,10 +4,10 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from truestep.machine.environment import Verdict
+    from truestep.machine.environment import EnvironmentVerdict
 
 
-def verdict(name: str) -> "Verdict | None":
+def verdict(name: str) -> "EnvironmentVerdict | None":
     """Return a verdict of `truestep env` that is no pass; None where it is one, or can't be judged."""
     from truestep.machine.environment import environment
 

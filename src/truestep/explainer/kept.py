@@ -5,7 +5,7 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause
-from truestep.explainer.values import is_tensor
+from truestep.explainer.values import is_tensor, torch_module
 
 _MANY = 3
 _LONGEST_WALK = 64
@@ -21,13 +21,23 @@ def kept_graphs(crash: Crash) -> Cause | None:
                 f"add numbers, not tensors: {name} += loss.item() (or loss.detach()).",
             )
         items = list(value.values()) if type(value) is dict else value if type(value) is list else []
-        graphs = [item for item in items if is_tensor(item) and item.grad_fn is not None]
+        graphs = _with_graphs(items)
         if len(graphs) >= _MANY:
             return Cause(
                 f"`{name}` in {frame.function} ({frame.place}) holds {len(graphs)} tensors with their graphs.",
                 f"keep {name} without graphs: append(x.detach().cpu()), or x.item() for numbers.",
             )
     return None
+
+
+def _with_graphs(items: list[Any]) -> list[Any]:
+    """Return the tensors with a graph; each type is judged once, as lists may be of any length."""
+    torch = torch_module()
+    kinds = {kind for kind in set(map(type, items)) if torch is not None and issubclass(kind, torch.Tensor)}
+    if not kinds:
+        return []
+    with torch._C.DisableTorchFunctionSubclass():
+        return [item for item in items if type(item) in kinds and item.grad_fn is not None]
 
 
 def _added(tensor: Any) -> int:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from truestep.explainer.calls import made_inside
 from truestep.explainer.crash import Crash, Frame
 from truestep.explainer.source import Line, file_name, text_without_strings, tree_of, where_made
 from truestep.explainer.values import is_layer, stored_attribute
@@ -18,10 +19,13 @@ def origin(crash: Crash, name: str, value: Any) -> Line | None:
         return crash.made(name)
     users = [frame for frame in reversed(crash.frames) if frame.is_users and frame.live is not None]
     found = where_made(users[0].path, name, users[0].line) if users else None
-    for frame in users[1:] if found is None and "." not in name else ():
+    if found is not None:
+        return made_inside(users[0], found, name) or found
+    for frame in users[1:] if "." not in name else ():
         for known, each in frame.locals().items():
-            if each is value and not known.startswith("__"):
-                found = where_made(frame.path, known, frame.line) or found
+            line = where_made(frame.path, known, frame.line) if each is value else None
+            if line is not None and not known.startswith("__"):
+                found = made_inside(frame, line, known) or line
     return found
 
 

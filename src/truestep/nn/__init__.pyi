@@ -7,9 +7,6 @@ from truestep.nn.batch_norm.momentum import batch_norm_momentum as batch_norm_mo
 from truestep.nn.batch_norm.report import ExactBatchNorm as ExactBatchNorm
 from truestep.nn.capturing import Captured as Captured
 from truestep.nn.capturing import CapturedLayer as CapturedLayer
-from truestep.nn.dropout.convert import DropoutConversion as DropoutConversion
-from truestep.nn.dropout.convert import convert_dropout as convert_dropout
-from truestep.nn.dropout.vanilla import VanillaDropout as VanillaDropout
 from truestep.nn.freezing import Freezing as Freezing
 from truestep.nn.initialization.initialize import initialize as initialize
 from truestep.nn.initialization.report import Initialization as Initialization
@@ -17,14 +14,9 @@ from truestep.nn.named_axes.tensor import Named as Named
 from truestep.nn.norms.add import add_spectral_norm as add_spectral_norm
 from truestep.nn.norms.add import add_weight_norm as add_weight_norm
 from truestep.nn.norms.change import NormChange as NormChange
-from truestep.nn.norms.keys import convert_norm_keys as convert_norm_keys
 from truestep.nn.norms.remove import remove_spectral_norm as remove_spectral_norm
 from truestep.nn.norms.remove import remove_weight_norm as remove_weight_norm
 from truestep.nn.seeds import Seeded as Seeded
-from truestep.nn.self_normalization.apply import SelfNormalizing as SelfNormalizing
-from truestep.nn.self_normalization.apply import self_normalizing as self_normalizing
-from truestep.nn.self_normalization.check import SelfNormalizingCheck as SelfNormalizingCheck
-from truestep.nn.self_normalization.check import check_self_normalizing as check_self_normalizing
 from truestep.nn.sizes.adaptive import AdaptiveBins as AdaptiveBins
 from truestep.nn.sizes.adaptive import adaptive_bins as adaptive_bins
 from truestep.nn.sizes.output import find_windows as find_windows
@@ -37,8 +29,5 @@ from truestep.nn.spectral import Resolution as Resolution
 from truestep.nn.spectral import SpectralLoss as SpectralLoss
 from truestep.nn.standardizer import Standardizer as Standardizer
 from truestep.nn.sub_bands import SubBands as SubBands
-from truestep.nn.swapping.swap import ActivationSwap as ActivationSwap
-from truestep.nn.swapping.swap import swap_activation as swap_activation
-from truestep.nn.unevenness import Checkerboard as Checkerboard
-from truestep.nn.unevenness import checkerboard as checkerboard
 from truestep.nn.upsample import Upsample as Upsample
+from truestep.nn.vanilla_dropout import VanillaDropout as VanillaDropout

@@ -12,32 +12,11 @@ from truestep.core.errors import OptionError
 
 Activation = nn.Module | Callable[[Tensor], Tensor]
 
-ELEMENTWISE = (
-    *(
-        nn.ReLU,
-        nn.ReLU6,
-        nn.LeakyReLU,
-        nn.PReLU,
-        nn.RReLU,
-        nn.ELU,
-        nn.CELU,
-        nn.SELU,
-        nn.GELU,
-        nn.SiLU,
-        nn.Mish,
-    ),
-    *(
-        nn.Tanh,
-        nn.Sigmoid,
-        nn.LogSigmoid,
-        nn.Softplus,
-        nn.Softsign,
-        nn.Hardswish,
-        nn.Hardsigmoid,
-        nn.Hardtanh,
-    ),
-    *(nn.Tanhshrink, nn.Softshrink, nn.Hardshrink, nn.Threshold),
-)
+_ELEMENTWISE = """
+    ReLU ReLU6 LeakyReLU PReLU RReLU ELU CELU SELU GELU SiLU Mish Tanh Sigmoid LogSigmoid Softplus Softsign Hardswish Hardsigmoid
+    Hardtanh Tanhshrink Softshrink Hardshrink Threshold
+"""
+ELEMENTWISE = tuple(getattr(nn, name) for name in _ELEMENTWISE.split())
 # The integral over a standard normal: ±12 holds all of it that float64 can see, and the step is far below any kink's effect.
 _HALF_WIDTH, _NUM_POINTS = 12.0, 200_001
 

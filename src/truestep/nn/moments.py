@@ -15,7 +15,7 @@ from torch import Tensor
 Pair = tuple[Tensor, Tensor]
 
 
-class Moments(NamedTuple):
+class StreamMoments(NamedTuple):
     """Per feature, in float64: how much weight was seen, its mean, and the weighted sum of squared deviations from it."""
 
     weight: Tensor
@@ -25,12 +25,12 @@ class Moments(NamedTuple):
     squares_low: Tensor
 
 
-def nothing(num_features: int) -> Moments:
+def nothing(num_features: int) -> StreamMoments:
     """Return the moments of no observation."""
-    return Moments(*torch.zeros(5, num_features, dtype=torch.float64))
+    return StreamMoments(*torch.zeros(5, num_features, dtype=torch.float64))
 
 
-def measure(values: Tensor, weights: Tensor) -> Moments:
+def measure(values: Tensor, weights: Tensor) -> StreamMoments:
     """Return the moments of float64 `values` (rows, features) with `weights` >= 0 of shape (rows, features) or (rows, 1)."""
     if values.shape[0] == 0:
         return nothing(values.shape[1])
@@ -44,10 +44,10 @@ def measure(values: Tensor, weights: Tensor) -> Moments:
     deviations = torch.where(seen, values - mean, 0.0)
     low = (weights * deviations).sum(0) / divisor
     squares = ((weights * deviations.square()).sum(0) - total * low.square()).clamp(min=0.0)
-    return Moments(total, *_normalised(mean, low), squares, torch.zeros_like(squares))
+    return StreamMoments(total, *_normalised(mean, low), squares, torch.zeros_like(squares))
 
 
-def merge(first: Moments, second: Moments) -> Moments:
+def merge(first: StreamMoments, second: StreamMoments) -> StreamMoments:
     """Return the moments of both streams together."""
     total = first.weight + second.weight
     share = torch.where(total > 0, second.weight / torch.where(total > 0, total, 1.0), 0.0)
@@ -55,7 +55,7 @@ def merge(first: Moments, second: Moments) -> Moments:
     high, low = _sum((second.mean, second.mean_low), (-first.mean, -first.mean_low))
     between = (high + low).square() * first.weight * share
     squares = _sum((first.squares, first.squares_low), (second.squares, second.squares_low))
-    return Moments(
+    return StreamMoments(
         total, *_sum(mean, (high * share, low * share)), *_sum(squares, (between, torch.zeros_like(between)))
     )
 

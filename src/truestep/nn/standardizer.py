@@ -11,7 +11,7 @@ from torch import Tensor
 
 from truestep.core.errors import OptionError
 from truestep.nn import moments
-from truestep.nn.moments import Moments
+from truestep.nn.moments import StreamMoments
 
 Array = TypeVar("Array", Tensor, NDArray[Any])
 
@@ -39,7 +39,7 @@ class Standardizer:
             raise OptionError(f'nan={nan!r} is unknown. There are: "refuse" (the default) and "omit".')
         self.feature_axis = _axes(feature_axis)
         self.nan = nan
-        self._moments: Moments | None = None  # each part in the shape of the features
+        self._moments: StreamMoments | None = None  # each part in the shape of the features
 
     @torch.no_grad()
     def partial_fit(self, values: Array, weights: Array | None = None) -> "Standardizer":
@@ -62,7 +62,9 @@ class Standardizer:
         rows = moved.reshape(observations.numel(), features.numel())
         row_weights = _row_weights(weights, observations, rows)
         row_weights = self._without_nan(rows, row_weights)
-        self._take(Moments(*(part.reshape(features).cpu() for part in moments.measure(rows, row_weights))))
+        self._take(
+            StreamMoments(*(part.reshape(features).cpu() for part in moments.measure(rows, row_weights)))
+        )
         return self
 
     def merge(self, other: "Standardizer") -> "Standardizer":
@@ -119,21 +121,21 @@ class Standardizer:
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics as tensors, fit for `run.state`, checkpoints and `torch.save`."""
         if self._moments is None:
-            return dict.fromkeys(Moments._fields)
+            return dict.fromkeys(StreamMoments._fields)
         return {name: part.clone() for name, part in self._moments._asdict().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> "Standardizer":
         """Take over what `state_dict` returned, in place of all that was seen here."""
-        if not isinstance(state, Mapping) or set(state) != set(Moments._fields):
+        if not isinstance(state, Mapping) or set(state) != set(StreamMoments._fields):
             found = f"has {sorted(state)}" if isinstance(state, Mapping) else f"is a {type(state).__name__}"
             raise ValueError(
-                f"This is no state of a Standardizer: it {found}, expected {sorted(Moments._fields)}."
+                f"This is no state of a Standardizer: it {found}, expected {sorted(StreamMoments._fields)}."
             )
-        parts = (state[name] for name in Moments._fields)
+        parts = (state[name] for name in StreamMoments._fields)
         self._moments = (
             None
             if state["weight"] is None
-            else Moments(*(part.to("cpu", torch.float64, copy=True) for part in parts))
+            else StreamMoments(*(part.to("cpu", torch.float64, copy=True) for part in parts))
         )
         return self
 
@@ -184,7 +186,7 @@ class Standardizer:
             )
         return weights
 
-    def _take(self, found: Moments) -> None:
+    def _take(self, found: StreamMoments) -> None:
         merged = found if self._moments is None else moments.merge(self._moments, found)
         if not all(bool(part.isfinite().all()) for part in merged):
             raise ValueError(
@@ -193,7 +195,7 @@ class Standardizer:
             )
         self._moments = merged
 
-    def _seen(self) -> Moments:
+    def _seen(self) -> StreamMoments:
         if self._moments is None:
             raise ValueError(
                 "This Standardizer has seen no data. Call partial_fit(chunk) with the training data first."

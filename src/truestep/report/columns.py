@@ -3,7 +3,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from truestep.report.media import MediaLine, decode_media
 from truestep.report.metrics import MAX_STEP, NOT_IN_JSON, MetricsLine, decode, is_name, raw_lines
 
 LINES_AT_ONCE = 4096
@@ -28,6 +29,8 @@ class Columns:
     elapsed_seconds: Values
     values: dict[str, tuple[Steps, Values]]
     num_spoiled: int = 0
+    media: list[tuple[int, str, MediaLine]] = field(default_factory=list)
+    """Step, name and file of what was logged besides numbers."""
 
 
 def read_columns(path: Path) -> Iterator[Columns]:
@@ -56,7 +59,15 @@ def _at_once(lines: list[bytes]) -> Columns | None:
         return None
     if columns is None or not _could_be(steps, epochs, elapsed, columns):
         return None
-    return Columns(steps=steps, epochs=epochs, elapsed_seconds=elapsed.astype(np.float64), values=columns)
+    media = [
+        (int(line["step"]), name, each)
+        for line in found
+        if "media" in line
+        for name, each in decode_media(line["media"]).items()
+    ]
+    return Columns(
+        steps=steps, epochs=epochs, elapsed_seconds=elapsed.astype(np.float64), values=columns, media=media
+    )
 
 
 def _could_be(steps: Any, epochs: Any, elapsed: Any, names: Iterable[str]) -> bool:
@@ -118,4 +129,5 @@ def _one_by_one(raw: list[bytes]) -> Columns:
             for name, (steps, values) in gathered.items()
         },
         num_spoiled=len(raw) - len(whole),
+        media=[(line.step, name, each) for line in whole for name, each in line.media.items()],
     )

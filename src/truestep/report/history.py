@@ -62,6 +62,11 @@ def forget(path: Path, needed: Sequence[Mark]) -> None:
             file.unlink()
 
 
+def histories(path: Path) -> list[Path]:
+    """Return the file and what is kept beside it."""
+    return [path, *_kept(path)]
+
+
 def is_kept(path: Path) -> bool:
     """Whether anything of `path` is kept beside it."""
     return bool(_kept(path))

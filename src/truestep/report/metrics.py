@@ -8,13 +8,14 @@ import os
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from truestep.core.errors import RunDirectoryError
 from truestep.core.files import open_regular
 from truestep.report.history import Mark
+from truestep.report.media import MediaLine, decode_media, encode_media
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class MetricsLine:
     epoch: int
     elapsed_seconds: float
     values: Mapping[str, float]
+    media: Mapping[str, MediaLine] = field(default_factory=dict)
 
 
 class MetricsFile:
@@ -53,15 +55,28 @@ class MetricsFile:
         self._open()
 
     def _open(self) -> None:
-        self._file = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+        try:
+            self._file = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError as error:
+            raise RunDirectoryError(
+                f"{self.path} can't be made, since its folder is gone: was the run's directory removed or renamed? "
+                "Put it back, and start the run again; it goes on from its newest checkpoint."
+            ) from error
         self._end, self._checksum = _whole_lines(self._file)
         os.ftruncate(self._file, self._end)
 
-    def append(self, *, step: int, epoch: int, elapsed_seconds: float, values: Mapping[str, Any]) -> None:
+    def append(
+        self,
+        *,
+        step: int,
+        epoch: int,
+        elapsed_seconds: float,
+        values: Mapping[str, Any],
+        media: Mapping[str, MediaLine] | None = None,
+    ) -> None:
         """Add one line; the values are numbers, or 0-dim arrays and tensors on the host."""
-        line = encode(
-            {"step": step, "epoch": epoch, "elapsed_seconds": elapsed_seconds, "values": dict(values)}
-        )
+        content = {"step": step, "epoch": epoch, "elapsed_seconds": elapsed_seconds, "values": dict(values)}
+        line = encode(content | {"media": encode_media(media)} if media else content)
         self._waiting.append(line)
         self._waiting_bytes += len(line)
         if self._waiting_bytes >= FLUSH_BYTES or time.monotonic() >= self._next_flush:
@@ -71,6 +86,8 @@ class MetricsFile:
         """Write the waiting lines; `durable`: so that they survive a power cut, or raise."""
         self._next_flush = time.monotonic() + FLUSH_SECONDS
         try:
+            if durable and not self.path.exists():
+                self._put_back()
             self._write(b"".join(self._waiting))
             if durable:
                 os.fsync(self._file)
@@ -84,6 +101,23 @@ class MetricsFile:
             self._failing = True
             return
         self._waiting, self._waiting_bytes, self._failing = [], 0, False
+
+    def _put_back(self) -> None:
+        """Somebody removed the file; its lines can still be read, and go into a new one."""
+        logger.warning(
+            "%s was removed while the run trained; it is made again with all of its lines", self.path
+        )
+        removed, end = self._file, self._end
+        made = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+        try:
+            for start in range(0, end, READ_BYTES):
+                os.pwrite(made, os.pread(removed, min(READ_BYTES, end - start), start), start)
+        except OSError:
+            os.close(made)
+            self.path.unlink(missing_ok=True)
+            raise
+        self._file = made
+        os.close(removed)
 
     def _write(self, text: bytes) -> None:
         """Write all of it or nothing: a full disk takes the first bytes of a line and refuses the rest."""
@@ -125,9 +159,16 @@ class MetricsFile:
         self.close()
 
 
-def read_metrics(path: Path) -> Iterator[MetricsLine]:
-    """Yield the lines of a `metrics.jsonl` in their order, without those that a crash or a disk spoiled."""
-    return (line for _, line in _lines(path) if line is not None)
+def read_metrics(path: Path, *, only_media: bool = False) -> Iterator[MetricsLine]:
+    """Yield the lines of a `metrics.jsonl` in their order, without those that a crash or a disk spoiled.
+
+    With `only_media` lines that can name none are passed over unread.
+    """
+    for raw in raw_lines(path):
+        if raw.endswith(b"\n") and (not only_media or b'"media"' in raw):
+            line = decode(raw)
+            if line is not None:
+                yield line
 
 
 _encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=float)
@@ -167,7 +208,8 @@ def decode(raw: bytes) -> MetricsLine | None:
         and all(map(is_name, values))
     ):
         return None
-    return MetricsLine(step=step, epoch=epoch, elapsed_seconds=elapsed, values=values)
+    media = decode_media(line.get("media"))
+    return MetricsLine(step=step, epoch=epoch, elapsed_seconds=elapsed, values=values, media=media)
 
 
 def is_name(text: str) -> bool:
@@ -183,11 +225,6 @@ def raw_lines(path: Path) -> Iterator[bytes]:
             while rest and not rest.endswith(b"\n"):
                 rest = file.readline(MAX_LINE_BYTES)
             yield raw if rest is raw else b""
-
-
-def _lines(path: Path) -> Iterator[tuple[bytes, MetricsLine | None]]:
-    for raw in raw_lines(path):
-        yield raw, decode(raw) if raw.endswith(b"\n") else None
 
 
 def _whole_lines(file: int) -> Mark:

@@ -9,6 +9,7 @@ from truestep.core.charts.chart import MAX_EPOCH_LINES, Steps, draw
 from truestep.core.charts.document import document, header
 from truestep.core.charts.markup import Html, data, tag
 from truestep.report.figures import KNOWN, Figures, figures_for, grouped
+from truestep.report.gallery import cards
 from truestep.report.headline import headline
 from truestep.report.layers import layers_section
 from truestep.report.record import Record
@@ -26,6 +27,7 @@ def page(record: Record) -> str:
         headline(record, groups, metrics) if record.num_lines else _nothing_logged(),
         *_findings(record),
         *_curves(record, figures),
+        *_samples(record),
         *_layers(record),
         *_tables(record),
         tag("footer", "Drawn from the files of the run's directory; this page loads nothing else."),
@@ -95,6 +97,11 @@ def _findings(record: Record) -> Iterator[Html]:
     """What may spoil the run stands before its curves."""
     if record.findings:
         yield _section("Doctor", tag("div", findings_table(record.findings), class_="card"), class_="wide")
+
+
+def _samples(record: Record) -> Iterator[Html]:
+    if record.samples:
+        yield _section("Samples", *cards(record.samples), class_="wide")
 
 
 def _layers(record: Record) -> Iterator[Html]:

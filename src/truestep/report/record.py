@@ -12,6 +12,8 @@ from truestep.core.charts.curve import Curve
 from truestep.core.files import read_regular
 from truestep.report.columns import Columns, Steps, Values, read_columns
 from truestep.report.layers import LAYERS, read_looks
+from truestep.report.media import MediaLine
+from truestep.report.samples import Samples, read_samples
 
 FINDINGS = "doctor.json"
 
@@ -27,6 +29,7 @@ class Record:
     findings: list[dict[str, Any]] = field(default_factory=list)  # of the doctor, in the first updates
     looks: list[dict[str, Any]] = field(default_factory=list)  # at the layers
     curves: dict[str, Curve] = field(default_factory=dict)
+    samples: list[Samples] = field(default_factory=list)  # pictures, sounds and texts
     elapsed: Curve | None = None
     epochs: dict[int, int] = field(default_factory=dict)  # the first step of each
     first_step: int = 0
@@ -52,7 +55,7 @@ def read_record(directory: Path) -> Record:
     if isinstance(found, dict) and isinstance(found.get("findings"), list):
         record.findings = [finding for finding in found["findings"] if isinstance(finding, dict)]
     record.looks = list(read_looks(directory / LAYERS))
-    _read_metrics(directory / "metrics.jsonl", record)
+    record.samples = read_samples(directory, _read_metrics(directory / "metrics.jsonl", record))
     return record
 
 
@@ -66,20 +69,24 @@ def _json(path: Path, record: Record) -> Any:
         return None
 
 
-def _read_metrics(path: Path, record: Record) -> None:
+def _read_metrics(path: Path, record: Record) -> list[tuple[int, str, MediaLine]]:
+    """Add the file's lines to the record; return the media that they name."""
     num_spoiled = 0
+    media: list[tuple[int, str, MediaLine]] = []
     try:
         for columns in read_columns(path):
             num_spoiled += columns.num_spoiled
+            media += columns.media
             _take(columns, record)
     except FileNotFoundError:
-        return
+        return media
     except OSError as error:
         record.problems.append(f"{path.name} could not be read: {error}")
-        return
+        return media
     if num_spoiled:
         lines = "1 line" if num_spoiled == 1 else f"{num_spoiled:,} lines"
         record.problems.append(f"{lines} of {path.name} could not be read and are left out.")
+    return media
 
 
 def _take(columns: Columns, record: Record) -> None:

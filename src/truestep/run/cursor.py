@@ -15,6 +15,7 @@ from truestep.core.errors import DataError
 from truestep.engine.data import BatchSource
 from truestep.run.directory import START_ANEW
 from truestep.run.onward import STEPS, Onward, StepNumbers
+from truestep.run.reading import Reading
 
 
 @dataclass
@@ -46,6 +47,8 @@ class Stream:
     reader: object | None = None
     """Stands for the loop that reads it now."""
     onward: Onward = field(default_factory=Onward)
+    reading: Reading | None = None
+    """What reads a pass of unknown length."""
     _over: int = 0
     _resumed: bool = False
 
@@ -59,9 +62,13 @@ class Stream:
 
     def read(self) -> Iterator[Any]:
         """Yield the rest of the pass that has begun."""
-        if self.limit is None:
-            return self.source.batches(self.number, self.batch)
-        return self.onward.batches(self, self.limit)
+        if self.limit is not None:
+            return self.onward.batches(self, self.limit)
+        batches = self.source.batches(self.number, self.batch)
+        if self.source.num_batches is not None:
+            return batches
+        self.reading = Reading(batches)
+        return self.reading
 
     @property
     def is_at_last(self) -> bool:
@@ -69,6 +76,28 @@ class Stream:
         if self.limit is None:
             return self.batch == self.source.num_batches
         return self.given == self.limit
+
+    @property
+    def is_open_ended(self) -> bool:
+        """Whether nobody knows which batch of the pass is its last."""
+        return self.reading is not None
+
+    def has_more(self) -> bool:
+        """Whether the pass has another batch; where its length is not known that one is read now."""
+        return self.reading.has_more() if self.reading is not None else not self.is_at_last
+
+    def may_be_over(self) -> bool:
+        """Whether the pass is over, or was left where it may have no batch more."""
+        is_endless = self.limit is None and self.source.num_batches is None
+        return self.finished or (self.is_left and (is_endless or self.is_at_last))
+
+    def num_left(self, limit: int | None) -> int | None:
+        """Return how many batches the pass has that would be begun or gone on with now; None where nobody knows."""
+        total = self.source.num_batches if limit is None else limit
+        if self._over or (self._resumed and self.finished):
+            return 0
+        done = (self.batch if limit is None else self.given) if self._resumed else 0
+        return None if total is None else max(total - done, 0)
 
     def give_out(self) -> None:
         """A batch is given out."""
@@ -90,7 +119,12 @@ class Stream:
 
     def end(self) -> None:
         """The pass is over: all was read, or the program went on without the rest."""
-        self.finished, self.is_left, self.reader, self.in_body = True, False, None, False
+        self.finished = True
+        self.stop_reading()
+
+    def stop_reading(self) -> None:
+        """No loop reads it now, and none that was left is waited for."""
+        self.is_left, self.reader, self.reading, self.in_body = False, None, None, False
 
     def begin(self, *, leads: bool, limit: int | None = None) -> bool:
         """Begin a pass, or go on with the one that was under way at a save; return False where it was over then.
@@ -167,7 +201,7 @@ class Stream:
 
         Without `body` one loop runs again, so none of those that were over comes before it.
         """
-        self.reader, self.is_left, self.in_body = None, False, False
+        self.stop_reading()
         if not body:
             self._over, self._resumed = 0, self.number >= 0 and not self.finished
         elif self.beside:
@@ -214,6 +248,10 @@ class Cursor:
     leader: Stream | None = None
     finished: bool = False
     """Whether `run.finish()` ended the run, however much there would still be to do."""
+    cut: bool = False
+    """Whether that left a pass of this epoch undone, or in its middle."""
+    in_epoch_body: bool = False
+    """Whether the body of an epoch has begun and not come to its end; also behind a loop over the epochs that was left."""
     left: bool = False
     """Whether a loop was left before its last batch, and nothing has followed yet."""
     epochs: object | None = None
@@ -231,15 +269,22 @@ class Cursor:
         """Something follows on a loop that was left: its pass is over, as it was meant to be."""
         self.left = self.half_done = False
         for stream in self.streams.values():
-            if stream.is_left:
+            if stream.is_left and self.finished and stream.has_more():
+                self.cut_short(stream)
+            elif stream.is_left:
                 stream.end()
-        if self.leader is not None and self.leader.finished:
+        if self.leader is not None and (self.leader.finished or self.cut):
             self.leader, self.done = None, self.step
+
+    def cut_short(self, stream: Stream) -> None:
+        """`run.finish()` ended a pass before its last batch; a run that is taken up again goes on there."""
+        self.cut = True
+        stream.stop_reading()
 
     def take_up(self) -> None:
         """The loop was left to the notebook: what runs it again goes on here, as a resumed run does."""
         in_epochs = self.in_epochs
-        self.left, self.leader, self.epochs = False, None, None
+        self.left, self.leader, self.epochs, self.in_epoch_body = False, None, None, False
         for stream in self.streams.values():
             stream.take_up(body=in_epochs)
 
@@ -247,6 +292,12 @@ class Cursor:
     def in_epochs(self) -> bool:
         """Whether the body of an epoch runs, which runs again from its top after a resume."""
         return self.epochs is not None
+
+    @property
+    def is_behind_a_pass(self) -> bool:
+        """Whether a body that is resumed here comes, or may come, to a pass that is over and gives it nothing."""
+        streams = [stream for stream in self.streams.values() if stream.passes]
+        return sum(stream.passes for stream in streams) > 1 or any(map(Stream.may_be_over, streams))
 
     @property
     def is_in_first_pass(self) -> bool:
@@ -274,10 +325,20 @@ class Cursor:
             "resumed run could find again. Write train = run.data(data_set, batch_size=...) once, before the loop."
         )
 
+    def num_left(self, stream: Stream, limit: int | None) -> int | None:
+        """Return how many batches a loop over a stream that begins now gives; None where nobody knows."""
+        return 0 if self.finished else stream.num_left(limit)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the place in everything."""
         streams = {name: stream.state_dict() for name, stream in self.streams.items()}
-        return {"epoch": self.epoch, "step": self.done, "streams": streams, "finished": self.finished}
+        return {
+            "epoch": self.epoch,
+            "step": self.done,
+            "streams": streams,
+            "finished": self.finished,
+            "behind": self.is_behind_a_pass,
+        }
 
     def end_epoch(self) -> None:
         """Go on to the next epoch."""

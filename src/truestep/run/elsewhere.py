@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options by the names that other libraries give them, with what to write here."""
+"""Options and calls as other libraries have them, with what to write here."""
 
 _CLIP = "clip=ts.ClipNorm(1.0)"
 _PARTS = "micro_batch=..., the largest number of examples computed at once: the batch is split, the update stays the same"
@@ -44,3 +44,11 @@ LEARNER = {
     "device": 'it for the whole run: ts.Run(directory, device="cuda")',
     "decomposable": "it where the loss is given: net.update(loss, batch, decomposable=False)",
 }
+
+EPOCHS = "run.epochs takes how many epochs the whole run has: for epoch in run.epochs(20). Later that can be more, not less."
+STEPS = "run.steps takes how many steps the whole run has: for step in run.steps(10_000)."
+SAVE = (
+    "run.save() takes nothing: it saves the whole run in its own directory, at the next moment between two batches. For a file of "
+    "weights alone write ts.export_weights(run.directory, 'weights.safetensors') when the run is closed, or "
+    "torch.save(net.module.state_dict(), 'weights.pt')."
+)

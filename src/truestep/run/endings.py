@@ -12,25 +12,30 @@ from truestep.run.notebook import shell
 if TYPE_CHECKING:
     from truestep.run.session import Session
 
+_watching: "list[Endings]" = []
+"""Those of all runs that are at work, in the order in which their loops began; one hook tells them all."""
+
 
 class Endings:
     """Hooks that are in place from a loop's start to its end, and gone before and after, and in every forked process."""
 
     def __init__(self, session: "Session") -> None:
         self._session = session
-        self._previous: Any = None
-        self._previous_of_threads: Any = None
-        self.watching = False
         self.ended = False
+
+    @property
+    def watching(self) -> bool:
+        """Whether a loop runs."""
+        return self in _watching
 
     def watch(self) -> None:
         """Put the hooks in place."""
         self.ended = False
         if self.watching:
             return
-        self.watching = True
-        self._previous, self._previous_of_threads = sys.excepthook, threading.excepthook
-        sys.excepthook, threading.excepthook = self._uncaught, self._uncaught_in_thread
+        _watching.append(self)
+        for hook in _hooks:
+            hook.install()
         atexit.register(self._process_ends)
         notebook = shell()
         if notebook is not None:
@@ -41,28 +46,25 @@ class Endings:
         self.ended = True
         if not self.watching:
             return
-        self.watching = False
-        if sys.excepthook == self._uncaught:  # somebody else's hook, put on top of ours, stays
-            sys.excepthook = self._previous
-        if threading.excepthook == self._uncaught_in_thread:
-            threading.excepthook = self._previous_of_threads
+        _watching.remove(self)
+        if not _watching:
+            for hook in _hooks:
+                hook.remove()
         atexit.unregister(self._process_ends)
         notebook = shell()
         if notebook is not None:
             notebook.events.unregister("post_run_cell", self._cell_done)
 
-    def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        # torch's threads and workers call this hook for errors of their own, while the run goes on
-        if self.watching and self._session.owner.is_here:
+    def uncaught(self, error: BaseException) -> None:
+        """Nobody caught an exception; torch's threads and workers tell of their own, while the run goes on."""
+        if self._session.owner.is_here:
             self._session.crashed(error)
-        self._previous(kind, error, trace)
 
-    def _uncaught_in_thread(self, arguments: threading.ExceptHookArgs) -> None:
+    def uncaught_in_thread(self, error: BaseException, thread: threading.Thread | None) -> None:
+        """The same, of the thread that made the run."""
         owner = self._session.owner
-        if self.watching and owner.is_this_process and arguments.thread is owner.thread:
-            assert arguments.exc_value is not None
-            self._session.crashed(arguments.exc_value)
-        self._previous_of_threads(arguments)
+        if owner.is_this_process and thread is owner.thread:
+            self._session.crashed(error)
 
     def _process_ends(self) -> None:
         if self.watching and self._session.owner.is_this_process:
@@ -76,3 +78,51 @@ class Endings:
             self._session.interrupted()  # and the next cell may go on
         else:
             self._session.crashed(error)
+
+
+class _Hook:
+    """An excepthook of python's, replaced while any run is at work; what stood there is called afterwards."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._ours: Any = None
+        self._before: Any = None
+
+    def install(self) -> None:
+        """Put ours on top; one that somebody's covers stays where it is, and only hands on."""
+        if self._module.excepthook is self._ours:
+            return
+        before = self._before = self._module.excepthook
+        tell = self._tell
+
+        def ours(*arguments: Any) -> None:
+            if self._ours is ours:
+                tell(*arguments)
+            before(*arguments)
+
+        self._ours = self._module.excepthook = ours
+
+    def remove(self) -> None:
+        """Put back what stood there; somebody else's hook, put on top of ours, stays."""
+        if self._module.excepthook is self._ours:
+            self._module.excepthook = self._before
+        self._ours = self._before = None
+
+    def _tell(self, *arguments: Any) -> None:
+        raise NotImplementedError
+
+
+class _Uncaught(_Hook):
+    def _tell(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        for each in reversed(_watching):
+            each.uncaught(error)
+
+
+class _UncaughtInThread(_Hook):
+    def _tell(self, arguments: threading.ExceptHookArgs) -> None:
+        assert arguments.exc_value is not None
+        for each in reversed(_watching):
+            each.uncaught_in_thread(arguments.exc_value, arguments.thread)
+
+
+_hooks: list[_Hook] = [_Uncaught(sys), _UncaughtInThread(threading)]

@@ -13,7 +13,7 @@ from truestep.run.directory import write_json
 
 if TYPE_CHECKING:
     from truestep.doctor.finding import Finding
-    from truestep.doctor.watch import Watch
+    from truestep.doctor.runtime.watch import Watch
     from truestep.engine.parts import Parts
     from truestep.run.run import Run
 
@@ -37,17 +37,17 @@ class FirstSteps:
         compiled = any(learner.options.compile for learner in self._run.context.learners.values())
         if compiled or not self._run.is_main:
             return  # what is wrapped while a function is compiled would be compiled again without it
-        from truestep.doctor.watch import Watch, active
-        from truestep.doctor.watching.kit import kit_for_runs
+        from truestep.doctor.runtime.scope import engine_loop
+        from truestep.doctor.runtime.watch import Watch, WatchOptions, active
 
         if active() is None:
-            self._watch = Watch(kit=kit_for_runs(), gives_way=True).__enter__()
+            self._watch = Watch(WatchOptions(gives_way=True), engine_loop()).__enter__()
 
     def updated(self, learner: "Parts") -> None:
         """A learner's update is done; one that was skipped tells nothing of its parameters."""
         if self._watch is None:
             if (watch := _watch_of_the_script()) is not None:
-                watch.engine_updated()
+                watch.dispatcher.engine_updated()
             return
         if not self._watch.is_on or learner.options.compile:
             self.end()
@@ -55,8 +55,8 @@ class FirstSteps:
         before = self._applied.get(learner.name)
         self._applied[learner.name] = learner.counters.updates
         if before != learner.counters.updates:
-            self._watch.engine_stepped(learner.optimizers)
-        if not self._watch.scene.in_window:
+            self._watch.dispatcher.engine_stepped(learner.optimizers)
+        if not self._watch.history.in_window:
             self.end()
 
     def end(self) -> None:
@@ -77,7 +77,7 @@ class FirstSteps:
 
 def _watch_of_the_script() -> "Watch | None":
     """Return the watch that the user began, without importing what watches where nobody did."""
-    module = sys.modules.get("truestep.doctor.watch")
+    module = sys.modules.get("truestep.doctor.runtime.watch")
     return module.active() if module is not None else None
 
 

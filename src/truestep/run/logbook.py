@@ -14,8 +14,10 @@ from torch import Tensor
 from truestep.core.errors import RunDirectoryError
 from truestep.engine.parts import Parts
 from truestep.engine.result import Update
-from truestep.report.history import Mark, forget, go_back, is_kept
+from truestep.report.history import NOTHING, Mark, forget, go_back, is_kept
+from truestep.report.media import MediaLine
 from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
+from truestep.run.media.folder import remove_unlisted
 from truestep.run.readback import Readback
 from truestep.run.trackers.hub import Trackers
 from truestep.run.window import Window
@@ -29,9 +31,16 @@ class Logbook:
     """Collects updates and writes lines of `metrics.jsonl`."""
 
     def __init__(
-        self, directory: Path, every: int, learners: Mapping[str, Parts], trackers: Trackers
+        self,
+        directory: Path,
+        every: int,
+        learners: Mapping[str, Parts],
+        trackers: Trackers,
+        *,
+        writes: bool = True,
     ) -> None:
         self.every = every
+        self._writes = writes  # one process of a run writes; all know the same numbers
         self.newest: dict[str, float] = {}
         self.stall_seconds = 0.0
         """How long saving has held up the training so far."""
@@ -97,14 +106,16 @@ class Logbook:
             "save_stall_seconds": self.stall_seconds,
         }
 
-    def write(self, step: int, epoch: int, values: Mapping[str, float]) -> None:
-        """Write one line of values that are on the host."""
+    def write(
+        self, step: int, epoch: int, values: Mapping[str, float], media: Mapping[str, MediaLine]
+    ) -> None:
+        """Write one line of values that are on the host, and of media that are in their files."""
         self.settle()
-        self._write(step, epoch, dict(values))
+        self._write(step, epoch, dict(values), media=media)
 
-    def _write(self, step: int, epoch: int, values: dict[str, Tensor | float]) -> None:
+    def _write(self, step: int, epoch: int, values: dict[str, Tensor | float], **more: Any) -> None:
         where = {"step": step, "epoch": epoch, "elapsed_seconds": round(self.elapsed_seconds, 3)}
-        self._readback.push(where, values)
+        self._readback.push({**where, **more}, values)
         self._take(self._readback.ready())
 
     def settle(self) -> None:
@@ -113,17 +124,24 @@ class Logbook:
 
     def _take(self, lines: list[tuple[dict[str, Any], dict[str, float]]]) -> None:
         for where, values in lines:
-            self._trackers.scalars(values, where["step"], where["epoch"])  # which may yet read the file
-            self.file.append(**where, values=values)
+            if self._writes:
+                self._tell(where, values)  # before it is written: a tracker may yet read the file
+                self.file.append(**where, values=values)
             self.newest.update(values)
+
+    def _tell(self, where: dict[str, Any], values: Mapping[str, float]) -> None:
+        self._trackers.scalars(values, where["step"], where["epoch"])
+        for name, line in where.get("media", {}).items():
+            self._trackers.media(name, line.kind, self._path.parent / line.file, where["step"])
 
     def state_dict(self) -> dict[str, Any]:
         """Return the end of the file (which is on disk then) and what is not in it yet."""
         self.settle()
-        self.file.flush(durable=True)
-        self._trackers.flush()
+        if self._writes:
+            self.file.flush(durable=True)
+            self._trackers.flush()
         return {
-            "mark": list(self.file.mark),
+            "mark": list(self.file.mark if self._writes else NOTHING),
             "windows": {name: window.state_dict() for name, window in self._windows.items()},
             "elapsed_seconds": self.elapsed_seconds,
         }
@@ -131,8 +149,11 @@ class Logbook:
     def go_back(self, mark: Mark, others: Sequence[Mark] = ()) -> None:
         """Remove every line after `mark`; what `others` may need is kept aside."""
         self.close()
+        if not self._writes:
+            return
         try:
             found = go_back(self._path, mark, others)
+            remove_unlisted(self._path)
         except OSError as error:
             raise RunDirectoryError(
                 f"{self._path} could not be brought back to where the checkpoint was saved: {error}. The run's history would not "
@@ -150,6 +171,7 @@ class Logbook:
         with suppress(OSError):
             if is_kept(self._path):
                 forget(self._path, marks())
+                remove_unlisted(self._path)
 
     def load_state_dict(self, state: dict[str, Any], others: Sequence[Mark]) -> None:
         """Cut the file back to where it was and take over what was not in it yet; `others`: of other checkpoints."""

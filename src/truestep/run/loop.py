@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two generators of a training loop: epochs, and the batches of a pass."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import OptionError
@@ -26,9 +26,14 @@ class Loop:
         cursor.epochs = body = object()
         try:
             while cursor.epoch < total and not cursor.finished:
-                session.epoch_begins()
+                session.random.epoch_begins()
+                cursor.in_epoch_body = True
                 yield cursor.epoch
                 session.owner.check()
+                cursor.in_epoch_body = False
+                cursor.go_on()
+                if cursor.cut:  # `run.finish()` left some of this epoch undone: it is no epoch yet
+                    break
                 cursor.end_epoch()
                 session.epoch_ended()
         finally:
@@ -50,7 +55,7 @@ class Loop:
         yield from self.batches(stream)
         session.finish()
 
-    def batches(self, stream: Stream, limit: int | None = None) -> Iterator[Any]:
+    def batches(self, stream: Stream, limit: int | None = None) -> Generator[Any]:
         """Yield the rest of a pass; the leader's requests are the moments between two steps.
 
         A generator is closed in the same way by `break`, by an exception and by the garbage collector. So how a loop was left is
@@ -60,7 +65,10 @@ class Loop:
         cursor.go_on()
         stream.check_free()
         leads = cursor.leader is None
-        if cursor.finished or not stream.begin(leads=leads, limit=limit):
+        if cursor.finished:
+            cursor.cut = cursor.cut or stream.num_left(limit) != 0
+            return
+        if not stream.begin(leads=leads, limit=limit):
             session.pass_skipped(stream)
             return
         session.pass_begun(stream, leads=leads)
@@ -74,14 +82,18 @@ class Loop:
                 session.owner.check()
                 stream.check_reader(reader)
                 self._body_done(stream, leads=leads)
-                if cursor.finished:
+                if cursor.finished and stream.has_more():
+                    cursor.cut_short(stream)
                     break
-            stream.end()
+            else:
+                stream.end()
         finally:
             if stream.reader is reader:  # a loop that is closed late has no part in the pass that is read now
                 self._left(stream)
-            if cursor.leader is stream and stream.finished:
+            if cursor.leader is stream and (stream.finished or cursor.cut):
                 cursor.leader = None
+            if leads:
+                session.random.pass_ends()
         if leads:
             cursor.done = cursor.step
             session.pass_done(stream)
@@ -103,7 +115,7 @@ class Loop:
         if stream.beside and cursor.leader is None:
             stream.end()
         else:
-            stream.reader, stream.is_left, cursor.left = None, True, True
+            stream.reader, stream.reading, stream.is_left, cursor.left = None, None, True, True
 
     def _advance(self, batch: Any) -> None:
         """Count a batch of the leader that is about to be given out."""

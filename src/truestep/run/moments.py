@@ -3,6 +3,8 @@
 
 from collections.abc import Callable
 
+import torch
+
 from truestep.engine.context import Context
 from truestep.run.cursor import Cursor, Stream
 from truestep.run.onward import STEPS
@@ -18,18 +20,21 @@ class Moments:
         self._context, self._cursor, self._trains, self._say = context, cursor, trains, say
         self._told_of_sums = self._told_of_ahead = self._told_of_waiting = False
         self._ahead = TakenAhead()
-        self._empty: str | None = None  # the stream whose pass gave nothing, until a batch is given
+        self._empty: tuple[Stream, int] | None = (
+            None  # a pass that gave nothing since the resume, and what it had given
+        )
 
     def pass_skipped(self, stream: Stream) -> None:
         """A pass was over at the save already, and gives nothing."""
-        self._empty = stream.name
+        self._empty = (stream, stream.given)
 
     def pass_begun(self, stream: Stream, *, leads: bool) -> None:
         """A pass begins, or goes on in its middle."""
-        self._empty = None
+        goes_on = stream.given > 0 and stream.name != STEPS
+        self._empty = (stream, stream.given) if goes_on else None  # there may be nothing left of it
         if leads:
             self._ahead.pass_begun()
-        if stream.given and stream.name != STEPS and not self._told_of_sums:
+        if goes_on and not self._told_of_sums:
             self._told_of_sums = True
             self._say(
                 f"the pass through {stream.name!r} goes on at its batch {stream.given + 1}: what the loop sums up in variables of "
@@ -52,32 +57,61 @@ class Moments:
         self._ahead.body_done()
         if self._ahead.is_seen:
             self._tell_of_ahead()
+        return self._is_between_batches_of(stream)
+
+    def _is_between_batches_of(self, stream: Stream) -> bool:
         cursor = self._cursor
         if self._ahead.is_waiting and stream.name != STEPS and self._context.learners:
             return False
-        if not cursor.in_epochs:
-            return True
         first = cursor.is_in_first_pass
         if stream.is_at_last and (first or stream.given > 1):  # passes of one batch must be saved somewhere
+            return stream.name == STEPS
+        return first or self._trains() or not cursor.in_epoch_body
+
+    @property
+    def are_resumable(self) -> bool:
+        """Whether a run that is saved now, wherever it is, finds its way; behind a pass and at the top of an epoch it does not.
+
+        What the top of an epoch has drawn, counted and changed would be drawn, counted and changed again.
+        """
+        cursor = self._cursor
+        if cursor.in_body:
             return False
-        return first or self._trains()
+        if cursor.leader is not None:
+            return self._is_between_batches_of(cursor.leader)
+        return not cursor.in_epoch_body and not any(stream.passes for stream in cursor.streams.values())
+
+    @property
+    def is_end_resumable(self) -> bool:
+        """Whether a process that ends here, and may have been told to by `sys.exit`, leaves a run that finds its way.
+
+        Behind a loop that was left the body counts as done; elsewhere in an epoch something may not have run.
+        """
+        leader = self._cursor.leader
+        return not self._cursor.in_epoch_body or (leader is not None and self._is_between_batches_of(leader))
 
     def tell_that_it_waits(self) -> None:
         """A signal came that is not obeyed yet."""
         if not (self._ahead.is_waiting or self._told_of_waiting):
             self._told_of_waiting = True
             self._say(
-                "asked to stop; the run stops when the code behind this pass has run, which after a resume would not find the pass"
+                "asked to stop; the run stops when the code behind this pass has run, which after a resume would not find the "
+                "pass. A second signal ends it at once, and the next start goes on from the newest checkpoint"
             )
 
     def explained(self, error: BaseException) -> bool:
         """Add to an exception behind a pass that gave nothing why that was so; return whether it is such a one."""
-        if self._empty is None or not isinstance(error, Exception):
+        outside = isinstance(error, OSError | MemoryError | torch.OutOfMemoryError)
+        if self._empty is None or outside or not isinstance(error, Exception):
+            return False
+        stream, given = self._empty
+        if stream.given != given or self._cursor.leader is stream:
             return False
         error.add_note(
-            f"truestep: the run went on in the midst of epoch {self._cursor.epoch}, behind a pass through {self._empty!r} that was "
+            f"truestep: the run went on in the midst of epoch {self._cursor.epoch}, behind a pass through {stream.name!r} that was "
             "over, so the loop over it had no batch here. A variable that such a loop sets is not there, and a sum is empty: set "
-            "it before the loop, keep it in run.state, or measure with net.evaluate. Nothing was saved."
+            "it before the loop, keep it in run.state, or measure with net.evaluate. Nothing was saved, and the next start goes "
+            "back to a checkpoint before that pass was over."
         )
         return True
 

@@ -160,16 +160,16 @@ def as_number(name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise OptionError(
-            f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, or a "
-            "one-element tensor. Log several under several names; keep text in run.state."
+            f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
+            "tensor, or ts.Image(pixels), ts.Audio(wave, rate) or ts.Text(string). Log several numbers under several names."
         ) from error
 
 
 def check_name(name: str, *, by: str) -> None:
-    """Raise an OptionError unless a metric can be called this."""
+    """Raise an OptionError unless a metric, or what is tracked, can be called this."""
     if not is_name(name):
         raise OptionError(
-            f"{by} the name {name!r}: a metric's name is shown on terminals and pages and written as UTF-8, so it is not empty "
+            f"{by} the name {name!r}: such a name is shown on terminals and pages and written as UTF-8, so it is not empty "
             "and has no control codes, line ends or lone surrogates. Write letters, digits, spaces, '/' and the like."
         )
 
@@ -219,7 +219,9 @@ def check_statuses(statuses: Any) -> dict[int, int]:
     return dict(statuses)
 
 
-def check_options(*, nonfinite: Any, saving: Any, log_every: Any, watch_layers: Any) -> None:
+def check_options(
+    nonfinite: Any, saving: Any, log_every: Any, watch_layers: Any, timeout_seconds: Any
+) -> None:
     """Raise an OptionError unless these options of a run can be used."""
     if nonfinite not in NON_FINITE:
         raise OptionError(f"nonfinite={nonfinite!r} is not known. {nearest(str(nonfinite), NON_FINITE)}")
@@ -233,5 +235,10 @@ def check_options(*, nonfinite: Any, saving: Any, log_every: Any, watch_layers: 
             f"watch_layers={watch_layers}: give at least 2, updates between two looks, or 0 for none."
         )
     check_number("ts.Run", "log_every", log_every, example=10)
+    check_number("ts.Run", "timeout_seconds", timeout_seconds, example=600.0)
+    if not timeout_seconds > 0:
+        raise OptionError(
+            f"timeout_seconds={timeout_seconds}: give a positive number; nobody would be waited for."
+        )
     if log_every < 1:
         raise OptionError(f"log_every={log_every}: give at least 1; metrics are averaged over so many steps.")

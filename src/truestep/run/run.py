@@ -8,6 +8,7 @@ from typing import Any, Self, Unpack
 
 import torch
 
+from truestep.core.calls import explains_calls
 from truestep.core.errors import OptionError
 from truestep.core.keywords import explains_keywords
 from truestep.core.random_streams import key_of
@@ -24,6 +25,7 @@ from truestep.engine.options import LearnerOptions
 from truestep.engine.policy import NonFinite
 from truestep.engine.precision import precision_named
 from truestep.engine.precision.loss_scale import LossScale
+from truestep.engine.processes.shares import WHOLE
 from truestep.engine.schedules import ScheduleFactory
 from truestep.engine.splitting import MicroBatch
 from truestep.engine.untrained import refuse_untrained
@@ -34,6 +36,7 @@ from truestep.run.device import choose_device, set_determinism
 from truestep.run.directory import choose_directory, open_directory, write_config
 from truestep.run.logbook import Logbook
 from truestep.run.loop import Loop
+from truestep.run.media.kind import Media
 from truestep.run.onward import check_count
 from truestep.run.options import (
     Resume,
@@ -42,13 +45,15 @@ from truestep.run.options import (
     Watching,
     as_number,
     check_directory,
+    check_name,
     check_options,
     check_statuses,
     plain_config,
     refuse_unnamed,
 )
-from truestep.run.owner import refuse_many_processes
+from truestep.run.reading import Batches
 from truestep.run.session import Session
+from truestep.run.together import join
 from truestep.run.trackers.hub import Trackers
 from truestep.run.trackers.tracker import Tracker, Tracking
 from truestep.run.tracking import Tracked
@@ -80,6 +85,8 @@ class Run:
         progress: show a bar (on a terminal) or lines now and then. Without it the run still says what it promises and finds.
         quiet: say nothing of that either.
         exit_statuses: by signal number, for other statuses than 130, 143, 138 and 129.
+        timeout_seconds: of several processes, how long one may keep the others waiting before all stop and name it; saving a
+            checkpoint may take longer.
         doctor: have the doctor look at data, model and loss in the first 20 updates, and say what is wrong with them; the
             run's numbers are the same with it and without.
         trackers: what else is told all that is logged: `ts.CsvTracker()`, `ts.TensorBoardTracker()`, a `ts.Tracker` of your own.
@@ -106,16 +113,18 @@ class Run:
         quiet: bool = False,
         exit_statuses: Mapping[int, int] | None = None,
         doctor: bool = True,
+        timeout_seconds: float = 600.0,
         trackers: Sequence[Tracker] = (),
         watch_layers: int = 64,
     ) -> None:
-        refuse_many_processes()
         seed = check_seed(seed)
         statuses = check_statuses(exit_statuses)
-        check_options(nonfinite=nonfinite, saving=saving, log_every=log_every, watch_layers=watch_layers)
+        check_options(nonfinite, saving, log_every, watch_layers, timeout_seconds)
         self.precision = precision_named(precision)
-        self.directory = choose_directory(check_directory(directory), resume)
         self.context = Context(choose_device(device), seed=seed, nonfinite=nonfinite)
+        self.agreement = join(self.context, timeout_seconds=timeout_seconds)
+        """How the run's processes decide together."""
+        self.directory = self._choose_directory(check_directory(directory), resume)
         self.saving = saving or Saving()
         self.config = plain_config(config)
         """The hyper-parameters that were given."""
@@ -127,17 +136,35 @@ class Run:
         self.resume = resume
         self.trackers = Trackers(trackers if self.is_main else (), self._tracking, self._say)
         """What else is told what is logged; `figure`, `histogram` and `graph` go to those that take them."""
-        self.logbook = Logbook(self.directory, log_every, self.context.learners, self.trackers)
+        learners = self.context.learners
+        self.logbook = Logbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
         self.session = Session(self, Show(progress, quiet), statuses, Watching(doctor, watch_layers))
         self._loop = Loop(self)
         with self.session.opening():
-            self.holds_run, self.edits = open_directory(
-                self.directory, self._described, resume, hold=self.session.hold
-            )
+            self.holds_run, self.edits = self._open_directory()
         self.context.choose("precision", self.precision.name, self.precision.meaning)
         set_determinism(self.context, deterministic=deterministic)
         seed_everything(seed)
         self.context.observer = self.session
+
+    def _choose_directory(self, directory: Path | None, resume: Resume) -> Path:
+        """Return the directory that rank 0 chooses."""
+        return Path(
+            self.agreement.from_rank_0("its directory", lambda: str(choose_directory(directory, resume)))
+        )
+
+    def _open_directory(self) -> tuple[bool, list[str]]:
+        """Take the directory, as rank 0; say whether it holds this run, and what was edited since."""
+        self.agreement.refuse_differences(
+            "the run's configuration", self._described | {"resume": self.resume}
+        )
+        found, hold = self.directory, self.session.hold
+        holds_run, edits = self.agreement.from_rank_0(
+            "the run's directory", lambda: open_directory(found, self._described, self.resume, hold=hold)
+        )
+        if not self.is_main:
+            hold()
+        return holds_run, edits
 
     # ------------------------------------------------------------------ what is trained, and on what
 
@@ -201,7 +228,11 @@ class Run:
         number = self.cursor.num_sources
         name = f"data_{number + 1}"
         seed = key_of(self.context.seed, number)
-        source = open_source(data, DataOptions.of(options), seed=seed, device=self.context.device)
+        world = self.context.world
+        share = world.share if world is not None else WHOLE
+        source = open_source(
+            data, DataOptions.of(options), seed=seed, device=self.context.device, share=share
+        )
         for choice in source.choices:
             self.context.choose(
                 f"{choice.name} of {name}", choice.value, choice.reason, weakens=choice.weakens
@@ -242,17 +273,19 @@ class Run:
 
     def accept_edits(self) -> None:
         """The run goes on with what the code has changed: that is its configuration from now on."""
-        if self.edits:
+        if self.edits and self.is_main:
             write_config(self.directory, self._described)
 
     # ------------------------------------------------------------------ the loop
 
+    @explains_calls(elsewhere.EPOCHS)
     def epochs(self, total: int) -> Iterator[int]:
         """Yield the numbers of the epochs still to do; the run starts, or goes on, here, and is finished at the end."""
         check_count("run.epochs(total), how many epochs the whole run has,", total, at_least=0)
         self.session.start()
         return self._loop.epochs(total)
 
+    @explains_calls(elsewhere.STEPS)
     def steps(self, total: int) -> Iterator[int]:
         """Yield the numbers of the steps still to do, for a training without a data set; between two of them the run is saved.
 
@@ -263,8 +296,10 @@ class Run:
         self._start_pass()
         return self._loop.steps(total)
 
-    def batches(self, source: BatchSource, *, limit: int | None = None) -> Iterator[Any]:
+    def batches(self, source: BatchSource, *, limit: int | None = None) -> Batches:
         """Yield the batches of a source that are still to do in this pass; between two of them the run is saved.
+
+        `len()` of what is returned is how many those are, and a TypeError where nobody knows.
 
         With `limit` a pass has just so many batches, and the next pass goes on where it ended: the source is read on and on,
         one order after the other, so that no sample comes again before all have come.
@@ -273,7 +308,7 @@ class Run:
             check_count("run.batches(source, limit=...), how many batches a pass has,", limit, at_least=1)
         stream = self.cursor.stream_of(source)
         self._start_pass()
-        return self._loop.batches(stream, limit)
+        return Batches(self._loop.batches(stream, limit), self.cursor.num_left(stream, limit))
 
     def _start_pass(self) -> None:
         for learner in self.context.learners.values():
@@ -285,11 +320,22 @@ class Run:
         self.session.starting()
         self.cursor.finished = True
 
-    def log(self, /, *unnamed: Any, **values: float | torch.Tensor) -> None:
-        """Write named values to `metrics.jsonl` and show them; schedules and savings that wait for one see it."""
-        refuse_unnamed(unnamed)
-        self.session.log({name: as_number(name, value) for name, value in values.items()})
+    def log(self, /, *unnamed: Any, **values: float | torch.Tensor | Media) -> None:
+        """Write named values to `metrics.jsonl` and show them; schedules and savings that wait for one see it.
 
+        `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
+        """
+        refuse_unnamed(unnamed)
+        media = {name: value for name, value in values.items() if isinstance(value, Media)}
+        for name in media:
+            check_name(name, by="run.log was given")
+        numbers = {name: as_number(name, value) for name, value in values.items() if name not in media}
+        self.agreement.refuse_differences(
+            f"run.log({', '.join(values)})", {name: repr(value) for name, value in numbers.items()}
+        )
+        self.session.log(numbers, media)
+
+    @explains_calls(elsewhere.SAVE)
     def save(self) -> None:
         """Save a checkpoint at the next moment between two batches."""
         self.session.owner.check()
@@ -324,12 +370,12 @@ class Run:
     @property
     def local_rank(self) -> int:
         """This process's number on its machine."""
-        return 0
+        return 0 if self.context.world is None else self.context.world.local_rank
 
     @property
     def world_size(self) -> int:
         """How many processes the run has."""
-        return 1
+        return 1 if self.context.world is None else self.context.world.size
 
     @property
     def is_main(self) -> bool:

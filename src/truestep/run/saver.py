@@ -3,21 +3,23 @@
 
 import operator
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from truestep.core.errors import NonFiniteError, RunDirectoryError
+from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryError
 from truestep.engine.state import load_learner_state
 from truestep.report.history import NOTHING, Mark
 from truestep.run import snapshot
+from truestep.run.agreement import Wishes
 from truestep.run.directory import CHECKPOINTS
 from truestep.run.tracking import sizes
-from truestep.run.user_state import glance
+from truestep.run.user_state import digest, glance
 
 if TYPE_CHECKING:
-    from truestep.checkpoints import CheckpointStore
+    from truestep.checkpoints import Checkpoint, CheckpointStore
     from truestep.run.run import Run
 
 
@@ -40,6 +42,9 @@ class Saver:
         self._store: CheckpointStore | None = None
         self._saved_at = time.monotonic()
         self._saved_place: tuple[Any, ...] | None = None
+        self._went_on_from: str | None = None
+        self._saved_digest: str | None = None  # of what is tracked, where the run may have ended
+        self._way_back: int | None = None  # the newest save from which a body finds every pass that it has
         self._best_found = False
         self._due: str | None = None  # why the run is to be saved as soon as it can be gone on from
         self._updates_at_pass: list[int] = []
@@ -58,6 +63,7 @@ class Saver:
         if self._store is None:
             from truestep.checkpoints import CheckpointStore
 
+            assert self._run.is_main
             self._run.session.owner.check()
             store = CheckpointStore(
                 self._run.directory / CHECKPOINTS,
@@ -74,12 +80,13 @@ class Saver:
         return self._store
 
     def open(self) -> None:
-        """Hold the directory's lock from now on."""
-        assert self.store
+        """Hold the directory's lock from now on; of several processes rank 0 does."""
+        if self._run.is_main:
+            assert self.store
 
     def resume(self) -> Beginning | None:
         """Bring the run to its newest checkpoint; return what it begins from, None where there is nothing."""
-        found = self.store.resume() if self._run.holds_run else None
+        found = self._run.agreement.tree_from_rank_0("the checkpoint that it goes on from", self._found)
         self._mark_boundary()
         if found is None and self._run.resume == "must":
             raise RunDirectoryError(
@@ -89,35 +96,55 @@ class Saver:
         if found is None:
             self._run.logbook.go_back(NOTHING)  # lines of a start that came to no checkpoint
             return None
-        changed = snapshot.put_back(self._run, found.state, _marks_in(self.store))
+        name, state = found
+        changed = snapshot.put_back(self._run, state, _marks_in(self.store) if self._run.is_main else ())
         self._mark_boundary()
-        self._saved_place = self._place()
-        return Beginning(
-            found.checkpoint.name, found.state["environment"], changed, sizes(found.state.get("tracked", {}))
-        )
+        self._saved_place, self._saved_digest = self._place(), digest(self._run.tracked.state())
+        self._went_on_from = name
+        if self._run.is_main:
+            self._way_back = next(map(_sequence, filter(_finds_its_way, self.store.usable())), None)
+        return Beginning(name, state["environment"], changed, sizes(state.get("tracked", {})))
 
-    def between_batches(self, *, wanted: bool, resumable: bool = True) -> None:
-        """Save if it is time to; where the run could not be gone on from, at the next moment where it can."""
+    def _found(self) -> tuple[str, dict[str, Any]] | None:
+        """Return the newest sound checkpoint's name and state."""
+        found = self.store.resume() if self._run.holds_run else None
+        return None if found is None else (found.checkpoint.name, found.state)
+
+    @property
+    def is_time(self) -> bool:
+        """Whether `every_seconds` have gone since the run was saved."""
+        seconds = self._options.every_seconds
+        return seconds is not None and time.monotonic() - self._saved_at >= seconds
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether the last save was long enough ago for one at the end of an epoch."""
+        return time.monotonic() - self._saved_at >= self._options.epoch_seconds
+
+    def between_batches(
+        self, asked: Wishes, *, resumable: bool = True, only_if: Callable[[], bool] | None = None
+    ) -> None:
+        """Save if it is time to; where the run could not be gone on from, at the next moment where it can.
+
+        `only_if` finds that out where it is not known: it is asked when the state has been taken.
+        """
         made = self._made()
         self._longest = list(map(max, made, self._longest)) if self._longest else made
         self._mark_boundary()
-        self._due = self._reason(wanted=wanted) or self._due
+        self._due = self._reason(asked) or self._due
         if resumable:
             if self._due:
-                self._save(self._due)
+                self._save(self._due, only_if=only_if)
             self._metrics.clear()
 
-    def _reason(self, *, wanted: bool) -> str | None:
+    def _reason(self, asked: Wishes) -> str | None:
         options, step = self._options, self._run.cursor.done
-        if wanted:
+        if asked.save:
             return "asked for"
         if self._best_found:
             return "best"
         by_steps = options.every_steps and step % options.every_steps == 0
-        by_time = (
-            options.every_seconds is not None and time.monotonic() - self._saved_at >= options.every_seconds
-        )
-        return "periodic" if by_steps or by_time else None
+        return "periodic" if by_steps or asked.is_time else None
 
     def roll_back_if_stuck(self) -> str | None:
         """After too many skipped updates in a row, bring the learners back to the newest healthy checkpoint.
@@ -129,28 +156,32 @@ class Saver:
             learner.counters.skipped_in_a_row < self._options.rollback_after for learner in learners.values()
         ):
             return None
-        checkpoint = self.store.newest(healthy=True)
-        if checkpoint is None:
+        found = self._run.agreement.tree_from_rank_0("the newest healthy checkpoint", self._healthy)
+        if found is None:
             raise NonFiniteError(
                 f"{self._options.rollback_after} updates in a row were not finite, and there is no healthy checkpoint to go back "
                 'to yet. Lower the learning rate or clip the gradients; nonfinite="skip" would go on as it is.'
             )
-        saved = checkpoint.load()["learners"]
+        checkpoint, saved = found
         for name, learner in learners.items():
             skipped = learner.counters.skipped
             load_learner_state(learner, saved[name])
             learner.counters.skipped, learner.counters.skipped_in_a_row = skipped, 0
-        return checkpoint.name
+        return str(checkpoint)
 
-    def between_epochs(self) -> None:
+    def _healthy(self) -> tuple[str, dict[str, Any]] | None:
+        """Return the newest healthy checkpoint's name and learners."""
+        checkpoint = self.store.newest(healthy=True)
+        return None if checkpoint is None else (checkpoint.name, checkpoint.load()["learners"])
+
+    def between_epochs(self, *, has_waited: bool) -> None:
         """Save at the end of an epoch, unless one was saved a moment ago."""
         self._mark_boundary()
-        waited = time.monotonic() - self._saved_at >= self._options.epoch_seconds
         if self._best_found:
             self._save("best")
         elif self._due:
             self._save(self._due)
-        elif self._options.at_epoch_end and waited:
+        elif self._options.at_epoch_end and has_waited:
             self._save("epoch")
 
     def pass_begun(self) -> None:
@@ -172,23 +203,37 @@ class Saver:
             self._run.best = values[name]
             self._best_found = True
 
-    def save_now(self, reason: str) -> str:
-        """Save at once, wait until it is on disk, and return the checkpoint's path."""
-        self._save(reason)
-        return self._newest()
+    def save_now(self, reason: str, *, only_if: Callable[[], bool] | None = None) -> str | None:
+        """Save at once, wait until it is on disk, and return the checkpoints' path; None where `only_if` said no."""
+        saved = self._save(reason, only_if=only_if)
+        return self._newest() if saved else None
 
-    def save_at_close(self, *, complete: bool) -> str:
+    def save_at_end(self, reason: str, *, complete: bool = True) -> str:
         """Save where the run stands, at its end."""
-        self._save("closed", complete=complete)
+        self._save(reason, complete=complete)
+        self._saved_digest = digest(self._run.tracked.state())
         return self._newest()
 
-    def save_crashed(self, error: BaseException) -> str:
-        """Save after an exception; one that came in the middle of a batch, or anywhere, leaves no state to go on from."""
-        half_done = self._run.cursor.in_body or isinstance(error, KeyboardInterrupt)
-        self._save(
-            f"exception {type(error).__name__}", complete=not half_done and self._updates() == self._attempts
+    def save_crashed(self, error: BaseException, *, resumable: bool) -> str:
+        """Save after an exception; one that came in the middle of a batch, or anywhere, leaves no state to go on from.
+
+        Return where it is, and what the next start goes on from.
+        """
+        anywhere = isinstance(error, KeyboardInterrupt)
+        complete = resumable and not anywhere and self._updates() == self._attempts
+        self._save(f"exception {type(error).__name__}", complete=complete)
+        saved = self._newest()
+        if complete:
+            return saved
+        newest = next((found.name for found in self.store.usable() if found.summary.complete), None)
+        return f"{saved}, to be looked at; the next start goes on from {newest or 'the beginning'}"
+
+    def give_up_behind_passes(self) -> None:
+        """No run can go on from what was saved behind a pass of an epoch, since the code there needs that pass."""
+        whole = [found for found in self.store.usable() if found.summary.complete]
+        self.store.give_up(
+            found.name for found in whole if found.name == self._went_on_from or not _finds_its_way(found)
         )
-        return self._newest()
 
     @property
     def is_body_whole(self) -> bool:
@@ -200,26 +245,67 @@ class Saver:
         return not self._run.cursor.in_body or all(map(operator.ge, self._made(), usual))
 
     def _newest(self) -> str:
-        self.store.wait()
+        if self._run.is_main:
+            with self._busy():
+                self.store.wait()
         return str(self._run.directory / "checkpoints")
 
-    def _save(self, reason: str, *, complete: bool = True) -> None:
+    def _save(self, reason: str, *, complete: bool = True, only_if: Callable[[], bool] | None = None) -> bool:
         run = self._run
         logged = {name: value for name, value in run.logbook.newest.items() if name not in self._logged}
         metrics = logged | self._metrics
         state = snapshot.take(run)
         run.tracked.note_sizes(state.get("tracked", {}), run.context)
-        self.store.save(
-            run.cursor.done, state, reason=reason, metrics=metrics, healthy=is_healthy(run), complete=complete
+        place, behind = self._place(), run.cursor.is_behind_a_pass
+        saved = run.agreement.from_rank_0(
+            "a checkpoint",
+            lambda: self._write(
+                state,
+                reason=reason,
+                metrics=metrics,
+                complete=complete,
+                only_if=only_if,
+                keep_way_back=behind,
+            ),
+        )
+        if saved:
+            self._saved_at, self._saved_place, self._saved_digest = time.monotonic(), place, None
+            self._best_found, self._due = False, None
+        return bool(saved)
+
+    def _write(
+        self,
+        state: dict[str, Any],
+        *,
+        keep_way_back: bool,
+        complete: bool,
+        **told: Any,
+    ) -> bool:
+        """Have the store write a state; return whether it did."""
+        run, number = self._run, self.store.next_sequence
+        keep = self._way_back if keep_way_back else None
+        saved = self.store.save(
+            run.cursor.done, state, healthy=is_healthy(run), complete=complete, keep=keep, **told
         )
         run.logbook.stall_seconds = self.store.stall_seconds.total
-        self._saved_at, self._saved_place = time.monotonic(), self._place()
-        self._best_found, self._due = False, None
+        if saved and complete and not keep_way_back:
+            self._way_back = number
+        return saved
+
+    def _busy(self) -> AbstractContextManager[None]:
+        """Have the other processes wait for as long as the disk takes."""
+        world = self._run.context.world
+        return nullcontext() if world is None else world.busy("saving a checkpoint")
 
     @property
     def is_unsaved(self) -> bool:
         """Whether the run has moved since it was saved."""
         return self._saved_place != self._place()
+
+    @property
+    def is_tracked_unsaved(self) -> bool:
+        """Whether what the run tracks has changed since it was saved; to be asked where it ends, since all of it is read."""
+        return self._saved_digest != digest(self._run.tracked.state())
 
     def _place(self) -> tuple[Any, ...]:
         """Return what tells whether the run has moved; updates and `run.state` move without batches, too."""
@@ -255,6 +341,19 @@ class Saver:
             finally:
                 self._left_at = store.next_sequence
                 store.close()
+
+
+def _finds_its_way(checkpoint: "Checkpoint") -> bool:
+    """Whether the body of an epoch that is resumed from it finds every pass that it had when it was saved."""
+    try:
+        behind = checkpoint.value("cursor", "behind")
+    except CheckpointError:  # of an earlier version
+        behind = False
+    return checkpoint.summary.complete and not behind
+
+
+def _sequence(checkpoint: "Checkpoint") -> int:
+    return checkpoint.summary.sequence
 
 
 def is_healthy(run: "Run") -> bool:

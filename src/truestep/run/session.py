@@ -7,24 +7,28 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from truestep.core.errors import DataError, RunDirectoryError
 from truestep.core.files import remove_partial
 from truestep.engine.parts import Parts
 from truestep.engine.result import Update
 from truestep.report import write_report
-from truestep.run import snapshot
+from truestep.run.agreement import Wishes
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
 from truestep.run.endings import Endings
 from truestep.run.fingerprint import fingerprint, promise
 from truestep.run.first_steps import FirstSteps
 from truestep.run.layers import RunLayers
+from truestep.run.likeness import refuse_different_ranks, share_weights
+from truestep.run.loop_random import LoopRandom
+from truestep.run.media.folder import write_media
+from truestep.run.media.kind import Media
 from truestep.run.moments import Moments
 from truestep.run.notebook import is_interactive
 from truestep.run.options import Show, Watching
-from truestep.run.owner import Owner, disarm_in_children, refuse_many_processes
+from truestep.run.owner import Owner, disarm_in_children, refuse_other_group
 from truestep.run.progress import Progress
 from truestep.run.rates import Rates
 from truestep.run.saver import Saver
@@ -59,15 +63,10 @@ class Session:
         self._rates = Rates(run.context, run.cursor, self.say)
         self.started = False
         self.save_requested = False
-        self.random_at_epoch: dict[str, Any] | None = None
-        """The generators as they were at the top of the epoch's body, which runs again after a resume."""
-        self._random_at_save: dict[str, Any] | None = None
-        self.repeats = False
-        """Whether the loop goes through what it had done before the save."""
-        self.at_the_save: Callable[[], None] | None = None
-        """Puts back what the user keeps with the run, for the second time: what the loop repeats may have changed it."""
+        self.random = LoopRandom(run.context, run.cursor)
         self._handled: int | None = None  # the exception that was being handled when the loop began
         self._trains_in: int | None = None  # the thread that makes the updates
+        self._closed = False  # what is tracked is the user's own again
         self._crashed = False  # an exception ended it: what is there now is no state to go on from
 
     # ------------------------------------------------------------------ whose it is
@@ -97,6 +96,7 @@ class Session:
                 f"{self._run.directory} is in use by the thread {self.owner.thread.name!r} of this process, which trains there. "
                 "End that loop first, or choose another directory."
             )
+        self._closed = True
         self.close()
 
     def disarm(self) -> None:
@@ -119,9 +119,13 @@ class Session:
 
     def _restore(self) -> None:
         run = self._run
-        remove_partial(run.directory)
-        write_json(run.directory / "environment.json", fingerprint(run.context.device))
+        if run.is_main:
+            remove_partial(run.directory)
+            write_json(run.directory / "environment.json", fingerprint(run.context.device))
+        refuse_different_ranks(run.agreement, run.context.learners)
         resumed = self._saver.resume()
+        if resumed is None:
+            share_weights(run.context)
         self.started = True  # only now: a run that could not be restored must not save what it holds
         run.accept_edits()
         run.trackers.open()
@@ -144,9 +148,9 @@ class Session:
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
         self.owner.check()
-        refuse_many_processes()
+        refuse_other_group(self._run.world_size)
         self.starting()
-        self._crashed = False
+        self._crashed = self._closed = False
         self._handled = _id(sys.exception())
         self._first_steps.begin()
         self._signals.listen()
@@ -172,7 +176,7 @@ class Session:
         more = f"give {call} a larger number to make it longer"
         if run.cursor.finished:
             done = f"run.finish() ended this run at step {run.step}"
-            more = 'resume="edited" takes it up with what comes next, without the rest of the epoch that was ended'
+            more = 'resume="edited" takes it up where it was ended'
         self.say(
             f'{done}; nothing is left to train. ts.Run(..., resume="anew") starts a new run beside {run.directory}, {more}'
         )
@@ -181,50 +185,19 @@ class Session:
         first = next(iter(self._run.cursor.streams.values()), None)
         return first.source.num_batches if first else None
 
-    # ------------------------------------------------------------------ randomness of the loop's own code
-
-    def epoch_begins(self) -> None:
-        """The body of an epoch begins."""
-        if self._random_at_save is None:
-            self.random_at_epoch = snapshot.random_state(self._run.context.device)
-
-    def restore_random(self, saved: dict[str, Any], at_epoch: dict[str, Any] | None) -> None:
-        """Put the generators where the code that runs next found them.
-
-        Within an epoch that is its top: what the loop draws there is drawn again, and only where the batches go on do the
-        generators stand as they did at the save.
-        """
-        device = self._run.context.device
-        within_epoch = any(stream.passes for stream in self._run.cursor.streams.values())
-        self.repeats = within_epoch
-        if within_epoch and at_epoch is not None:
-            self.random_at_epoch, self._random_at_save = at_epoch, saved
-            snapshot.set_random_state(at_epoch, device)
-        else:
-            self._random_at_save = saved if within_epoch else None  # the code before the loop may draw, too
-            snapshot.set_random_state(saved, device)
-
-    def _resume_random(self) -> None:
-        """The first batches since the resume: from here on everything is as at the save."""
-        self.repeats = False
-        if self._random_at_save is not None:
-            snapshot.set_random_state(self._random_at_save, self._run.context.device)
-            self._random_at_save = None
-        if self.at_the_save is not None:
-            self.at_the_save()
-            self.at_the_save = None
+    # ------------------------------------------------------------------ the loop
 
     def pass_skipped(self, stream: Stream) -> None:
         """A pass was over at the save already; after the last of them everything is as at the save."""
         self._moments.pass_skipped(stream)
         if not any(other.is_behind for other in self._run.cursor.streams.values()):
-            self._resume_random()
-
-    # ------------------------------------------------------------------ the loop
+            self.random.resume()
 
     def pass_begun(self, stream: Stream, *, leads: bool) -> None:
         """A pass begins, or goes on."""
-        self._resume_random()
+        if leads:
+            self.random.pass_begins()
+        self.random.resume()
         self._moments.pass_begun(stream, leads=leads)
         if leads:
             self._saver.pass_begun()
@@ -240,8 +213,7 @@ class Session:
                 "run.batches is read in another thread than the one that calls update: between two batches here an update may be "
                 "half done there, and nothing could be saved. Read it in the same thread; num_workers= loads ahead."
             )
-        if run.step % run.logbook.every == 0:
-            run.logbook.write_window(run.step, run.epoch)
+        if self._write_line():
             self._rates.look(stream)
         if self._progress.tick(run.step, run.epoch, stream.batch):
             self._progress.show(run.logbook.newest)
@@ -250,10 +222,29 @@ class Session:
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
         resumable = self._moments.body_done(stream)
-        if self._signals.requested is not None:
-            self._stop_if(resumable)
-        self._saver.between_batches(wanted=self.save_requested, resumable=resumable)
-        self.save_requested = False
+        only_if = stream.has_more if stream.is_open_ended else None
+        asked = run.agreement.between_batches(self._wishes())
+        self._take_up(asked)
+        if asked.signal:
+            self._stop_if(resumable, only_if)
+        self._saver.between_batches(asked, resumable=resumable, only_if=only_if)
+
+    def _wishes(self) -> Wishes:
+        return Wishes(self._signals.requested or 0, self.save_requested, self._saver.is_time)
+
+    def _take_up(self, asked: Wishes) -> None:
+        """What one rank was asked for, all do: the signal is everybody's, and the wish for a checkpoint is granted."""
+        if asked.signal:
+            self._signals.requested = asked.signal
+        if asked.save:
+            self.save_requested = False
+
+    def _write_line(self) -> bool:
+        run = self._run
+        is_due = run.step % run.logbook.every == 0
+        if is_due:
+            run.logbook.write_window(run.step, run.epoch)
+        return is_due
 
     def pass_done(self, stream: Stream) -> None:
         """The leader's batches are all done: write what has been averaged so far."""
@@ -266,26 +257,32 @@ class Session:
         """Between two epochs; schedules move before anything is saved."""
         self._rates.epoch_ended()
         self._progress.end_epoch(self._run.logbook.newest)
-        if self._signals.requested is not None:
+        asked = self._run.agreement.asked(
+            "the end of an epoch", self._wishes()._replace(is_time=self._saver.has_waited)
+        )
+        self._take_up(asked)
+        if asked.signal:
             self.stop()
-        self._saver.between_epochs()
+        self._saver.between_epochs(has_waited=asked.is_time)
 
-    def log(self, values: dict[str, float]) -> None:
-        """Write values by name; tell the schedules and the saver."""
+    def log(self, values: dict[str, float], media: Mapping[str, Media]) -> None:
+        """Write values and media by name; tell the schedules and the saver of the values."""
         self.owner.check()
         self.starting()
-        if self.repeats:
+        if self.random.repeats:
             return  # between two passes of an epoch, before the save: it was logged then, of the weights as they were
         run = self._run
         self._saver.open()  # after the run's end: another process may be there
-        run.logbook.write(run.step, run.epoch, values)
+        written = write_media(run.directory, run.step, media)
+        run.logbook.write(run.step, run.epoch, values, {each.name: each.line for each in written})
         self._progress.note(values)
         for learner in run.context.learners.values():
             learner.schedules.logged(values)
         self._saver.logged(values)
         if self._endings.ended:
             run.logbook.close()
-            self._report()
+            if run.is_main:
+                self._report()
             self._saver.close(alive=False)
 
     def updated(self, learner: Parts, update: Update) -> None:
@@ -309,19 +306,30 @@ class Session:
     # ------------------------------------------------------------------ stopping
 
     def wants_to_stop(self) -> bool:
-        """Whether an evaluation may be left: a signal came, and no batch is half done."""
-        requested = self._signals.requested is not None
-        return requested and not any(stream.in_body for stream in self._run.cursor.streams.values())
+        """Whether an evaluation may be left: a signal came, and a run that is saved here finds its way."""
+        streams = self._run.cursor.streams.values()
+        if self._signals.requested is None or any(stream.in_body for stream in streams):
+            return False
+        if self._run.world_size > 1:
+            return False  # the ranks agree between two batches of training
+        if not (resumable := self._moments.are_resumable and not self.random.repeats):
+            self._moments.tell_that_it_waits()
+        return resumable
 
-    def _stop_if(self, resumable: bool) -> None:
+    def _stop_if(self, resumable: bool, only_if: Callable[[], bool] | None) -> None:
         if resumable:
-            self.stop()
+            self.stop(only_if=only_if)
         self._moments.tell_that_it_waits()
 
-    def stop(self) -> None:
-        """Save, say where, and leave as the signal asks: out of the process, or back to the notebook's cell."""
+    def stop(self, *, only_if: Callable[[], bool] | None = None) -> None:
+        """Save, say where, and leave as the signal asks: out of the process, or back to the notebook's cell.
+
+        Return where `only_if` finds, when the state has been taken, that a run could not go on from it.
+        """
         status = self._signals.exit_status
-        saved = self._saver.save_now(f"signal {self._signals.requested}")
+        saved = self._saver.save_now(f"signal {self._signals.requested}", only_if=only_if)
+        if saved is None:
+            return
         self._finish()
         self.say(
             f"stopped as asked after step {self._run.cursor.done}; saved {saved}. A run in "
@@ -355,17 +363,36 @@ class Session:
             self._finish()
             return
         self._crashed = True
+        if self._left_together(error):
+            return
         if self._moments.explained(error):
-            self._finish(alive=False)
+            self._give_up_behind_passes(error)
             return
         meant = isinstance(error, SystemExit | GeneratorExit)
         try:
-            saved = self._saver.save_crashed(error)
+            resumable = self._moments.are_resumable and not self.random.repeats
+            saved = self._saver.save_crashed(error, resumable=resumable)
             self.say(f"{type(error).__name__} after step {self._run.cursor.done}; saved {saved}")
         except Exception as own:  # noqa: BLE001  (a full disk, say: the user's exception is the one to see)
             error.add_note(f"truestep: besides, the run could not be saved: {own}")
         finally:
             self._finish(alive=meant)
+
+    def _left_together(self, error: BaseException) -> bool:
+        """Of several processes, tell the others that this one has failed: they can't save, and go on from the last checkpoint."""
+        world = self._run.context.world
+        if world is not None:
+            world.failed(error)
+            self._finish(alive=False)
+        return world is not None
+
+    def _give_up_behind_passes(self, error: BaseException) -> None:
+        try:
+            self._saver.give_up_behind_passes()
+        except Exception as own:  # noqa: BLE001  (as above)
+            error.add_note(f"truestep: besides, the checkpoints could not be marked: {own}")
+        finally:
+            self._finish(alive=False)
 
     def interrupted(self) -> None:
         """A cell was interrupted in the midst of a body: what stands there is no state to go on from, unless the user does."""
@@ -382,8 +409,8 @@ class Session:
 
     def finish(self) -> None:
         """All epochs are done: save, write the report, give everything back."""
-        if self._saver.is_unsaved:
-            self._saver.save_now("finished")
+        if self._is_unsaved(looks_at_tracked=True):
+            self._saver.save_at_end("finished")
         self._finish()
         self._stop_after_the_end()
 
@@ -396,13 +423,26 @@ class Session:
 
     def process_ends(self) -> None:
         """The process ends, and nobody closed the run."""
-        self._close(complete=self._saver.is_body_whole and not self._run.cursor.half_done)
+        half_done = self._run.cursor.half_done or not self._saver.is_body_whole
+        self._close(complete=self._moments.is_end_resumable and not half_done)
 
     def _close(self, *, complete: bool) -> None:
-        self._run.cursor.done = self._run.cursor.step
-        if self.started and not self._crashed and self._saver.is_unsaved:
-            self._saver.save_at_close(complete=complete)
+        cursor = self._run.cursor
+        if cursor.in_body and complete and not self._crashed:  # a loop that was left: its body counts
+            self._write_line()
+        cursor.done = cursor.step
+        looks = self.started and not self._crashed
+        if looks and self._is_unsaved(looks_at_tracked=not self._closed):
+            self._saver.save_at_end("closed", complete=complete and not self.random.repeats)
+        self._closed = True
         self._finish()
+
+    def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
+        world = self._run.context.world
+        if world is not None and world.error is not None:
+            return False
+        unsaved = self._saver.is_unsaved or (looks_at_tracked and self._saver.is_tracked_unsaved)
+        return self._run.agreement.rank_0_says("the end of the run", unsaved)
 
     def _finish(self, *, alive: bool = True) -> None:
         self._first_steps.end()
@@ -417,7 +457,7 @@ class Session:
             run.logbook.close()
             for stream in run.cursor.streams.values():
                 stream.source.close()
-            if self.started:
+            if self.started and run.is_main:
                 self._report()
 
     def _report(self) -> None:

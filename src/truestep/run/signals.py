@@ -15,40 +15,42 @@ EXIT_STATUS: dict[int, int] = {
     signal.SIGHUP: 129,  # the terminal was closed
 }
 
+_listening: "list[StopSignals]" = []
+"""Those of all runs that are at work; the one whose loop began last is told first."""
+_replaced: dict[int, Any] = {}
+"""Who had the signals before any of them."""
+
 
 class StopSignals:
     """Listens while a loop runs; `requested` is the signal that came, None while none did."""
 
     def __init__(self, statuses: Mapping[int, int] | None = None) -> None:
         self._statuses = EXIT_STATUS | dict(statuses or {})
-        self._previous: dict[int, Any] = {}
         self.requested: int | None = None
-        self._listening = False
-        self._process = os.getpid()
+        self.process = os.getpid()
 
     def listen(self) -> None:
         """Take the signals over; only a main thread can."""
-        if threading.current_thread() is not threading.main_thread() or self._listening:
+        if threading.current_thread() is not threading.main_thread() or self in _listening:
             return
-        self.release()
-        self.requested, self._listening = None, True
-        self._process = os.getpid()
+        self.requested, self.process = None, os.getpid()
+        _listening.append(self)
         for number in self._statuses:
             previous = signal.getsignal(number)
-            if (
-                previous is not None and previous is not signal.SIG_IGN
-            ):  # None: set by C code, not ours to replace
-                self._previous[number] = previous
-                signal.signal(number, self._handle)
+            # None: set by C code, not ours to replace
+            if number not in _replaced and previous is not None and previous is not signal.SIG_IGN:
+                _replaced[number] = previous
+                signal.signal(number, _handle)
 
     def release(self) -> None:
         """Give the signals back to whoever had them; only the main thread can: until then, what comes is passed on."""
-        self._listening = False
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number, previous in self._previous.items():
-            signal.signal(number, previous)
-        self._previous = {}
+        if self in _listening:
+            _listening.remove(self)
+        _give_back()
+
+    def wants(self, number: int) -> bool:
+        """Whether a signal is one that the run is stopped by."""
+        return number in self._statuses
 
     @property
     def exit_status(self) -> int:
@@ -56,16 +58,28 @@ class StopSignals:
         assert self.requested is not None
         return self._statuses[self.requested]
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process or not self._listening:
-            # forked by C code, so that nothing was given back there, or closed in another thread: no loop would look
-            self.release()
-            signal.raise_signal(number)
-            return
-        if self.requested is None:
-            self.requested = number
-            return
-        self.release()
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        signal.raise_signal(number)
+
+def _give_back() -> None:
+    """Give back the signals that no run waits for any more."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number, previous in [*_replaced.items()]:
+        if not any(each.wants(number) for each in _listening):
+            del _replaced[number]
+            if signal.getsignal(number) is _handle:  # somebody else's, set since, stays
+                signal.signal(number, previous)
+
+
+def _handle(number: int, _frame: FrameType | None) -> None:
+    # What was forked by C code has given nothing back, and no loop there would look.
+    _listening[:] = [each for each in _listening if each.process == os.getpid()]
+    told = [each for each in _listening if each.wants(number)]
+    if told and told[-1].requested is None:
+        told[-1].requested = number
+        return
+    if told:
+        _listening.clear()
+    _give_back()
+    if told and number == signal.SIGINT:
+        raise KeyboardInterrupt
+    signal.raise_signal(number)

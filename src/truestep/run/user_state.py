@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user may keep with a run, in `run.state` or in a tracked object's state: it comes back as it went in, or is refused."""
 
+import hashlib
 import weakref
 import zlib
 from collections import Counter, OrderedDict
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
+from truestep.checkpoints.memory import bytes_of
 from truestep.checkpoints.regions import problem_of_tensor
 from truestep.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
 from truestep.core.errors import CheckpointError
@@ -127,6 +129,27 @@ def glance(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [glance(member, depth + 1) for member in value]
     return repr(value)  # NaN, too, is equal to itself so
+
+
+def digest(tree: Any) -> str | None:
+    """Return what tells an encoded value from every other; None where there is nothing in it."""
+    if not tree:
+        return None
+    hashed = hashlib.sha256()
+    for leaf in _leaves_by_path(tree, ()):
+        hashed.update(leaf)
+    return hashed.hexdigest()
+
+
+def _leaves_by_path(tree: Any, path: tuple[Any, ...]) -> Iterator[bytes | memoryview]:
+    if isinstance(tree, Tensor):
+        yield repr((path, tree.dtype, tuple(tree.shape))).encode()
+        yield bytes_of(tree.detach().resolve_conj().resolve_neg().cpu().contiguous())
+    elif isinstance(tree, dict | list | tuple):
+        for key, member in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from _leaves_by_path(member, (*path, key))
+    else:
+        yield repr((path, tree)).encode("utf-8", "backslashreplace")
 
 
 def encode_value(value: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from truestep.machine.environment import verdicts
 from truestep.machine.environment.container import Container
 from truestep.machine.environment.cuda_toolkit import CudaHome, CudaToolkit, Nvcc
-from truestep.machine.environment.libraries import Library
+from truestep.machine.environment.libraries import SharedLibrary
 from truestep.machine.environment.packages import Package
 from truestep.machine.environment.report import Machine
 from truestep.machine.environment.system import Limits, Memory, Processor, PythonInfo, System
@@ -33,7 +33,7 @@ ON_BUS = PciCard(bus_id="0000:18:00.0", vendor="NVIDIA", device="0x2335", driver
 TOOLKIT = "/usr/local/cuda-13.0"
 HOME = CudaHome(source="CUDA_HOME", path=TOOLKIT, wins=True, has_bin=True, has_include=True, has_lib64=True)
 NVCC = Nvcc(path=f"{TOOLKIT}/bin/nvcc", version="13.0.88", toolkit=TOOLKIT)
-WHEEL = Library(
+WHEEL = SharedLibrary(
     path="/env/nvidia/cudnn/lib/libcudnn.so.9", version="9.10.2", found_by="wheel nvidia-cudnn-cu13"
 )
 
@@ -100,7 +100,7 @@ def packages(*pairs):
     return {"packages": tuple(package(name, version) for name, version in pairs)}
 
 
-SECOND_CUDNN = Library(path="/opt/lib/libcudnn.so.9", version="9.1.0", found_by="LD_LIBRARY_PATH")
+SECOND_CUDNN = SharedLibrary(path="/opt/lib/libcudnn.so.9", version="9.1.0", found_by="LD_LIBRARY_PATH")
 CPU_TORCH = torch(cuda=None, version="2.13.0+cpu", cudnn_version=None, cuda_available=False, architectures=())
 
 # verdict, what is changed, status, what is said

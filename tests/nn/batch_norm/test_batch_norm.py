@@ -114,7 +114,9 @@ def test_layer_by_layer_statistics_are_those_of_the_whole_data_in_evaluation(
     done = ts.nn.exact_batch_norm(net, data.split(sizes), unbiased=unbiased)
     assert [each.name for each in done.layers] == ["1", "5", "8"]
     assert [each.num_values for each in done.layers] == [4 * len(data), 3 * len(data), len(data)]
-    tolerance = 1e-12 if dtype == torch.float64 else 2e-5
+    # a shift is cancelled by the first norm and leaves the rounding of its size, which differs with the sizes of batches
+    cancelled = torch.finfo(dtype).eps * float(data.abs().max() / data.std())
+    tolerance = (1e-12 if dtype == torch.float64 else 2e-5) + 2 * cancelled
     for layer, values in inputs_of_norms(net, data).items():
         values = values.double()
         exact = {"running_mean": values.mean(1), "running_var": values.var(1, correction=int(unbiased))}

@@ -223,6 +223,32 @@ def test_tensorboard_reads_every_value_once(tmp_path, monkeypatch, at):
 
 
 @needs_tensorboard
+def test_tensorboard_gets_what_run_log_takes(tmp_path):
+    pytest.importorskip("PIL.Image")
+    keeper = Keeper()
+    keeper.media = lambda *told: keeper.told.append(("media", *told))
+    with ts.Run(
+        tmp_path / "a", trackers=[ts.TensorBoardTracker(), keeper], progress=False, quiet=True
+    ) as run:
+        run.log(
+            picture=ts.Image(torch.rand(3, 4, 5)),
+            words=ts.Text("one"),
+            sound=ts.Audio(torch.zeros(80), rate=8000),
+        )
+    events = read(run)
+    assert events.Tags()["images"] == ["picture"]
+    assert events.Tags()["audio"] == ["sound"]
+    assert "words/text_summary" in events.Tags()["tensors"]
+    told = [entry for entry in keeper.told if entry[0] == "media"]
+    assert [(name, kind) for _, name, kind, _, _ in told] == [
+        ("picture", "image"),
+        ("words", "text"),
+        ("sound", "audio"),
+    ]
+    assert all(path.is_file() for _, _, _, path, _ in told)
+
+
+@needs_tensorboard
 def test_tensorboard_reads_everything_else(tmp_path):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     image = pytest.importorskip("PIL.Image")

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding, Severity
-from truestep.doctor.read import Reading
+from truestep.doctor.read import SourceReading
 
 SCHEMA_VERSION = 1
 _LEVELS = {
@@ -20,7 +20,7 @@ _LEVELS = {
 }
 
 
-def reading_document(reading: Reading) -> dict[str, Any]:
+def reading_document(reading: SourceReading) -> dict[str, Any]:
     """Return what `truestep read --output json` prints."""
     return {
         "schema_version": SCHEMA_VERSION,
@@ -110,6 +110,28 @@ def _fixes(finding: Finding) -> dict[str, Any]:
     location = {"uri": _uri(finding.place.path)}
     change = {"artifactLocation": location, "replacements": changes}
     return {"fixes": [{"description": {"text": finding.fix}, "artifactChanges": [change]}]}
+
+
+def workflow_commands(findings: Sequence[Finding]) -> list[str]:
+    """Return a line for each finding that GitHub's workflows show beside the code of a pull request."""
+    commands = {"error": "error", "warning": "warning", "note": "notice"}
+    lines = []
+    for each in findings:
+        place = each.place
+        at = {
+            "file": place.path,
+            "line": place.line,
+            "col": place.column,
+            "title": f"{each.code} {each.name}",
+        }
+        where = ",".join(f"{key}={_escaped(str(value), ',:')}" for key, value in at.items())
+        text = _escaped(f"{each.message} {each.fix}")
+        lines.append(f"::{commands[_LEVELS[each.severity]]} {where}::{text}")
+    return lines
+
+
+def _escaped(text: str, more: str = "") -> str:
+    return "".join(f"%{ord(each):02X}" if each in "%\r\n" + more else each for each in text)
 
 
 def _uri(path: str) -> str:

@@ -23,8 +23,10 @@ class Schedules:
     def __init__(
         self, factory: ScheduleFactory | None, optimizers: Sequence[Optimizer], learner: str
     ) -> None:
-        self._every_update: list[LRScheduler] = []
-        self._every_epoch: list[LRScheduler] = []
+        self.per_update: list[LRScheduler] = []
+        """Those that count applied updates."""
+        self.per_epoch: list[LRScheduler] = []
+        """Those that count epochs."""
         self._plateaus: list[Plateau] = []
         if factory is None:
             return
@@ -48,34 +50,19 @@ class Schedules:
             )
         elif isinstance(schedule, LRScheduler):
             counts_epochs = unit_of(factory, schedule, learner) == "epoch"
-            (self._every_epoch if counts_epochs else self._every_update).append(schedule)
+            (self.per_epoch if counts_epochs else self.per_update).append(schedule)
         else:
             raise OptionError(
                 f"The schedule of {learner!r} returned {type(schedule).__name__}; return a torch scheduler, for example "
                 "lambda o: ts.warmup_cosine(o, warmup_steps=100, total_steps=2000)."
             )
 
-    def step(self) -> None:
-        """Move on after an update that was applied."""
-        for schedule in self._every_update:
-            schedule.step()
-
     def epoch_ended(self) -> None:
         """Move those on that count epochs, after a learner's updates."""
-        for schedule in self._every_epoch:
+        for schedule in self.per_epoch:
             # torch warns where it saw no step in this process; a run that goes on at an epoch's end made them before.
             schedule.optimizer._opt_called = True  # type: ignore[attr-defined]
             schedule.step()
-
-    @property
-    def per_update(self) -> list[LRScheduler]:
-        """Those that count applied updates."""
-        return self._every_update
-
-    @property
-    def per_epoch(self) -> list[LRScheduler]:
-        """Those that count epochs."""
-        return self._every_epoch
 
     def logged(self, metrics: dict[str, float]) -> None:
         """Let plateau schedules see what was logged."""
@@ -105,7 +92,7 @@ class Schedules:
     def names(self) -> list[str]:
         """The classes of the schedules, and where they count epochs, that."""
         return [
-            type(schedule).__name__ + (" per epoch" if schedule in self._every_epoch else "")
+            type(schedule).__name__ + (" per epoch" if schedule in self.per_epoch else "")
             for schedule in self._all
         ]
 
@@ -127,4 +114,4 @@ class Schedules:
 
     @property
     def _all(self) -> list[Any]:
-        return [*self._every_update, *self._every_epoch, *(schedule.scheduler for schedule in self._plateaus)]
+        return [*self.per_update, *self.per_epoch, *(schedule.scheduler for schedule in self._plateaus)]

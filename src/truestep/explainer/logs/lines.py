@@ -17,7 +17,7 @@ _RANK = re.compile(
     re.VERBOSE,
 )
 _AROUND = re.compile(
-    r"""^(?: >[ ]?                                                                # a quotation
+    r"""^(?: >(?![ ]{3}(?:[ ]{4})*(?!File[ ]")\S)[ ]?                              # a quotation, but not pytest's mark
           | \(\w[\w.:-]*[ ]pid=\d+(?:,[ ]ip=[\d.]+)?\)(?:[ ]|$)                   # Ray
           | \d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)[ ]  # docker, kubectl --timestamps
     )""",

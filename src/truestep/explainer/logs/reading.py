@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from truestep.explainer.crash import Crash, Frame
 from truestep.explainer.logs.lines import LogLine, clean_lines
+from truestep.explainer.logs.rendered import PYTEST_ERROR, boxed_frames, is_box, pytest_error, unwrapped
 
 _START = re.compile(r"(?:Original )?Traceback \(most recent call last\):?\s*$")
 _LINK = re.compile(r"^(?:The above exception was the direct|During handling of the above)|Original Traceback")
@@ -21,7 +22,7 @@ _TYPE = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Iteration|Exit|Fault|Failed|Failure)$"
 )
 _BARE = re.compile(
-    r"(?:^|[\s\[(>│|:`*])(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): (?P<message>\S.*)$"
+    r"(?:^|[\s\[(>│|:`*\"'])(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): (?P<message>\S.*)$"
     r"|^(?P<alone>(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:Error|Exception)):?\s*$"
 )
 _SCOPE = re.compile(r"^\s*[~^]+[~^ ]*$")
@@ -53,7 +54,9 @@ class Log:
     def cut_at(self) -> int | None:
         """Return the line of the last traceback, where no error follows it; None where one does."""
         starts = [
-            line.number for line in self.lines if _START.search(line.text) or _NOTEBOOK_START.match(line.text)
+            line.number
+            for line in self.lines
+            if _START.search(line.text) or _NOTEBOOK_START.match(line.text) or is_box(line.text)
         ]
         last = starts[-1] if starts else 0
         return last if last > max((each.number for each in self.found), default=0) else None
@@ -96,6 +99,8 @@ def _errors(lines: Sequence[LogLine]) -> Iterator[Found]:
             found, place = _notebook_traceback(lines, place + 1, notebook[1])
         elif _START.search(text):
             found, place = _traceback(lines, place + 1)
+        elif is_box(text):
+            found, place = _boxed_traceback(lines, place)
         else:
             found, place = _without_traceback(lines, place)
         if found is not None:
@@ -136,6 +141,15 @@ def _traceback(lines: Sequence[LogLine], place: int) -> tuple[Found | None, int]
     return None, place
 
 
+def _boxed_traceback(lines: Sequence[LogLine], place: int) -> tuple[Found | None, int]:
+    """Read rich's traceback: frames in a box, type and message below it, broken at the box's width."""
+    width = len(lines[place].text.strip())
+    frames, place = boxed_frames(lines, place)
+    if place < len(lines) and _is_end(lines[place].text, indented=True):
+        return _ended(lines, place, frames, width)
+    return None, place
+
+
 def _is_end(text: str, indented: bool) -> bool:
     match = _END.match(text)
     if match is None:
@@ -145,7 +159,7 @@ def _is_end(text: str, indented: bool) -> bool:
     return indented and not text.startswith(" ") and "." in match["type"] and match["message"] is not None
 
 
-def _ended(lines: Sequence[LogLine], place: int, frames: list[Frame]) -> tuple[Found, int]:
+def _ended(lines: Sequence[LogLine], place: int, frames: list[Frame], width: int = 0) -> tuple[Found, int]:
     """Read type and message, and what of the message follows on further lines."""
     match = _END.match(lines[place].text)
     assert match is not None
@@ -154,7 +168,12 @@ def _ended(lines: Sequence[LogLine], place: int, frames: list[Frame]) -> tuple[F
     while after < len(lines) and after - place < _MAX_MESSAGE_LINES and _goes_on(lines[after].text):
         message.append(lines[after].text)
         after += 1
-    return _found(lines, place, match["type"], "\n".join(message), frames), after
+    if width:
+        start = lines[place].text[: len(lines[place].text) - len(message[0])]
+        text = unwrapped([start + message[0], *message[1:]], width).removeprefix(start)
+    else:
+        text = "\n".join(message)
+    return _found(lines, place, match["type"], text, frames), after
 
 
 def _goes_on(text: str) -> bool:
@@ -162,6 +181,7 @@ def _goes_on(text: str) -> bool:
         not text.strip()
         or _START.search(text)
         or _NOTEBOOK_START.match(text)
+        or is_box(text)
         or _NEW_ENTRY.match(text)
         or _BARE.match(text)
     )
@@ -191,6 +211,10 @@ def _without_traceback(lines: Sequence[LogLine], place: int) -> tuple[Found | No
     if match is None or _SUMMARY.match(lines[place].text):
         return None, place + 1
     message, after = [match["message"] or ""], place + 1
+    if PYTEST_ERROR.match(lines[place].text):
+        more, frames, after = pytest_error(lines, place)
+        kind = match["type"] or match["alone"]
+        return _found(lines, place, kind, "\n".join([*message, *more]), frames), after
     while (
         after < len(lines)
         and lines[after].text.startswith(("\t", "    "))

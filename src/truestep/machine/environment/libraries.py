@@ -20,7 +20,7 @@ _WORDS = ("MAJOR", "MINOR", "PATCHLEVEL|PATCH")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Library:
+class SharedLibrary:
     """A shared library and what leads the loader to it."""
 
     path: str
@@ -35,7 +35,7 @@ def find_libraries(
     cuda_home: str | None = None,
     environment: Mapping[str, str] = os.environ,
     cache: Path = LOADER_CACHE,
-) -> tuple[Library, ...]:
+) -> tuple[SharedLibrary, ...]:
     """Return each lib`name`.so once ("cudnn", "nccl"), in the order in which a loader tries the places."""
     places = [(folder, "LD_LIBRARY_PATH") for folder in environment.get("LD_LIBRARY_PATH", "").split(":")]
     places += [
@@ -44,7 +44,7 @@ def find_libraries(
         if package.name.startswith(f"nvidia-{name}-")
     ]
     places += [(f"{cuda_home}/lib64", "CUDA_HOME")] if cuda_home else []
-    found: dict[str, Library] = {}
+    found: dict[str, SharedLibrary] = {}
     for folder, found_by in places:
         for path in listed(Path(folder), f"lib{name}.so*") if folder else ():
             found.setdefault(os.path.realpath(path), _library(name, path, found_by))
@@ -53,14 +53,14 @@ def find_libraries(
     return tuple(found.values())
 
 
-def _library(name: str, path: Path, found_by: str) -> Library:
+def _library(name: str, path: Path, found_by: str) -> SharedLibrary:
     real = os.path.realpath(path)
     by_name = re.search(r"\.so\.(\d+\.\d+[\d.]*)$", real)
     by_wheel = re.match(r"wheel \S+ (\d+\.\d+\.\d+)", found_by)
     version = by_wheel or by_name
     only_major = re.search(r"\.so\.(\d+)$", real)
     text = version[1] if version else _header_version(name, path) or (only_major[1] if only_major else None)
-    return Library(path=str(path), version=text, found_by=found_by)
+    return SharedLibrary(path=str(path), version=text, found_by=found_by)
 
 
 def _header_version(name: str, library: Path) -> str | None:

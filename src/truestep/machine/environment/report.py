@@ -37,14 +37,14 @@ class Machine:
     gpus: GpuReport
     cards_on_bus: tuple[PciCard, ...]
     toolkit: cuda_toolkit.CudaToolkit
-    cudnn: tuple[libraries.Library, ...]
-    nccl: tuple[libraries.Library, ...]
+    cudnn: tuple[libraries.SharedLibrary, ...]
+    nccl: tuple[libraries.SharedLibrary, ...]
     python: systems.PythonInfo
     packages: tuple[packages.Package, ...]
     system: systems.System
     processor: systems.Processor
     memory: systems.Memory
-    disks: tuple[systems.Disk, ...]
+    disks: tuple[systems.DiskSpace, ...]
     limits: systems.Limits
     container: containers.Container
     variables: Mapping[str, str]
@@ -52,7 +52,7 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class EnvironmentVerdict:
     """What was judged, and how: "pass", "warn", "fail", or "skip" where it does not apply."""
 
     name: str
@@ -66,10 +66,10 @@ class Environment(Result):
     """The machine's facts and the verdicts on them."""
 
     machine: Machine
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[EnvironmentVerdict, ...]
 
     @property
-    def failed(self) -> tuple[Verdict, ...]:
+    def failed(self) -> tuple[EnvironmentVerdict, ...]:
         """The verdicts that fail."""
         return tuple(verdict for verdict in self.verdicts if verdict.status == "fail")
 

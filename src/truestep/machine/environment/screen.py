@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from truestep.machine.environment.cuda_toolkit import CudaHome
-from truestep.machine.environment.report import Environment, Machine, Verdict
+from truestep.machine.environment.report import Environment, EnvironmentVerdict, Machine
 from truestep.machine.quantities import format_bytes
 
 # a verdict's mark, the same where a terminal knows only ASCII, and its style
@@ -56,7 +56,7 @@ def _table(rows: list[tuple[str, str]]) -> Table:
 class _Verdicts:
     """Draws the verdicts in characters that the screen knows."""
 
-    def __init__(self, verdicts: Sequence[Verdict]) -> None:
+    def __init__(self, verdicts: Sequence[EnvironmentVerdict]) -> None:
         self.verdicts = verdicts
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:

@@ -49,7 +49,7 @@ class Processor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Disk:
+class DiskSpace:
     """A file system that training writes to."""
 
     purpose: str
@@ -185,7 +185,7 @@ _PLACES: Mapping[str, Callable[[Mapping[str, str]], str]] = {
 }
 
 
-def read_disks(environment: Mapping[str, str] = os.environ) -> tuple[Disk, ...]:
+def read_disks(environment: Mapping[str, str] = os.environ) -> tuple[DiskSpace, ...]:
     """Return the working, temporary and cache folders' file systems, each folder once."""
     kinds = _file_systems()
     disks = {}
@@ -194,7 +194,7 @@ def read_disks(environment: Mapping[str, str] = os.environ) -> tuple[Disk, ...]:
         with suppress(OSError, RuntimeError):
             path = find(environment)
             usage = shutil.disk_usage(path)
-            disks[path] = Disk(
+            disks[path] = DiskSpace(
                 purpose=purpose,
                 path=path,
                 file_system=_file_system(path, kinds),

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from truestep.machine.environment import packages
-from truestep.machine.environment.libraries import Library
-from truestep.machine.environment.report import Machine, Verdict
+from truestep.machine.environment.libraries import SharedLibrary
+from truestep.machine.environment.report import EnvironmentVerdict, Machine
 
 MIN_SHARED_BYTES = 256 * 2**20
 GOOD_SHARED_BYTES = 2**30
@@ -166,7 +166,7 @@ def one_cudnn(machine: Machine) -> Judgement:
     return "pass", f"one cuDNN: {_listed(machine.cudnn) or machine.torch.cudnn_version}"
 
 
-def _listed(found: Iterable[Library]) -> str:
+def _listed(found: Iterable[SharedLibrary]) -> str:
     return "; ".join(f"{library.version} at {library.path} ({library.found_by})" for library in found)
 
 
@@ -355,13 +355,13 @@ CHECKS: tuple[Callable[[Machine], Judgement], ...] = (
 )
 
 
-def judge(machine: Machine) -> tuple[Verdict, ...]:
+def judge(machine: Machine) -> tuple[EnvironmentVerdict, ...]:
     """Return every verdict, in the order in which a reader should mend things."""
     verdicts = []
     for check in CHECKS:
         status, says, *fix = check(machine)
         mend = fix[0] if fix and status != "pass" else None
-        verdicts.append(Verdict(name=check.__name__, status=status, says=says, fix=mend))
+        verdicts.append(EnvironmentVerdict(name=check.__name__, status=status, says=says, fix=mend))
     return tuple(verdicts)
 
 

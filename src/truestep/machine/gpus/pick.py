@@ -10,7 +10,7 @@ from truestep.machine.gpus.claims import Claims
 from truestep.machine.gpus.nvml import kept_started
 from truestep.machine.gpus.read import read_gpus
 from truestep.machine.gpus.records import GpuReport
-from truestep.machine.gpus.select import Candidate, Choice, Conditions, candidates, choose, judge
+from truestep.machine.gpus.select import Candidate, CardChoice, Conditions, candidates, choose, judge
 from truestep.machine.gpus.visible import visible_uuids
 from truestep.machine.quantities import format_seconds
 
@@ -39,7 +39,7 @@ class Picker:
         self.environment = environment
         self.steady_since: dict[str, float] = {}
 
-    def pick(self, take: Callable[[str], object], patience: Patience) -> Choice:
+    def pick(self, take: Callable[[str], object], patience: Patience) -> CardChoice:
         """Return the choice, after `take` was called with each chosen UUID under the machine's lock.
 
         Where the conditions are not met in time, nothing is taken and the choice says why.
@@ -53,15 +53,15 @@ class Picker:
                     return choice
                 time.sleep(min(patience.every_seconds, left))
 
-    def _look(self, take: Callable[[str], object], steady_seconds: float) -> Choice:
+    def _look(self, take: Callable[[str], object], steady_seconds: float) -> CardChoice:
         with self.claims.selecting():
             report = self.read()
             if not report.gpus:
-                return Choice(wanted=self.wanted, error=report.error or "there is no card")
+                return CardChoice(wanted=self.wanted, error=report.error or "there is no card")
             visible = self.environment.get("CUDA_VISIBLE_DEVICES")
             cards = candidates(report.gpus, visible_uuids(visible, report.gpus))
             if not cards:
-                return Choice(wanted=self.wanted, error=_nothing_visible(visible))
+                return CardChoice(wanted=self.wanted, error=_nothing_visible(visible))
             choice = choose(self._settled(cards, steady_seconds), self.wanted, self._claimed(cards))
             for uuid in choice.uuids:
                 take(uuid)

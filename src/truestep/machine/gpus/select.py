@@ -140,7 +140,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice(Result):
+class CardChoice(Result):
     """The chosen cards in order of preference, and why the others are not among them."""
 
     wanted: Conditions
@@ -176,7 +176,7 @@ class Choice(Result):
         return "\n".join(self.uuids) if self.met else self.explain()
 
 
-def choose(cards: Sequence[Candidate], wanted: Conditions, claimed: Mapping[str, str]) -> Choice:
+def choose(cards: Sequence[Candidate], wanted: Conditions, claimed: Mapping[str, str]) -> CardChoice:
     """Return the preferred cards that meet every condition; none at all when they are too few.
 
     `claimed` names, per UUID, who holds a card.
@@ -184,10 +184,10 @@ def choose(cards: Sequence[Candidate], wanted: Conditions, claimed: Mapping[str,
     refusals = judge(cards, wanted, claimed)
     able = preferred([refusal.candidate for refusal in refusals if not refusal.reasons], wanted.by)
     if len(able) < wanted.count:
-        return Choice(wanted=wanted, refused=tuple(refusals))
+        return CardChoice(wanted=wanted, refused=tuple(refusals))
     picked = able[: wanted.count]
     rest = tuple(refusal for refusal in refusals if refusal.candidate not in picked)
-    return Choice(wanted=wanted, picked=tuple(picked), refused=rest)
+    return CardChoice(wanted=wanted, picked=tuple(picked), refused=rest)
 
 
 def judge(cards: Sequence[Candidate], wanted: Conditions, claimed: Mapping[str, str]) -> list[Refusal]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from truestep.core.errors import GpuError
 from truestep.machine.gpus.claims import Claims
 from truestep.machine.gpus.pick import Patience, Picker
-from truestep.machine.gpus.select import Choice, Conditions
+from truestep.machine.gpus.select import CardChoice, Conditions
 from truestep.machine.quantities import parse_bytes, parse_seconds
 
 _NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
@@ -44,7 +44,7 @@ def use_gpus(
     wait: str | float = 0,
     max_utilization_percent: float | None = None,
     only: Sequence[str | int] = (),
-) -> Choice:
+) -> CardChoice:
     """Pick cards, claim them for the life of this process, and let CUDA see only them.
 
     Sets CUDA_VISIBLE_DEVICES (to UUIDs) and CUDA_DEVICE_ORDER. CUDA reads them once, so this must come
@@ -80,7 +80,7 @@ def use_gpus(
     return choice
 
 
-def variables(choice: Choice) -> dict[str, str]:
+def variables(choice: CardChoice) -> dict[str, str]:
     """Return the variables that let CUDA see the chosen cards, in order of preference."""
     return dict(zip(_VARIABLES, (",".join(choice.uuids), "PCI_BUS_ID"), strict=True))
 

@@ -44,7 +44,8 @@ Steps = tuple[str, ...]
 class Holders:
     """Finds ways to objects; the roots are read once, for several questions."""
 
-    def __init__(self, ignored: Iterable[Any] = ()) -> None:
+    def __init__(self, ignored: Iterable[Any] = (), max_seconds: float | None = None) -> None:
+        self.max_seconds = MAX_SECONDS if max_seconds is None else max_seconds
         modules = [
             (name, item) for name, item in list(sys.modules.items()) if isinstance(item, types.ModuleType)
         ]
@@ -52,7 +53,7 @@ class Holders:
         self.modules = {id(vars(module)): name for name, module in reversed(modules)}
         self.locals = dict(_running_locals())
         self.ignored = {id(item) for item in ignored}
-        self.end = time.monotonic() + MAX_SECONDS
+        self.end = time.monotonic() + self.max_seconds
 
     def ways_to(self, target: Any) -> tuple[str, ...]:
         """Return up to MAX_WAYS ways, shortest first; none where nothing in Python holds it."""
@@ -63,7 +64,7 @@ class Holders:
             if look == len(items) or len(ways) >= MAX_WAYS:
                 break
             if time.monotonic() > self.end:
-                return tuple(ways) or (f"not found within {MAX_SECONDS:g} s",)
+                return tuple(ways) or (f"not found within {self.max_seconds:g} s",)
             self._follow(items, steps_of, look, seen, ways)
         return tuple(ways)[:MAX_WAYS]
 

@@ -4,7 +4,7 @@
 import gc
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,26 +27,26 @@ class LiveTensor:
 class Storages:
     """Every storage in reach of Python's garbage collector, largest first, with its tensors."""
 
-    def __init__(self) -> None:
+    def __init__(self, among: Sequence[Any] | None = None) -> None:
+        """Count all visible tensors, or those among some and their gradients."""
         self.tensors: dict[int, list[Any]] = {}
         self.storages: dict[int, Any] = {}
         self.owners: dict[int, Any] = {}  # id of a gradient's tensor → the tensor whose .grad it is
-        torch = sys.modules.get("torch")
-        if torch is not None and hasattr(torch, "Tensor"):
-            for tensor in self._visible(torch.Tensor):
-                self._add(tensor)
-
-    def _visible(self, kind: type) -> Iterator[Any]:
-        # `type(x)`, as isinstance() would run the code of proxies
-        found = [item for item in gc.get_objects() if issubclass(type(item), kind)]
-        yield from found
-        seen = {id(item) for item in found}
+        found = visible_tensors() if among is None else list(among)
         for tensor in found:
-            gradient = _gradient(tensor)
-            if gradient is not None:
-                self.owners[id(gradient)] = tensor
-                if id(gradient) not in seen:
-                    yield gradient
+            self._add(tensor)
+        for gradient in self._gradients_beside(found):
+            self._add(gradient)
+
+    def _gradients_beside(self, found: list[Any]) -> list[Any]:
+        """Return the gradients of tensors, but for those that were found themselves."""
+        seen = {id(item) for item in found}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.owners = {
+                id(gradient): tensor for tensor in found if (gradient := _gradient(tensor)) is not None
+            }
+            return [tensor.grad for owned, tensor in self.owners.items() if owned not in seen]
 
     def _add(self, tensor: Any) -> None:
         # sparse, fake, wrapper and uninitialised (lazy) tensors have no storage, or none that can be asked
@@ -65,13 +65,19 @@ class Storages:
         return sum(storage.nbytes() for storage in self.storages.values() if str(storage.device) == device)
 
 
+def visible_tensors() -> list[Any]:
+    """Return every tensor in reach of Python's garbage collector."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "Tensor"):
+        return []
+    objects = gc.get_objects()
+    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.Tensor)}
+    return [item for item in objects if type(item) in kinds]  # isinstance() would run the code of proxies
+
+
 def _gradient(tensor: Any) -> Any:
     try:
-        if not tensor.is_leaf:  # reading .grad of others warns
-            return None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return tensor.grad
+        return tensor.grad if tensor.is_leaf else None  # reading .grad of others warns
     except (RuntimeError, NotImplementedError):
         return None
 

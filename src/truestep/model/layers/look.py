@@ -27,7 +27,7 @@ KEPT = 7  # earlier looks whose silent units count
 
 
 @dataclass
-class Layer:
+class LayerState:
     """A place that is looked at: a module, or what a function gave to one."""
 
     name: str
@@ -59,10 +59,10 @@ def _matrices(module: nn.Module) -> list[nn.Parameter]:
     return [each for each in module.parameters(recurse=False) if each.dim() >= 2 and each.requires_grad]
 
 
-class Look:
+class Looking:
     """Hooks on the layers from `begin` to `end`."""
 
-    def __init__(self, modules: Mapping[str, nn.Module], layers: dict[str, Layer]) -> None:
+    def __init__(self, modules: Mapping[str, nn.Module], layers: dict[str, LayerState]) -> None:
         self._modules = modules
         self._names = {module: name for name, module in modules.items()}
         self._layers = layers
@@ -94,7 +94,7 @@ class Look:
 
     @torch.no_grad()
     def _look(self, name: str, kind: str, type_: str, tensor: Tensor) -> None:
-        layer = self._layers.setdefault(name, Layer(name, kind, type_))
+        layer = self._layers.setdefault(name, LayerState(name, kind, type_))
         axis = 1 if tensor.dim() > 3 or (tensor.dim() == 3 and self._by_channel) else -1
         if name not in self._given:  # of several calls the first
             silent = layer.silent

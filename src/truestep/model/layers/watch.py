@@ -27,9 +27,9 @@ class Looks:
 
     def __init__(self, model: nn.Module, every: int) -> None:
         self._modules = looking.watched(model)
-        self._layers: dict[str, looking.Layer] = {}
+        self._layers: dict[str, looking.LayerState] = {}
         self._every = every
-        self._look: looking.Look | None = None
+        self._look: looking.Looking | None = None
         self._waiting: list[Waiting] = []
         self._named: set[tuple[str, str]] = set()
         self.looks: list[Look] = []
@@ -42,7 +42,7 @@ class Looks:
 
     def begin(self) -> None:
         """The next update is looked at."""
-        self._look = looking.Look(self._modules, self._layers)
+        self._look = looking.Looking(self._modules, self._layers)
         self._look.begin()
 
     def end(self, step: int) -> None:

@@ -2,8 +2,7 @@
 """Memory of a training step, by running two of them on tensors without values and noting every storage that lives."""
 
 import copy
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,12 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import SGD, AdamW, Optimizer
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from truestep.core.errors import OptionError, nearest
 from truestep.model.calling import Arguments, mapped, tensors_in
 from truestep.model.summaries.copies import copy_with
+from truestep.model.summaries.living import Living
 
 OptimizerMaker = Callable[[Any], Optimizer]
 OPTIMIZERS: dict[str, OptimizerMaker] = {
@@ -44,36 +42,6 @@ class TrainingMemory:
     peak_bytes: int
 
 
-class _Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of all storages that operations give, for as long as they live."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.now = self.peak = 0
-        self._known: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
-
-    def note(self, tensors: Iterable[Any]) -> None:
-        """Count storages that are not counted yet."""
-        for tensor in tensors:
-            if not isinstance(tensor, Tensor):
-                continue
-            storage = tensor.untyped_storage()
-            if storage not in self._known:
-                self._known.add(storage)
-                size = storage.nbytes()
-                self.now += size
-                self.peak = max(self.peak, self.now)
-                weakref.finalize(storage, self._forget, size).atexit = False
-
-    def _forget(self, size: int) -> None:
-        self.now -= size
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self.note(pytree.tree_leaves(result))
-        return result
-
-
 def training_memory(
     model: nn.Module, arguments: Arguments, optimizer: "str | OptimizerMaker", precision: str
 ) -> TrainingMemory:
@@ -82,7 +50,7 @@ def training_memory(
     with fake, torch.enable_grad():
         made = copy_with(model, fake.from_tensor).train()
         batch = mapped(arguments, fake.from_tensor)
-        living = _Living()
+        living = Living()
         with living:
             return _two_steps(made, batch, maker_of(optimizer), living, PRECISIONS[precision])
 
@@ -92,13 +60,13 @@ def memory_of_copy(
 ) -> TrainingMemory:
     """Do the same with a copy of the model and its values."""
     made = copy.deepcopy(model).train()
-    living = _Living()
+    living = Living()
     with torch.enable_grad(), living:
         return _two_steps(made, arguments, maker_of(optimizer), living, PRECISIONS[precision])
 
 
 def _two_steps(
-    model: nn.Module, arguments: Arguments, make: OptimizerMaker, living: _Living, dtype: torch.dtype | None
+    model: nn.Module, arguments: Arguments, make: OptimizerMaker, living: Living, dtype: torch.dtype | None
 ) -> TrainingMemory:
     noted = [living.now]
     for tensors in (model.parameters(), model.buffers(), tensors_in(arguments)):

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import OptionError
-from truestep.nn.batch_norm.moments import Moments
 from truestep.nn.batch_norm.report import ExactBatchNorm, LayerChange
 from truestep.nn.keeping import only_looking
 from truestep.nn.layers import check_model, refuse_lazy
+from truestep.nn.moments import StreamMoments, measure, merge
 
 Forward = Callable[[Any], object]
 Run = Callable[[], Iterator[None]]
@@ -126,12 +126,16 @@ def _run_all(forward: Forward, batches: Iterable[Any]) -> Iterator[None]:
 
 
 @contextmanager
-def _measuring(layers: Iterable[BatchNorm]) -> Iterator[dict[BatchNorm, Moments]]:
+def _measuring(layers: Iterable[BatchNorm]) -> Iterator[dict[BatchNorm, StreamMoments]]:
     """Collect the moments of what is given to these layers, in the order in which they are first called."""
-    moments: dict[BatchNorm, Moments] = {}
+    moments: dict[BatchNorm, StreamMoments] = {}
 
+    @torch.no_grad()
     def look(layer: BatchNorm, inputs: tuple[Tensor, ...]) -> None:
-        moments.setdefault(layer, Moments()).add(inputs[0])
+        values = inputs[0].cpu() if inputs[0].device.type == "mps" else inputs[0]  # mps has no float64
+        rows = values.double().transpose(0, 1).flatten(1).t()
+        found = measure(rows, rows.new_ones(len(rows), 1))
+        moments[layer] = merge(moments[layer], found) if layer in moments else found
 
     handles = [layer.register_forward_pre_hook(look) for layer in layers]
     try:
@@ -141,7 +145,7 @@ def _measuring(layers: Iterable[BatchNorm]) -> Iterator[dict[BatchNorm, Moments]
             handle.remove()
 
 
-def _one_pass(layers: dict[BatchNorm, str], run: Run) -> dict[BatchNorm, Moments]:
+def _one_pass(layers: dict[BatchNorm, str], run: Run) -> dict[BatchNorm, StreamMoments]:
     for layer in layers:
         layer.train()
     with _measuring(layers) as moments:
@@ -157,8 +161,8 @@ def _one_pass(layers: dict[BatchNorm, str], run: Run) -> dict[BatchNorm, Moments
     return moments
 
 
-def _layer_by_layer(layers: dict[BatchNorm, str], run: Run, unbiased: bool) -> dict[BatchNorm, Moments]:
-    found: dict[BatchNorm, Moments] = {}
+def _layer_by_layer(layers: dict[BatchNorm, str], run: Run, unbiased: bool) -> dict[BatchNorm, StreamMoments]:
+    found: dict[BatchNorm, StreamMoments] = {}
     for layer in _order(layers, run):
         with _measuring([layer]) as moments:
             deque(run(), maxlen=0)
@@ -195,13 +199,16 @@ def _order(layers: dict[BatchNorm, str], run: Run) -> list[BatchNorm]:
             handle.remove()
 
 
-def _statistics(name: str, moments: Moments, unbiased: bool) -> tuple[Tensor, Tensor]:
-    if moments.count < (2 if unbiased else 1):
+def _count(moments: StreamMoments) -> int:
+    return int(moments.weight.max()) if moments.weight.numel() else 0
+
+
+def _statistics(name: str, moments: StreamMoments, unbiased: bool) -> tuple[Tensor, Tensor]:
+    if (count := _count(moments)) < (2 if unbiased else 1):
         raise OptionError(
-            f"{name!r} got {moments.count} values per channel, and an unbiased variance needs two: give more data."
+            f"{name!r} got {count} values per channel, and an unbiased variance needs two: give more data."
         )
-    assert moments.mean is not None
-    variance = moments.variance(unbiased=unbiased)
+    variance = moments.squares / (count - unbiased)
     if not (moments.mean.isfinite().all() and variance.isfinite().all()):
         raise OptionError(
             f"The inputs of {name!r} hold NaN or infinite numbers, which its statistics would keep for ever. Nothing was changed."
@@ -212,14 +219,14 @@ def _statistics(name: str, moments: Moments, unbiased: bool) -> tuple[Tensor, Te
 @torch.no_grad()
 def _write(
     layers: dict[BatchNorm, str],
-    moments: dict[BatchNorm, Moments],
+    moments: dict[BatchNorm, StreamMoments],
     statistics: dict[BatchNorm, tuple[Tensor, Tensor]],
 ) -> ExactBatchNorm:
     changes = []
     for layer, (mean, variance) in statistics.items():
         assert layer.running_mean is not None
         assert layer.running_var is not None
-        changes.append(_change(layers[layer], moments[layer].count, layer, mean, variance))
+        changes.append(_change(layers[layer], _count(moments[layer]), layer, mean, variance))
         layer.running_mean.copy_(mean)
         layer.running_var.copy_(variance)
     left = tuple(name for layer, name in layers.items() if layer not in statistics)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from torch import nn
 
 from truestep.core.errors import OptionError
-from truestep.core.results import Result
+from truestep.core.results import Result, table_of
 from truestep.nn.layers import check_model
 
 if TYPE_CHECKING:
@@ -51,16 +51,14 @@ class MomentumChange(Result):
         }
 
     def __rich__(self) -> "RenderableType":
-        from rich.table import Table
-
-        table = Table(title=f"momentum for {self.num_micro_batches} micro-batches", title_justify="left")
-        for column in ("layer", "was", "is"):
-            table.add_column(column)
-        for name, momentum in self.old.items():
-            table.add_row(name or "(the model)", f"{momentum:.6g}", f"{self.new[name]:.6g}")
-        for name in self.cumulative:
-            table.add_row(name or "(the model)", "None", "None: an average over all forwards")
-        return table
+        changed = [
+            (name or "(the model)", f"{m:.6g}", f"{self.new[name]:.6g}") for name, m in self.old.items()
+        ]
+        kept = [
+            (name or "(the model)", "None", "None: an average over all forwards") for name in self.cumulative
+        ]
+        title = f"momentum for {self.num_micro_batches} micro-batches"
+        return table_of(title, ("layer", "was", "is"), changed + kept)
 
 
 def batch_norm_momentum(model: nn.Module, num_micro_batches: int) -> MomentumChange:

@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from truestep.core.results import Result
+from truestep.core.results import Result, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,14 +31,17 @@ class ExactBatchNorm(Result):
     left: tuple[str, ...]
 
     def __rich__(self) -> "RenderableType":
-        from rich.table import Table
-
-        table = Table(title=f"layers with exact statistics: {len(self.layers)}", title_justify="left")
-        for column in ("layer", "values per channel", "mean was off by (std)", "old variance / exact"):
-            table.add_column(column)
-        for each in self.layers:
-            ratio = f"{each.variance_ratio:.4g}"
-            table.add_row(each.name or "(the model)", f"{each.num_values:,}", f"{each.mean_shift:.3g}", ratio)
-        for name in self.left:
-            table.add_row(name, "never called")
-        return table
+        rows = [
+            (
+                each.name or "(the model)",
+                f"{each.num_values:,}",
+                f"{each.mean_shift:.3g}",
+                f"{each.variance_ratio:.4g}",
+            )
+            for each in self.layers
+        ]
+        return table_of(
+            f"layers with exact statistics: {len(self.layers)}",
+            ("layer", "values per channel", "mean was off by (std)", "old variance / exact"),
+            [*rows, *((name, "never called") for name in self.left)],
+        )

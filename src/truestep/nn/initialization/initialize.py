@@ -12,12 +12,12 @@ from torch import nn
 from truestep.core.errors import OptionError, check_number
 from truestep.nn.activations import Activation, activation_gain
 from truestep.nn.initialization.fill import Gain, assign, fresh
+from truestep.nn.initialization.preceding import UNKNOWN, Preceding, preceding_activations
 from truestep.nn.initialization.presets import PRESETS
 from truestep.nn.initialization.report import Initialization, InitializedTensor
 from truestep.nn.initialization.rules import Chosen, Rule, Rules, checked, choose
 from truestep.nn.initialization.slots import Slot, slots
 from truestep.nn.layers import check_model, full_name, refuse_lazy, refuse_unmatched
-from truestep.nn.sizes.preceding import UNKNOWN, Preceding, preceding_activations
 
 # What these tensors become whatever the rule for their layer's weight is, unless it is zeros.
 _FIXED = {"bias": "zeros", "forget bias": "zeros, forget gate ones"}
@@ -25,7 +25,7 @@ _FIXED_BY_NAME = {"scale": "ones", "recurrent": "orthogonal", "embedding": "norm
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Assignment:
     """What will be written: each tensor once, with its rule, its factor and its gain."""
 
     slot: Slot
@@ -104,7 +104,7 @@ def _plan(
     rules: Rules,
     activation: Activation | None,
     scale: Mapping[str, float],
-) -> tuple[list[_Plan], dict[str, str]]:
+) -> tuple[list[_Assignment], dict[str, str]]:
     candidates: dict[int, list[tuple[Slot, Chosen]]] = {}
     for slot in found:
         chosen = choose(rules, slot)
@@ -112,7 +112,7 @@ def _plan(
             candidates.setdefault(id(slot.held), []).append((slot, chosen))
     before = preceding_activations(model)
     fallback = Preceding(activation) if activation is not None else UNKNOWN
-    plans: list[_Plan] = []
+    plans: list[_Assignment] = []
     tied: dict[str, str] = {}
     for same in candidates.values():
         # A weight that is an embedding and a matrix gets the matrix's size: logits of an embedding's would be far too large.
@@ -124,7 +124,9 @@ def _plan(
         )
         padding = [other for other, _ in same if other.role == "embedding"]
         plans.append(
-            _Plan(slot, chosen, _gain(slot, chosen, known if known.known else fallback, padding), factor)
+            _Assignment(
+                slot, chosen, _gain(slot, chosen, known if known.known else fallback, padding), factor
+            )
         )
     _refuse_unknown(plans)
     return plans, tied
@@ -146,7 +148,7 @@ def _gain(slot: Slot, chosen: Chosen, before: Preceding, embeddings: Iterable[Sl
     )
 
 
-def _refuse_unknown(plans: Iterable[_Plan]) -> None:
+def _refuse_unknown(plans: Iterable[_Assignment]) -> None:
     unknown = [plan.slot.layer for plan in plans if plan.gain.activation == "unknown"]
     if unknown:
         raise OptionError(
@@ -155,7 +157,7 @@ def _refuse_unknown(plans: Iterable[_Plan]) -> None:
         )
 
 
-def _write(plan: _Plan, generator: torch.Generator | None) -> InitializedTensor:
+def _write(plan: _Assignment, generator: torch.Generator | None) -> InitializedTensor:
     slot = plan.slot
     value = fresh(slot, plan.chosen, plan.gain, generator)
     if not slot.is_bias:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from truestep.core.results import Result
+from truestep.core.results import Result, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,20 +32,17 @@ class Initialization(Result):
     left: Mapping[str, str] = field(default_factory=dict)
 
     def __rich__(self) -> "RenderableType":
-        from rich.table import Table
-
-        table = Table(
-            title=f"tensors initialised: {len(self.tensors)}, left: {len(self.left)}", title_justify="left"
+        written = [
+            (
+                *(each.name, "×".join(map(str, each.shape)), each.rule, each.activation or ""),
+                *("" if each.gain is None else f"{each.gain:.4g}", f"{each.root_mean_square:.3g}"),
+            )
+            for each in self.tensors
+        ]
+        tied = [(name, "", f"is {other}") for name, other in self.tied.items()]
+        left = [(name, "", f"left: {reason}") for name, reason in self.left.items()]
+        return table_of(
+            f"tensors initialised: {len(self.tensors)}, left: {len(self.left)}",
+            ("tensor", "shape", "rule", "activation before it", "gain", "root mean square"),
+            [*written, *tied, *left],
         )
-        for column in ("tensor", "shape", "rule", "activation before it", "gain", "root mean square"):
-            table.add_column(column)
-        for each in self.tensors:
-            gain = "" if each.gain is None else f"{each.gain:.4g}"
-            size = f"{each.root_mean_square:.3g}"
-            shape = "×".join(map(str, each.shape))
-            table.add_row(each.name, shape, each.rule, each.activation or "", gain, size)
-        for name, other in self.tied.items():
-            table.add_row(name, "", f"is {other}")
-        for name, reason in self.left.items():
-            table.add_row(name, "", f"left: {reason}")
-        return table

@@ -29,21 +29,8 @@ POINTWISE = frozenset(
     for home in (torch, F, Tensor)
     if hasattr(home, name)
 )
-REDUCTIONS = (
-    "sum",
-    "mean",
-    "max",
-    "min",
-    "var",
-    "std",
-    "logsumexp",
-    "any",
-    "all",
-    "argmax",
-    "softmax",
-    "log_softmax",
-    "cumsum",
-)
+_REDUCTIONS = "sum mean max min var std logsumexp any all argmax softmax log_softmax cumsum"
+REDUCTIONS = tuple(_REDUCTIONS.split())
 
 
 def function_name(function: Callable[..., Any]) -> str:

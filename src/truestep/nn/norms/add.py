@@ -15,7 +15,7 @@ from torch.nn.utils import parametrizations, parametrize
 from truestep.core.errors import OptionError, check_number
 from truestep.nn.layers import Layers, full_name
 from truestep.nn.norms.change import NormChange
-from truestep.nn.norms.targets import KINDS, Target, find_targets, output_dimension
+from truestep.nn.norms.tensors import KINDS, NormedTensor, find_tensors, output_dimension
 
 SPECTRAL_SEED = 0  # of the start vectors, which the first power iterations turn to the singular ones
 
@@ -39,14 +39,14 @@ def add_weight_norm(model: nn.Module, layers: Layers | None = None, *, dim: int 
             direction is NaN), or a weight shared with a layer that was not chosen.
     """
 
-    def register(target: Target) -> None:
-        parametrizations.weight_norm(target.module, target.tensor, dim=_chosen_dimension(target, dim))
+    def register(normed: NormedTensor) -> None:
+        parametrizations.weight_norm(normed.module, normed.tensor, dim=_chosen_dimension(normed, dim))
 
-    def has_direction(target: Target) -> bool:
-        if target.weight.is_meta or not target.weight.numel():
-            return bool(target.weight.numel())
+    def has_direction(normed: NormedTensor) -> bool:
+        if normed.weight.is_meta or not normed.weight.numel():
+            return bool(normed.weight.numel())
         return bool(
-            (torch.norm_except_dim(target.weight.detach(), 2, _chosen_dimension(target, dim)) > 0).all()
+            (torch.norm_except_dim(normed.weight.detach(), 2, _chosen_dimension(normed, dim)) > 0).all()
         )
 
     return _add(_Norm("weight norm", register, has_direction), model, layers)
@@ -80,24 +80,24 @@ def add_spectral_norm(
             f"num_power_iterations={num_power_iterations}: at least one is needed to follow the weight."
         )
 
-    def register(target: Target) -> None:
-        device = target.weight.device
+    def register(normed: NormedTensor) -> None:
+        device = normed.weight.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(SPECTRAL_SEED)
-            parametrizations.spectral_norm(target.module, target.tensor, num_power_iterations, eps)
+            parametrizations.spectral_norm(normed.module, normed.tensor, num_power_iterations, eps)
 
-    def is_not_zero(target: Target) -> bool:
-        return target.weight.is_meta or bool(target.weight.detach().any())
+    def is_not_zero(normed: NormedTensor) -> bool:
+        return normed.weight.is_meta or bool(normed.weight.detach().any())
 
     return _add(_Norm("spectral norm", register, is_not_zero), model, layers)
 
 
-def _chosen_dimension(target: Target, dim: object) -> int:
+def _chosen_dimension(normed: NormedTensor, dim: object) -> int:
     if dim is None:
-        return output_dimension(target.module)
-    if isinstance(dim, bool) or not isinstance(dim, int) or not -1 <= dim < target.weight.ndim:
+        return output_dimension(normed.module)
+    if isinstance(dim, bool) or not isinstance(dim, int) or not -1 <= dim < normed.weight.ndim:
         raise OptionError(
-            f"dim={dim!r}: {target.name} has {target.weight.ndim} dimensions. Write one of 0 to {target.weight.ndim - 1}, -1 for "
+            f"dim={dim!r}: {normed.name} has {normed.weight.ndim} dimensions. Write one of 0 to {normed.weight.ndim - 1}, -1 for "
             "one length of the whole weight, or None for the dimension of the outputs."
         )
     return dim
@@ -108,14 +108,14 @@ class _Norm:
     """A norm: its name, how it is put on a tensor, and whether a tensor can have it without becoming NaN."""
 
     name: str
-    register: Callable[[Target], None]
-    is_sound: Callable[[Target], bool]
+    register: Callable[[NormedTensor], None]
+    is_sound: Callable[[NormedTensor], bool]
 
 
 def _add(kind: _Norm, model: nn.Module, layers: Layers | None) -> NormChange:
-    norm, targets = kind.name, find_targets(model, layers)
-    already = [target for target in targets if target.carries(norm)]
-    fresh = [target for target in targets if target not in already]
+    norm, tensors = kind.name, find_tensors(model, layers)
+    already = [normed for normed in tensors if normed.carries(norm)]
+    fresh = [normed for normed in tensors if normed not in already]
     _refuse_others(norm, fresh)
     left = _tied_outside(model, fresh)
     if left and layers is not None:
@@ -123,29 +123,29 @@ def _add(kind: _Norm, model: nn.Module, layers: Layers | None) -> NormChange:
             f"{'; '.join(f'{name} is {reason}' for name, reason in left.items())}. With {norm} on one of them alone they would be "
             "two weights. Choose all layers that share it, or none, with layers=."
         )
-    fresh = [target for target in fresh if target.name not in left]
-    _refuse_zeros(norm, [target for target in fresh if not kind.is_sound(target)])
+    fresh = [normed for normed in fresh if normed.name not in left]
+    _refuse_zeros(norm, [normed for normed in fresh if not kind.is_sound(normed)])
     return NormChange(
         norm=norm,
         action="added",
-        changed=tuple(target.name for target in fresh),
-        already=tuple(target.name for target in already),
+        changed=tuple(normed.name for normed in fresh),
+        already=tuple(normed.name for normed in already),
         left=left,
         replaced=_register_all(fresh, kind.register),
     )
 
 
-def _refuse_others(norm: str, targets: list[Target]) -> None:
-    hooked = [target.name for target in targets for kind in KINDS if target.old_hook(kind)]
+def _refuse_others(norm: str, tensors: list[NormedTensor]) -> None:
+    hooked = [normed.name for normed in tensors for kind in KINDS if normed.old_hook(kind)]
     if hooked:
         raise OptionError(
             f"{', '.join(hooked)} has a norm in torch's old form, a hook before the forward. Take it off first: "
             "ts.nn.remove_weight_norm(model) and ts.nn.remove_spectral_norm(model) know it too."
         )
     others = {
-        target.name: [type(each).__name__.strip("_") for each in target.parametrization]
-        for target in targets
-        if parametrize.is_parametrized(target.module, target.tensor)
+        normed.name: [type(each).__name__.strip("_") for each in normed.parametrization]
+        for normed in tensors
+        if parametrize.is_parametrized(normed.module, normed.tensor)
     }
     if others:
         listed = ", ".join(f"{name} ({', '.join(kinds)})" for name, kinds in others.items())
@@ -155,48 +155,48 @@ def _refuse_others(norm: str, targets: list[Target]) -> None:
         )
 
 
-def _refuse_zeros(norm: str, targets: list[Target]) -> None:
-    if targets:
+def _refuse_zeros(norm: str, tensors: list[NormedTensor]) -> None:
+    if tensors:
         raise OptionError(
-            f"{', '.join(target.name for target in targets)}: zeros where {norm} divides by a length, so that the weight would be "
+            f"{', '.join(normed.name for normed in tensors)}: zeros where {norm} divides by a length, so that the weight would be "
             "NaN. Initialise these layers otherwise, or leave them out with layers=."
         )
 
 
-def _tied_outside(model: nn.Module, targets: list[Target]) -> dict[str, str]:
-    """Return the targets whose parameter is also held by a place that is no target, with that place."""
-    chosen = {target.name for target in targets}
+def _tied_outside(model: nn.Module, tensors: list[NormedTensor]) -> dict[str, str]:
+    """Return the tensors whose parameter is also held by a place that is none of them, with that place."""
+    chosen = {normed.name for normed in tensors}
     holders: dict[int, list[str]] = {}
     for layer, module in model.named_modules():
         for tensor, parameter in module._parameters.items():
             if parameter is not None:
                 holders.setdefault(id(parameter), []).append(full_name(layer, tensor))
     outside = {}
-    for target in targets:
-        others = [name for name in holders[id(target.weight)] if name not in chosen]
+    for normed in tensors:
+        others = [name for name in holders[id(normed.weight)] if name not in chosen]
         if others:
-            outside[target.name] = f"shared with {', '.join(others)}"
+            outside[normed.name] = f"shared with {', '.join(others)}"
     return outside
 
 
 def _register_all(
-    targets: list[Target], register: Callable[[Target], None]
+    tensors: list[NormedTensor], register: Callable[[NormedTensor], None]
 ) -> dict[nn.Parameter, tuple[nn.Parameter, ...]]:
-    """Register on each target; those that shared a parameter share its parametrization. Return what was replaced."""
-    first: dict[Tensor, Target] = {}
+    """Register on each; those that shared a parameter share its parametrization. Return what was replaced."""
+    first: dict[Tensor, NormedTensor] = {}
     replaced: dict[nn.Parameter, tuple[nn.Parameter, ...]] = {}
-    for target in targets:
-        old = target.weight
+    for normed in tensors:
+        old = normed.weight
         assert isinstance(old, nn.Parameter)
-        register(target)
-        if isinstance(target.module, nn.RNNBase):
-            type(target.module).__deepcopy__ = _copy_recurrent  # type: ignore[attr-defined]  # a class of this layer alone
+        register(normed)
+        if isinstance(normed.module, nn.RNNBase):
+            type(normed.module).__deepcopy__ = _copy_recurrent  # type: ignore[attr-defined]  # a class of this layer alone
         if old in first:
-            target.module.parametrizations[target.tensor] = first[old].parametrization  # type: ignore[index,operator,assignment]
+            normed.module.parametrizations[normed.tensor] = first[old].parametrization  # type: ignore[index,operator,assignment]
             continue
-        first[old] = target
-        target.module.parametrizations.train(target.module.training)  # type: ignore[union-attr]
-        new = tuple(target.parametrization.parameters())
+        first[old] = normed
+        normed.module.parametrizations.train(normed.module.training)  # type: ignore[union-attr]
+        new = tuple(normed.parametrization.parameters())
         if all(parameter is not old for parameter in new):
             replaced[old] = new
     return replaced

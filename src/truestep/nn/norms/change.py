@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from truestep.core.results import Result, plain
+from truestep.core.results import Result, plain, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,15 +40,12 @@ class NormChange(Result):
         }
 
     def __rich__(self) -> "RenderableType":
-        from rich.table import Table
-
-        table = Table(title=f"{self.norm} {self.action}: {len(self.changed)}", title_justify="left")
-        table.add_column("tensor")
-        table.add_column("what became of it")
-        for name in self.changed:
-            table.add_row(name, self.action)
-        for name in self.already:
-            table.add_row(name, "had it already")
-        for name, reason in self.left.items():
-            table.add_row(name, f"left: {reason}")
-        return table
+        return table_of(
+            f"{self.norm} {self.action}: {len(self.changed)}",
+            ("tensor", "what became of it"),
+            [
+                *((name, self.action) for name in self.changed),
+                *((name, "had it already") for name in self.already),
+                *((name, f"left: {reason}") for name, reason in self.left.items()),
+            ],
+        )

@@ -12,7 +12,7 @@ from torch.nn.utils import remove_weight_norm as remove_old_weight
 from truestep.core.errors import OptionError
 from truestep.nn.layers import Layers, check_model, matches, refuse_unmatched, selectors
 from truestep.nn.norms.change import NormChange
-from truestep.nn.norms.targets import KINDS, OLD_HOOKS, Target
+from truestep.nn.norms.tensors import KINDS, OLD_HOOKS, NormedTensor
 
 _REMOVE_OLD = {"weight norm": remove_old_weight, "spectral norm": remove_old_spectral}
 
@@ -46,74 +46,74 @@ def _remove(norm: str, model: nn.Module, layers: Layers | None) -> NormChange:
     check_model(model)
     if chosen:
         refuse_unmatched(model, chosen)
-    targets = [
-        target
-        for target in _normalised(norm, model)
-        if chosen is None or any(matches(each, target.layer, target.module) for each in chosen)
+    tensors = [
+        normed
+        for normed in _normalised(norm, model)
+        if chosen is None or any(matches(each, normed.layer, normed.module) for each in chosen)
     ]
-    if not targets:
-        there = ", ".join(sorted({target.name for kind in KINDS for target in _normalised(kind, model)}))
+    if not tensors:
+        there = ", ".join(sorted({normed.name for kind in KINDS for normed in _normalised(kind, model)}))
         raise OptionError(
             f"No chosen layer of {type(model).__name__} has {norm}; normalised weights: {there or 'none'}."
         )
-    _refuse_partial(model, targets)
+    _refuse_partial(model, tensors)
     replaced: dict[nn.Parameter, tuple[nn.Parameter, ...]] = {}
     made: dict[parametrize.ParametrizationList, nn.Parameter] = {}
-    for target in targets:
-        old, new = _take_off_hook(norm, target) if target.old_hook(norm) else _take_off(target, made)
+    for normed in tensors:
+        old, new = _take_off_hook(norm, normed) if normed.old_hook(norm) else _take_off(normed, made)
         replaced |= {parameter: (new,) for parameter in old if parameter is not new}
-        _place(target, new)
+        _place(normed, new)
     return NormChange(
-        norm=norm, action="removed", changed=tuple(target.name for target in targets), replaced=replaced
+        norm=norm, action="removed", changed=tuple(normed.name for normed in tensors), replaced=replaced
     )
 
 
-def _normalised(norm: str, model: nn.Module) -> list[Target]:
+def _normalised(norm: str, model: nn.Module) -> list[NormedTensor]:
     found = []
     for name, module in model.named_modules():
         held: Iterable[str] = module.parametrizations.keys() if parametrize.is_parametrized(module) else ()
-        found += [target for tensor in held if (target := Target(name, module, tensor)).carries(norm)]
+        found += [normed for tensor in held if (normed := NormedTensor(name, module, tensor)).carries(norm)]
         hooks = [hook for hook in module._forward_pre_hooks.values() if isinstance(hook, OLD_HOOKS[norm])]
-        found += [Target(name, module, hook.name) for hook in hooks]  # type: ignore[attr-defined]
+        found += [NormedTensor(name, module, hook.name) for hook in hooks]  # type: ignore[attr-defined]
     return found
 
 
-def _refuse_partial(model: nn.Module, targets: list[Target]) -> None:
-    chosen = {target.name for target in targets}
-    held = {id(t.parametrization) for t in targets if parametrize.is_parametrized(t.module, t.tensor)}
+def _refuse_partial(model: nn.Module, tensors: list[NormedTensor]) -> None:
+    chosen = {normed.name for normed in tensors}
+    held = {id(t.parametrization) for t in tensors if parametrize.is_parametrized(t.module, t.tensor)}
     for norm in KINDS:
-        for target in _normalised(norm, model):
-            shared = not target.old_hook(norm) and id(target.parametrization) in held
-            if shared and target.name not in chosen:
+        for normed in _normalised(norm, model):
+            shared = not normed.old_hook(norm) and id(normed.parametrization) in held
+            if shared and normed.name not in chosen:
                 raise OptionError(
-                    f"{target.name} shares its weight with a layer that was chosen; with the norm off one of them alone "
+                    f"{normed.name} shares its weight with a layer that was chosen; with the norm off one of them alone "
                     "they would be two weights. Choose all layers that share it, or none, with layers=."
                 )
 
 
-def _take_off_hook(norm: str, target: Target) -> tuple[list[nn.Parameter], nn.Parameter]:
-    own = {f"{target.tensor}_{end}" for end in ("g", "v", "orig")}
-    old = [held for name, held in target.module._parameters.items() if name in own and held is not None]
-    _REMOVE_OLD[norm](target.module, target.tensor)
-    new = target.weight
+def _take_off_hook(norm: str, normed: NormedTensor) -> tuple[list[nn.Parameter], nn.Parameter]:
+    own = {f"{normed.tensor}_{end}" for end in ("g", "v", "orig")}
+    old = [held for name, held in normed.module._parameters.items() if name in own and held is not None]
+    _REMOVE_OLD[norm](normed.module, normed.tensor)
+    new = normed.weight
     assert isinstance(new, nn.Parameter)
     new.requires_grad = any(parameter.requires_grad for parameter in old)
     return old, new
 
 
 def _take_off(
-    target: Target, made: dict[parametrize.ParametrizationList, nn.Parameter]
+    normed: NormedTensor, made: dict[parametrize.ParametrizationList, nn.Parameter]
 ) -> tuple[list[nn.Parameter], nn.Parameter]:
     """Take the parametrization off; `made` holds what one that several layers share has become already."""
-    held = target.parametrization
+    held = normed.parametrization
     old = list(held.parameters())
     if held not in made:
         made[held] = _plain(held)
     with torch.enable_grad():  # without it torch registers the result as a buffer
         parametrize.remove_parametrizations(
-            target.module, target.tensor, leave_parametrized=not held.is_tensor
+            normed.module, normed.tensor, leave_parametrized=not held.is_tensor
         )
-    hooks = target.module._load_state_dict_pre_hooks
+    hooks = normed.module._load_state_dict_pre_hooks
     for key, hook in list(hooks.items()):
         # weight norm's, of the old keys; a module that keeps it can't be pickled
         if getattr(getattr(hook, "hook", hook), "__name__", "") == "_weight_norm_compat_hook":
@@ -132,9 +132,9 @@ def _plain(held: parametrize.ParametrizationList) -> nn.Parameter:
     return nn.Parameter(value, requires_grad=any(each.requires_grad for each in held.parameters()))
 
 
-def _place(target: Target, weight: nn.Parameter) -> None:
+def _place(normed: NormedTensor, weight: nn.Parameter) -> None:
     """Register the weight where the layer had it at first, so that an optimizer's state keeps its order."""
-    module, tensor = target.module, target.tensor
+    module, tensor = normed.module, normed.tensor
     if hasattr(module, tensor):  # a frozen weight came back as a buffer
         delattr(module, tensor)
     module.register_parameter(tensor, weight)

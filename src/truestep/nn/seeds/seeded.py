@@ -22,7 +22,7 @@ Deterministic = bool | Literal["warn"]
 LARGEST = 2**64 - 1  # the largest that torch.manual_seed takes
 
 
-class Before:
+class StreamsBefore:
     """Everything as it was; a `with` block puts it back, once."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Seeded(Result):
     between_runs: tuple[Gap, ...]
     between_machines: tuple[Gap, ...]
     without_deterministic_form: tuple[str, ...]
-    _before: Before = field(repr=False, compare=False)
+    _before: StreamsBefore = field(repr=False, compare=False)
 
     def generator(self, number: int = 0) -> torch.Generator:
         """Return a generator of this seed for a DataLoader: `DataLoader(..., generator=seeded.generator())`.
@@ -114,7 +114,7 @@ def seed_everything(seed: int, *, deterministic: Deterministic = False) -> Seede
         raise OptionError(
             f"deterministic={deterministic!r} is not known. {nearest(str(deterministic), ('True', 'False', 'warn'))}"
         )
-    before = Before()
+    before = StreamsBefore()
     in_time = make_deterministic(warn_only=deterministic == "warn") if deterministic else True
     streams = seed_streams(seed)
     flags = read_flags()

@@ -23,8 +23,18 @@ WHAT_TO_WRITE = """A recipe needs these two:
 
 
 def recipes() -> dict[str, Path]:
-    """Return the recipes that come with the package, by name."""
-    return {path.stem: path for path in sorted(FOLDER.glob("*.py")) if not path.stem.startswith("_")}
+    """Return the recipes that come with the package, by name: a hyphen where the file has an underscore."""
+    return {
+        path.stem.replace("_", "-"): path
+        for path in sorted(FOLDER.glob("*.py"))
+        if not path.stem.startswith("_")
+    }
+
+
+def name_of(path: Path) -> str:
+    """Return what a recipe's runs are called by."""
+    known = {its_path: name for name, its_path in recipes().items()}
+    return known.get(path, path.stem)
 
 
 def find(name: str) -> Path:

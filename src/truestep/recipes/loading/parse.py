@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from truestep.core.errors import OptionError
-from truestep.recipes.loading.find import FOLDER, description_of
+from truestep.recipes.loading.find import FOLDER, description_of, name_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class ParsedRecipe:
     """A recipe with everything that was said about it."""
 
     name: str
@@ -38,7 +38,7 @@ class Start:
     options: RunOptions
 
 
-def parsed(path: Path, arguments: Sequence[str], *, name: str) -> Start:
+def parsed(path: Path, arguments: Sequence[str], *, name: str) -> ParsedRecipe:
     """Import a recipe and make its Config of the words after its name.
 
     Raises SystemExit, after tyro's message, for `--help` and for words that are no options.
@@ -57,7 +57,7 @@ def parsed(path: Path, arguments: Sequence[str], *, name: str) -> Start:
         raise OptionError(
             "--resume must needs --out FOLDER: without it a new folder is made, with no run in it."
         )
-    return Start(name=path.stem, module=module, config=both.config, options=both.options)
+    return ParsedRecipe(name=name_of(path), module=module, config=both.config, options=both.options)
 
 
 def _options_of(config_class: Any, path: Path) -> type[Any]:

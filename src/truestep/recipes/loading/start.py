@@ -7,11 +7,11 @@ from itertools import count
 from pathlib import Path
 
 import truestep
-from truestep.recipes.loading.parse import Start
+from truestep.recipes.loading.parse import ParsedRecipe
 from truestep.run.options import plain_config
 
 
-def start(prepared: Start) -> Path:
+def start(prepared: ParsedRecipe) -> Path:
     """Train, and return the run's directory."""
     options = prepared.options
     directory = options.out or new_directory(Path("runs") / prepared.name)

@@ -42,6 +42,8 @@ class TensorBoardTracker(Tracker):
         for line in tracking.history():
             if line.step >= tracking.step:
                 self.scalars(line.values, line.step, line.epoch)
+                for name, media in line.media.items():
+                    self.media(name, media.kind, tracking.directory / media.file, line.step)
 
     def scalars(self, values: Mapping[str, float], step: int, epoch: int) -> None:
         """Add a scalar for each value."""

@@ -45,7 +45,7 @@ class Tracker:
         """Take a module and an example of what it is called with."""
 
     def media(self, name: str, kind: str, path: Path, step: int) -> None:
-        """Take a file of the run's directory; `kind` says what it is: "image", "audio", "text"."""
+        """Take what `run.log` was given as media, in its file; `kind` is "image" (PNG), "audio" (WAV) or "text"."""
 
     def flush(self) -> None:
         """Bring to disk what waits: a checkpoint is being saved."""

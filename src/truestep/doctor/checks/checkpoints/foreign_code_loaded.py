@@ -2,11 +2,9 @@
 """torch.load that runs what the file says."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, literal
 
 
@@ -32,7 +30,3 @@ class ForeignCodeLoaded(SourceCheck):
         for call in module.calls("torch.load"):
             if literal(module, argument(call, None, "weights_only")) is False:
                 yield At(call, "weights_only=False runs whatever code the file names.", RISK)
-
-    def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Leave it at the default, True."""
-        return [without_keyword(module, node, "weights_only")]

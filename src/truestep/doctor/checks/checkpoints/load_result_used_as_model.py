@@ -3,11 +3,9 @@
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, replaced, text_of
 
 
 class LoadResultUsedAsModel(SourceCheck):
@@ -47,7 +45,3 @@ class LoadResultUsedAsModel(SourceCheck):
                 )
                 if used:
                     yield At(call, f"{name!r} is the list of missing keys from here on, not the model.")
-
-    def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Keep the name for the model."""
-        return [replaced(module, module.parents[node], text_of(module, node))]

@@ -3,12 +3,10 @@
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, literal
 
 
@@ -56,10 +54,6 @@ class TiedWeightsUntied(SourceCheck):
             again = any(module.scope(each) is home and each.lineno > call.lineno for each in mine)
             if assigned and mine and not again and not module.called_anywhere("tie_weights"):
                 yield At(call, f"assign=True unties the weights that line {mine[0].lineno} tied.")
-
-    def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Copy into the parameters that there are."""
-        return [without_keyword(module, node, "assign")]
 
 
 def _is_of_the_same(module: SourceModule, tie: ast.Assign, call: ast.Call) -> bool:

@@ -6,11 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
-from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
-from truestep.doctor.watching.looking import is_on_host
+from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 BATCHES = 4
 
@@ -44,7 +45,7 @@ class BatchesOfOneClass(Watcher):
     def __init__(self) -> None:
         self.classes: list[int | None] = []
 
-    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+    def on_loss(self, history: History, loss: Loss) -> Observations:
         """Report enough batches of at least four examples that hold one class each, in turn."""
         if (
             loss.name not in ("cross_entropy", "nll_loss")
@@ -61,4 +62,4 @@ class BatchesOfOneClass(Watcher):
             text = f"{len(single)} of the first {len(self.classes)} batches hold one class only."
             evidence = {"batches": len(self.classes), "classes_in_turn": single[:12]}
             self.classes = []
-            yield Saw(loss.place, text, BUG, evidence)
+            yield Observation(loss.place, text, BUG, evidence)

@@ -3,11 +3,9 @@
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, renamed
 
 
 class BatchesStacked(SourceCheck):
@@ -47,10 +45,6 @@ class BatchesStacked(SourceCheck):
                     and not self._members(module, element)
                 ):
                     yield At(call, "stack gives (batches, batch, ...): cat gives one batch.", RISK)
-
-    def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Join along the batch axis."""
-        return [renamed(module, node.func, "cat")]
 
     def _members(self, module: SourceModule, element: ast.expr) -> bool:
         """`[layer(x) for ...]` over members of an ensemble is a stack that is meant."""

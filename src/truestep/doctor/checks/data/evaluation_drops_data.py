@@ -42,10 +42,23 @@ class EvaluationDropsData(SourceCheck):
             target = module.statement(call)
             targets = target.targets if isinstance(target, ast.Assign) else []
             names = [(dotted(each) or "").rsplit(".", 1)[-1] for each in targets]
-            if call in evaluated or any(EVALUATION.search(name) for name in names):
+            named = any(EVALUATION.search(name) for name in names)
+            if call in evaluated or named or _is_where_nothing_is_trained(module, call):
                 if literal(module, argument(call, 8, "drop_last")) is True:
                     yield At(call, "The last samples of the evaluation set are left out.", RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep the last batch."""
         return [with_keyword(module, node, "drop_last", "False")]
+
+
+def _is_where_nothing_is_trained(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether a loader is made in the `else` of `if train:`."""
+    inside: ast.AST = call
+    for above in module.ancestors(call):
+        if isinstance(above, ast.If) and inside in above.orelse:
+            name = (dotted(above.test) or "").rsplit(".", 1)[-1]
+            if name in ("train", "training", "is_train", "is_training"):
+                return True
+        inside = above
+    return False

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.probe import Probe
-from truestep.doctor.watcher import Forward, Saw, Sights
-from truestep.doctor.watching.looking import first_tensor
+from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.looking import first_tensor
+from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +40,7 @@ class ExamplesMixed(Probe):
 
     code = "DATA015"
 
-    def try_out(self, forward: Forward) -> Sights:
+    def try_out(self, forward: Forward) -> Observations:
         """Ask for the gradient of the first example's output by the other examples' inputs."""
         given = first_tensor(forward.args)
         self.cannot_run = _obstacle(forward, given)
@@ -49,14 +50,14 @@ class ExamplesMixed(Probe):
                 share = float(gradient[1:].abs().max() / gradient.abs().max())
                 evidence = {"relative_influence": share, "model": type(forward.module).__name__}
                 text = "The output for the first example depends on the others of its batch."
-                yield Saw(forward.place, text, RISK, evidence)
+                yield Observation(forward.place, text, RISK, evidence)
 
     def _gradient(self, forward: Forward, given: torch.Tensor) -> torch.Tensor | None:
         import torch
 
-        from truestep.doctor.watching.trial import Trial
+        from truestep.doctor.runtime.model_copy import ModelCopy
 
-        with Trial(forward) as trial, torch.enable_grad():
+        with ModelCopy(forward) as trial, torch.enable_grad():
             probe = given.detach().clone().requires_grad_()
             output = first_tensor(trial.apply(probe))
             if output is None or output.dim() != 2 or len(output) != len(given) or not output.requires_grad:

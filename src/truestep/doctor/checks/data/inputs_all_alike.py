@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Forward, Saw, Sights, Watcher
-from truestep.doctor.watching.looking import first_tensor, is_on_host
+from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.looking import first_tensor, is_on_host
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 TIMES = 3
 
@@ -41,13 +42,13 @@ class InputsAllAlike(Watcher):
 
     def __init__(self) -> None:
         self.batches = 0
-        self.alike: Saw | None = None  # of the last forward, until something goes backward
+        self.alike: Observation | None = None  # of the last forward, until something goes backward
 
-    def on_forward(self, scene: Scene, forward: Forward) -> None:
+    def on_forward(self, history: History, forward: Forward) -> None:
         """Compare the examples of the first batches that are trained on."""
         given = first_tensor(forward.args)
         self.alike = None
-        trained = forward.module.training and forward.gradients_on and scene.in_window
+        trained = forward.module.training and forward.gradients_on and history.in_window
         if not trained or self.batches < 0 or given is None or not is_on_host(given):
             return
         if given.dim() < 2 or len(given) < 4:
@@ -56,9 +57,9 @@ class InputsAllAlike(Watcher):
             self.batches = -1  # from then on nothing is compared
             return
         text = f"All {len(given)} examples of a batch are the same, {TIMES} batches in a row."
-        self.alike = Saw(forward.place, text, RISK, {"shape": tuple(given.shape)})
+        self.alike = Observation(forward.place, text, RISK, {"shape": tuple(given.shape)})
 
-    def on_backward(self, scene: Scene, tensors: object, place: Place) -> Sights:
+    def on_backward(self, history: History, tensors: object, place: Place) -> Observations:
         """Count the batches that were trained on; pictures drawn in between may well be alike."""
         alike, self.alike = self.alike, None
         if alike is not None:

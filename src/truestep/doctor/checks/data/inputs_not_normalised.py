@@ -6,11 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.watcher import Forward, Saw, Sights, Watcher
-from truestep.doctor.watching.looking import first_tensor, is_on_host
+from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.looking import first_tensor, is_on_host
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 
 class InputsNotNormalised(Watcher):
@@ -42,7 +43,7 @@ class InputsNotNormalised(Watcher):
     def __init__(self) -> None:
         self.judged = False
 
-    def on_forward(self, scene: Scene, forward: Forward) -> Sights:
+    def on_forward(self, history: History, forward: Forward) -> Observations:
         """Look at the first floating-point input of a model in training."""
         given = first_tensor(forward.args)
         if (
@@ -60,7 +61,7 @@ class InputsNotNormalised(Watcher):
         whole = bool((given == given.round()).all()) and 30 < largest <= 255 and float(given.min()) >= 0
         if whole and float(given.mean()) > 5:
             evidence = {"mean": float(given.mean()), "deviation": float(given.std()), "largest": largest}
-            yield Saw(
+            yield Observation(
                 forward.place,
                 f"The inputs are whole numbers up to {largest:.0f}, like raw pixels.",
                 RISK,

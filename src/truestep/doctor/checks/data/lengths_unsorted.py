@@ -2,11 +2,9 @@
 """pack_padded_sequence with lengths in any order."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, with_keyword
 from truestep.doctor.source.values import argument, forwards_all
 
 
@@ -37,7 +35,3 @@ class LengthsUnsorted(SourceCheck):
         for call in module.calls("torch.nn.utils.rnn.pack_padded_sequence"):
             if argument(call, 3, "enforce_sorted") is None and not sorts and not forwards_all(call):
                 yield At(call, "The lengths must fall, and nothing in sight sorts them.", RISK)
-
-    def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Let torch sort."""
-        return [with_keyword(module, node, "enforce_sorted", "False")]

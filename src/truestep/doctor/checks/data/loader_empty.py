@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 
 class LoaderEmpty(Watcher):
@@ -32,7 +32,7 @@ class LoaderEmpty(Watcher):
 
     code = "DATA023"
 
-    def on_epoch(self, scene: Scene, source: Any, place: Place) -> Sights:
+    def on_epoch(self, history: History, source: Any, place: Place) -> Observations:
         """Report a loader of known length 0."""
         from torch.utils.data import DataLoader
 
@@ -48,4 +48,4 @@ class LoaderEmpty(Watcher):
                     "batch_size": source.batch_size,
                     "drop_last": source.drop_last,
                 }
-                yield Saw(place, text, evidence=evidence)
+                yield Observation(place, text, evidence=evidence)

@@ -4,12 +4,9 @@
 import ast
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
-from truestep.doctor.replacement import Edit
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError
 
 LAUNCH = re.compile(r"torch\.distributed\.launch\b")
 
@@ -29,7 +26,6 @@ class DistributedLaunch(SourceCheck):
     """
 
     code = "OLD004"
-    rewrites = "safe"
     words = ("distributed.launch",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
@@ -38,13 +34,3 @@ class DistributedLaunch(SourceCheck):
             spoken = isinstance(module.parents.get(node), ast.Expr)
             if isinstance(node.value, str) and not spoken and LAUNCH.search(node.value):
                 yield At(node, "torch.distributed.launch is deprecated.", ADVICE)
-
-    def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Write torchrun in its place."""
-        if node.lineno != node.end_lineno:
-            raise RewriteError
-        line = module.lines[node.lineno - 1]
-        found = re.search(r"python3? -m torch\.distributed\.launch", line)
-        if found is None:
-            raise RewriteError
-        return [Edit(node.lineno, found.start() + 1, node.lineno, found.end() + 1, "torchrun")]

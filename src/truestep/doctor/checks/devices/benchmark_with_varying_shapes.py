@@ -6,11 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE
-from truestep.doctor.watcher import Forward, Saw, Sights, Watcher
-from truestep.doctor.watching.looking import first_tensor
+from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.looking import first_tensor
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 SHAPES = 6  # of inputs; a short last batch and another size for evaluation are as usual
 
@@ -42,7 +43,7 @@ class BenchmarkWithVaryingShapes(Watcher):
     def __init__(self) -> None:
         self.shapes: set[tuple[int, ...]] = set()
 
-    def on_forward(self, scene: Scene, forward: Forward) -> Sights:
+    def on_forward(self, history: History, forward: Forward) -> Observations:
         """Count the shapes that a model with convolutions is given while benchmark is on."""
         import torch
 
@@ -54,4 +55,4 @@ class BenchmarkWithVaryingShapes(Watcher):
             self.shapes.add(tuple(given.shape))
             if len(self.shapes) == SHAPES:
                 text = f"cudnn.benchmark is on, and {SHAPES} different input shapes came so far."
-                yield Saw(forward.place, text, ADVICE, {"shapes": sorted(self.shapes)[:3]})
+                yield Observation(forward.place, text, ADVICE, {"shapes": sorted(self.shapes)[:3]})

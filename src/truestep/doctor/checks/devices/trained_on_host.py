@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 LARGE = 100_000  # elements; a smaller model may well be faster on the CPU
 
@@ -38,7 +38,7 @@ class TrainedOnHost(Watcher):
 
     code = "DEV007"
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Report the first step of a large model on the CPU, where there is a GPU."""
         import torch
 
@@ -48,4 +48,4 @@ class TrainedOnHost(Watcher):
         size = sum(each.numel() for each in held)
         if size >= LARGE and all(each.device.type == "cpu" for each in held):
             text = f"{size:,} parameters are trained on the CPU; torch sees {torch.cuda.device_count()} GPU."
-            yield Saw(record.place, text, ADVICE, {"parameters": size})
+            yield Observation(record.place, text, ADVICE, {"parameters": size})

@@ -14,10 +14,10 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, RewriteError, before
 from truestep.doctor.source.values import argument, forwards_all, literal
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 
 class EpochNotSet(SourceCheck, Watcher):
@@ -84,14 +84,14 @@ class EpochNotSet(SourceCheck, Watcher):
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
 
-    def on_epoch(self, scene: Scene, source: Any, place: Place) -> Sights:
+    def on_epoch(self, history: History, source: Any, place: Place) -> Observations:
         """Report a shuffling sampler that begins the same epoch a second time, with training between."""
         if not all(hasattr(source, name) for name in ("set_epoch", "epoch", "num_replicas", "shuffle")):
             return
         seen = self.epochs.get(id(source))
-        self.epochs[id(source)] = scene.num_steps
-        if seen is not None and scene.num_steps > seen and source.shuffle and source.epoch == 0:
-            yield Saw(
+        self.epochs[id(source)] = history.num_steps
+        if seen is not None and history.num_steps > seen and source.shuffle and source.epoch == 0:
+            yield Observation(
                 place, "The sampler begins again with epoch 0: the order is the same.", evidence={"epoch": 0}
             )
 

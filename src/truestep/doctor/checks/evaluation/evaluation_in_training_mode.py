@@ -10,10 +10,10 @@ from truestep.doctor.check import BUG, QUESTION, At, SourceCheck, Unsure
 from truestep.doctor.source.evaluations import evaluations_of, sensitive_layers
 from truestep.doctor.source.modes import mode_before
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import Applied, Scene
+    from truestep.doctor.runtime.history import Application, History
 
 
 class EvaluationInTrainingMode(SourceCheck, Watcher):
@@ -66,14 +66,14 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                     yield At(forward.node, f"The model is evaluated in training mode; it has {names}.", BUG)
                     break
 
-    def on_evaluation(self, scene: Scene, applied: list[Applied]) -> Sights:
+    def on_evaluation(self, history: History, applied: list[Application]) -> Observations:
         """Report a trained model that was applied with layers in training mode."""
         for model, place, layers, training, _ in applied:
-            if layers and scene.is_trained(model):
+            if layers and history.is_trained(model):
                 text = f"The model is evaluated in training mode; {', '.join(layers)} is active."
                 if not training:
                     text = f"The model is evaluated in eval mode, its {', '.join(layers)} in training mode: is that meant?"
                 severity = (
                     BUG if training else QUESTION
                 )  # dropout as a measure of uncertainty is switched on so
-                yield Saw(place, text, severity, {"layers": layers, "after_steps": scene.num_steps})
+                yield Observation(place, text, severity, {"layers": layers, "after_steps": history.num_steps})

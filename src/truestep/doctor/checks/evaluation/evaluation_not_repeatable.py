@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION
 from truestep.doctor.probe import Probe
-from truestep.doctor.watcher import Forward, Saw, Sights
-from truestep.doctor.watching.looking import first_tensor
+from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.looking import first_tensor
+from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
     pass
@@ -40,20 +41,20 @@ class EvaluationNotRepeatable(Probe):
 
     code = "EVAL012"
 
-    def try_out(self, forward: Forward) -> Sights:
+    def try_out(self, forward: Forward) -> Observations:
         """Apply a copy in eval mode twice."""
         import torch
 
-        from truestep.doctor.watching.trial import Trial
+        from truestep.doctor.runtime.model_copy import ModelCopy
 
-        with Trial(forward) as trial:
+        with ModelCopy(forward) as trial:
             first, second = (first_tensor(trial.apply()) for _ in range(2))
         if first is None or second is None or first.shape != second.shape:
             return
         if not torch.equal(first, second) and not torch.allclose(first, second, equal_nan=True):
             difference = float((first.float() - second.float()).abs().max())
             text = "In eval mode two passes over the same input differ: is that meant?"
-            yield Saw(
+            yield Observation(
                 forward.place,
                 text,
                 QUESTION,

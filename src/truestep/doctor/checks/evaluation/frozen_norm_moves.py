@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 AFTER = 4
 
@@ -51,18 +51,18 @@ class FrozenNormMoves(Watcher):
     def __init__(self) -> None:
         self.weights: dict[int, set[tuple[int, int]]] = {}  # of each frozen norm: address and version
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Ask, some steps in, about frozen norms in training mode of a model that is trained.
 
         Where something else moves their weights (an average that follows the model) they are not frozen.
         """
         if record.num_steps > AFTER:
             return
-        for model in list(scene.models):
+        for model in list(history.models):
             frozen = [each for each in _frozen(model) if len(self._seen(each)) == 1]
-            if record.num_steps == AFTER and frozen and scene.is_trained(model):
+            if record.num_steps == AFTER and frozen and history.is_trained(model):
                 text = f"{len(frozen)} frozen batch norm layers are in training mode: their statistics move."
-                yield Saw(place, text, QUESTION, {"layers": len(frozen)})
+                yield Observation(place, text, QUESTION, {"layers": len(frozen)})
 
     def _seen(self, norm: nn.Module) -> set[tuple[int, int]]:
         weight = norm.weight

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import Applied, Scene
+    from truestep.doctor.runtime.history import Application, History
 
 OFF = (
     "torch.no_grad",
@@ -77,12 +77,12 @@ class GradientsInEvaluation(SourceCheck, Watcher):
                     seen.add(forward.subject)
                     yield At(forward.node, "The model is evaluated with its graph recorded.", ADVICE)
 
-    def on_evaluation(self, scene: Scene, applied: list[Applied]) -> Sights:
+    def on_evaluation(self, history: History, applied: list[Application]) -> Observations:
         """Report a trained model that is evaluated with its graph."""
         for each in applied:
-            if each.recorded and not each.training and scene.is_trained(each.model):
+            if each.recorded and not each.training and history.is_trained(each.model):
                 text = "The model is evaluated with its graph recorded, and nothing goes backward through it."
-                yield Saw(each.place, text, ADVICE, {"model": type(each.model).__name__})
+                yield Observation(each.place, text, ADVICE, {"model": type(each.model).__name__})
 
 
 def _mode(trace: Trace, forward: Event) -> Event | None:

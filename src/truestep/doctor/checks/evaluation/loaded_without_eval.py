@@ -2,12 +2,10 @@
 """Predicting with a loaded model in training mode."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.doctor.check import BUG, At, SourceCheck, Unsure
 from truestep.doctor.source.evaluations import sensitive_layers
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, before, text_of
 
 
 class LoadedWithoutEval(SourceCheck):
@@ -55,10 +53,3 @@ class LoadedWithoutEval(SourceCheck):
                         break
                     if layers is None:
                         yield Unsure(forward.node, "the layers of the model can't be seen from here")
-
-    def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Switch before the first forward."""
-        outermost = module.statement(node)
-        while (loop := module.loop(outermost)) is not None and module.scope(loop) is module.scope(node):
-            outermost = loop
-        return [before(module, outermost, f"{text_of(module, node.func)}.eval()")]

@@ -5,9 +5,9 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
-from truestep.doctor.source.losses import losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.numbers import option_default, whole_numbers
+from truestep.doctor.source.reductions import is_mean
 from truestep.doctor.source.values import argument, forwards_all, origins
 
 
@@ -32,26 +32,63 @@ class MeansDividedByExamples(SourceCheck):
     """
 
     code = "EVAL018"
-    words = (".dataset)",)
+    words = ("/",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report the division of a total to which nothing but mean losses is added."""
+        """Report the division of a total to which nothing but means of batches is added."""
         divisions: list[ast.BinOp | ast.AugAssign] = [*module.all(ast.BinOp), *module.all(ast.AugAssign)]
         for node in divisions:
             total = node.left if isinstance(node, ast.BinOp) else node.target
             length = node.right if isinstance(node, ast.BinOp) else node.value
-            loader = _loader_of(module, length)
-            if not (isinstance(node.op, ast.Div) and isinstance(total, ast.Name) and loader is not None):
+            if not (isinstance(node.op, ast.Div) and isinstance(total, ast.Name)) or _is_rescaled(
+                module, node
+            ):
                 continue
-            added = [
-                each.node
-                for each in module.bindings(total)
-                if isinstance(each.node, ast.AugAssign) and isinstance(each.node.op, ast.Add)
-            ]
-            sizes = _batch_sizes(module, loader)
-            if added and 1 not in sizes and all(_is_mean_loss(module, each.value) for each in added):
+            sizes = _sizes(module, length)
+            added = _added_to(module, total)
+            if sizes and added and 1 not in sizes and all(is_mean(module, each.value) for each in added):
                 text = f"{total.id!r} is a sum over batches, divided by a number of examples."
-                yield At(node, text, RISK if None in sizes else BUG)
+                counted = _added_to(module, length) if isinstance(length, ast.Name) else []
+                yield At(counted[0] if counted else node, text, RISK if None in sizes else BUG)
+
+
+def _sizes(module: SourceModule, length: ast.expr) -> set[int | None]:
+    """Return how many examples a batch may have, if a length is a number of examples; None: it can't be seen."""
+    loader = _loader_of(module, length)
+    if loader is not None:
+        return _batch_sizes(module, loader)
+    counted = _added_to(module, length) if isinstance(length, ast.Name) else []
+    return {None} if counted and all(_is_batch_size(module, each.value) for each in counted) else set()
+
+
+def _is_rescaled(module: SourceModule, node: ast.AST) -> bool:
+    """Tell `total / len(data) * batch_size`."""
+    parent = module.parents[node]
+    return isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult)
+
+
+def _added_to(module: SourceModule, name: ast.Name) -> list[ast.AugAssign]:
+    nodes = [each.node for each in module.bindings(name)]
+    found = [each for each in nodes if isinstance(each, ast.AugAssign) and isinstance(each.op, ast.Add)]
+    return [each for each in found if module.loop(each) is not None]
+
+
+def _is_batch_size(module: SourceModule, value: ast.expr) -> bool:
+    """Tell `len(batch)`, `x.size(0)` and `x.shape[0]`."""
+    if isinstance(value, ast.Call):
+        if module.qualify(value.func) == "len" and value.args:
+            return not (isinstance(value.args[0], ast.Attribute) and value.args[0].attr == "dataset")
+        return isinstance(value.func, ast.Attribute) and value.func.attr == "size" and _is_first(value.args)
+    shape = (
+        isinstance(value, ast.Subscript)
+        and isinstance(value.value, ast.Attribute)
+        and value.value.attr == "shape"
+    )
+    return shape and isinstance(value, ast.Subscript) and _is_first([value.slice])
+
+
+def _is_first(index: list[ast.expr]) -> bool:
+    return len(index) == 1 and isinstance(index[0], ast.Constant) and index[0].value == 0
 
 
 def _loader_of(module: SourceModule, length: ast.expr) -> ast.expr | None:
@@ -78,15 +115,3 @@ def _sizes_given(module: SourceModule, size: ast.expr | None) -> set[int | None]
         return {1}  # the loader's own default
     found = whole_numbers(module, size)
     return {option_default(module, size)} if found == {None} else found
-
-
-def _is_mean_loss(module: SourceModule, value: ast.expr) -> bool:
-    """Tell whether all that is added is the mean loss of a batch, as a number."""
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "item":
-        value = value.func.value
-    losses = set(losses_of(module))
-    found = list(origins(module, value))
-    return bool(found) and all(
-        isinstance(each, ast.Call) and each in losses and reduction_of(module, each) in (None, "mean")
-        for each in found
-    )

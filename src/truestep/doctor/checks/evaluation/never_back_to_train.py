@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
+from truestep.doctor.runtime.looking import sensitive_layers as layers_in_mode
 from truestep.doctor.source.evaluations import sensitive_layers
 from truestep.doctor.source.events import Event, Trace, TrainingLoop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, RewriteError, before, event_at, written
-from truestep.doctor.watcher import Saw, Sights, Watcher
-from truestep.doctor.watching.looking import sensitive_layers as layers_in_mode
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 
 class NeverBackToTrain(SourceCheck, Watcher):
@@ -91,17 +91,17 @@ class NeverBackToTrain(SourceCheck, Watcher):
                 BUG,
             )
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Report a step of a model that was trained in training mode before, and is in eval mode now."""
         mine = {id(each) for each in record.parameters()}
-        for model in list(scene.models):
-            if not scene.is_trained(model) or not any(id(each) in mine for each in model.parameters()):
+        for model in list(history.models):
+            if not history.is_trained(model) or not any(id(each) in mine for each in model.parameters()):
                 continue
             active, idle = layers_in_mode(model, training=True), layers_in_mode(model, training=False)
-            before = scene.trained_modes.setdefault(id(model), bool(active))
+            before = self.trained.setdefault(id(model), bool(active))
             if before and idle and not active and record.num_backwards:
                 text = f"Step {record.num_steps + 1} trains in eval mode: {', '.join(idle)}."
-                yield Saw(
+                yield Observation(
                     self.switched.get(id(model), place),
                     text,
                     BUG,
@@ -110,8 +110,9 @@ class NeverBackToTrain(SourceCheck, Watcher):
 
     def __init__(self) -> None:
         self.switched: dict[int, Place] = {}
+        self.trained: dict[int, bool] = {}  # by model: whether it first stepped in training mode
 
-    def on_mode(self, scene: Scene, module: nn.Module, training: bool, place: Place) -> None:
+    def on_mode(self, history: History, module: nn.Module, training: bool, place: Place) -> None:
         """Remember where each model was last put into eval mode."""
         if not training:
             self.switched[id(module)] = place

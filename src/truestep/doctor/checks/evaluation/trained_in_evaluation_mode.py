@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Saw, Sights, Watcher
-from truestep.doctor.watching.looking import sensitive_layers
+from truestep.doctor.runtime.looking import sensitive_layers
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 AFTER = 4
 
@@ -48,14 +48,14 @@ class TrainedInEvaluationMode(Watcher):
     def __init__(self) -> None:
         self.modes: set[bool] = set()
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Ask where no step so far saw any of these layers in training mode."""
         if record.num_steps > AFTER:
             return
-        trained = [model for model in scene.models if scene.is_trained(model)]
+        trained = [model for model in history.models if history.is_trained(model)]
         self.modes |= {bool(sensitive_layers(model, training=True)) for model in trained}
         if record.num_steps == AFTER and True not in self.modes:
             layers = sorted({name for model in trained for name in sensitive_layers(model, training=False)})
             if layers:
                 text = f"{', '.join(layers)} has been in eval mode in all {AFTER + 1} steps: is that meant?"
-                yield Saw(place, text, QUESTION, {"layers": layers, "steps": AFTER + 1})
+                yield Observation(place, text, QUESTION, {"layers": layers, "steps": AFTER + 1})

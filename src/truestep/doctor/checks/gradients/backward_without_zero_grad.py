@@ -14,10 +14,10 @@ from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, RewriteError, after, before, event_at, written
 from truestep.doctor.source.values import origins
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 
 class BackwardWithoutZeroGrad(SourceCheck, Watcher):
@@ -87,12 +87,11 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
         what = "this optimizer's gradients" if loop.of("zero_grad") else "the gradients"
         yield At(step.node, f"The loop calls backward() and step() but never clears {what}.")
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Report the second step in a row on gradients that still hold those of earlier steps."""
-        record.num_stale_steps = record.num_stale_steps + 1 if record.stale and record.num_backwards else 0
         if record.num_stale_steps == 2 and not record.has_closure:
             text = f"The gradients still hold those of {record.num_stale_steps} earlier steps."
-            yield Saw(
+            yield Observation(
                 place,
                 text,
                 evidence={"step": record.num_steps + 1, "steps_not_cleared": record.num_stale_steps},

@@ -6,13 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.watcher import Forward, Loss, Saw, Sights, Watcher
+from truestep.doctor.runtime.history import Forward, Loss
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 SHARE = 0.9  # of the loss of the best constant output: a model that stays above has learned nothing
-ASKED = "only on request (--thorough): it costs a hundred steps on one batch"
 
 
 class BatchNotLearned(Watcher):
@@ -49,25 +49,26 @@ class BatchNotLearned(Watcher):
     """
 
     code = "GRAD030"
-    cannot_run: str | None = ASKED
+    cannot_run: str | None = "no loss was computed from what a model in training mode gave"
+    on_request = True
 
     def __init__(self) -> None:
         self.forward: Forward | None = None
         self.done = False
 
-    def on_forward(self, scene: Scene, forward: Forward) -> None:
+    def on_forward(self, history: History, forward: Forward) -> None:
         """Keep the first forward that is trained on, until its loss is computed."""
-        if scene.thorough and not self.done and forward.gradients_on and forward.module.training:
+        if history.thorough and not self.done and forward.gradients_on and forward.module.training:
             self.forward = forward
 
-    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+    def on_loss(self, history: History, loss: Loss) -> Observations:
         """Try it with the first loss of such a forward's output."""
         forward, self.forward = self.forward, None
         if forward is None or self.done or not loss.input.requires_grad or loss.input.dim() == 0:
             return
-        from truestep.doctor.watching.rehearsal import Rehearsal
+        from truestep.doctor.runtime.one_batch import OneBatch
 
-        rehearsal = Rehearsal(forward, loss)
+        rehearsal = OneBatch(forward, loss)
         self.done, self.cannot_run = True, rehearsal.obstacle()
         if self.cannot_run is None:
             learned = rehearsal.learn()
@@ -79,4 +80,4 @@ class BatchNotLearned(Watcher):
                     "steps": learned.num_steps,
                 }
                 text = f"After {learned.num_steps} steps on {rehearsal.examples} examples the loss is {learned.reached:.3g}."
-                yield Saw(loss.place, text, RISK, evidence)
+                yield Observation(loss.place, text, RISK, evidence)

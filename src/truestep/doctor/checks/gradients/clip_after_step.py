@@ -10,12 +10,12 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, last_event, moved_before
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 
 class ClipAfterStep(SourceCheck, Watcher):
@@ -67,8 +67,10 @@ class ClipAfterStep(SourceCheck, Watcher):
         """Clip before the step."""
         return moved_before(module, node, last_event(module, node, "step").node)
 
-    def on_clip(self, scene: Scene, parameters: list[torch.Tensor], place: Place) -> Sights:
+    def on_clip(self, history: History, parameters: list[torch.Tensor], place: Place) -> Observations:
         """Report gradients that a step has used already, and no backward has touched since."""
-        used = [each for each in scene.holding(parameters) if each.num_steps and not each.num_backwards]
+        used = [each for each in history.holding(parameters) if each.num_steps and not each.num_backwards]
         if used and any(each.unchanged_since_mark() for each in used):
-            yield Saw(place, "The gradients are clipped after step().", evidence={"step": scene.num_steps})
+            yield Observation(
+                place, "The gradients are clipped after step().", evidence={"step": history.num_steps}
+            )

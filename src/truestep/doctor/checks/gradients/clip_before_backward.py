@@ -10,12 +10,12 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, moved_after, next_event
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 
 class ClipBeforeBackward(SourceCheck, Watcher):
@@ -72,8 +72,8 @@ class ClipBeforeBackward(SourceCheck, Watcher):
         """Clip after the backward."""
         return moved_after(module, node, next_event(module, node, "backward").node)
 
-    def on_clip(self, scene: Scene, parameters: list[torch.Tensor], place: Place) -> Sights:
+    def on_clip(self, history: History, parameters: list[torch.Tensor], place: Place) -> Observations:
         """Report a clip that finds no gradient at all, where the parameters are being trained."""
-        if parameters and all(each.grad is None for each in parameters) and scene.holding(parameters):
+        if parameters and all(each.grad is None for each in parameters) and history.holding(parameters):
             text = f"None of the {len(parameters)} parameters has a gradient yet."
-            yield Saw(place, text, evidence={"parameters": len(parameters)})
+            yield Observation(place, text, evidence={"parameters": len(parameters)})

@@ -11,12 +11,12 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 
 class ClipOfOtherParameters(SourceCheck, Watcher):
@@ -72,18 +72,18 @@ class ClipOfOtherParameters(SourceCheck, Watcher):
     def __init__(self) -> None:
         self.clipped: list[tuple[set[int], Place]] = []
 
-    def on_clip(self, scene: Scene, parameters: list[torch.Tensor], place: Place) -> None:
+    def on_clip(self, history: History, parameters: list[torch.Tensor], place: Place) -> None:
         """Remember what was clipped since the last step."""
         self.clipped.append(({id(each) for each in parameters}, place))
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Report a single clip before a step, of parameters that no optimizer holds."""
         clipped, self.clipped = self.clipped, []
-        held = {id(each) for other in scene.records.values() for each in other.parameters()}
+        held = {id(each) for other in history.records.values() for each in other.parameters()}
         if len(clipped) == 1 and clipped[0][0] and not (clipped[0][0] & held):
             number = len(clipped[0][0])
             text = f"No optimizer holds any of the {number} parameters that are clipped."
-            yield Saw(clipped[0][1], text, evidence={"parameters_clipped": number})
+            yield Observation(clipped[0][1], text, evidence={"parameters_clipped": number})
 
 
 def _held(module: SourceModule) -> set[str | None]:

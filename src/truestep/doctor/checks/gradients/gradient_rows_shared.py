@@ -3,11 +3,9 @@
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, inserted_behind
 
 
 class GradientRowsShared(SourceCheck):
@@ -51,10 +49,6 @@ class GradientRowsShared(SourceCheck):
             anew = anew or any(isinstance(each, ast.Attribute) and each.attr == "zero_grad" for each in nodes)
             if backward and not anew and not self._over_parameters(loop, given):
                 yield At(call, "Every entry is the same tensor, to which each backward() adds.")
-
-    def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Keep a copy."""
-        return [inserted_behind(module, node.args[0], ".clone()")]
 
     def _over_parameters(self, loop: ast.AST, given: ast.Attribute) -> bool:
         """`for p in net.parameters(): grads.append(p.grad)` collects different tensors."""

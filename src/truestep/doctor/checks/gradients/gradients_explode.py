@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Saw, Sights, Watcher
-from truestep.doctor.watching.looking import is_on_host
+from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 FACTOR = 1000.0
 
@@ -45,10 +45,10 @@ class GradientsExplode(Watcher):
     def __init__(self) -> None:
         self.norms: dict[int, list[float]] = {}
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Compare with the median of the first three norms, within the window."""
         gradients = [each.grad for each in record.parameters() if each.grad is not None]
-        if not gradients or not scene.in_window or not all(map(is_on_host, gradients)):
+        if not gradients or not history.in_window or not all(map(is_on_host, gradients)):
             return
         norm = sum(float(each.detach().float().square().sum()) for each in gradients) ** 0.5
         norms = self.norms.setdefault(id(record), [])
@@ -57,7 +57,7 @@ class GradientsExplode(Watcher):
         if first and FACTOR * first < norm < float("inf"):
             evidence = {"norm": norm, "first_norms": first, "step": record.num_steps + 1}
             norms.clear()
-            yield Saw(
+            yield Observation(
                 place,
                 f"The gradient norm grew {norm / first:.0f}-fold within the first steps.",
                 RISK,

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 _STEPS = 3
 _LARGE = 2.0  # times the weights; those that began near 0 are moved so once, not twice
@@ -50,14 +50,14 @@ class StepLargerThanWeights(Watcher):
         self.before: list[tuple[Tensor, Tensor]] = []
         self.ratios: dict[int, list[float]] = {}
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights | None:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations | None:
         """Keep copies of a few weight matrices."""
         sample = record.sample() if record.num_steps < _STEPS else []
         matrices = [each for each in sample if each.dim() > 1 and not each.is_meta]
         self.before = [(each, each.detach().clone()) for each in matrices]
         return None
 
-    def on_stepped(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_stepped(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Compare the change with what was there; weights that began at, or near, 0 are moved so only once."""
         moved = [_ratio(now, then) for now, then in self.before if then.count_nonzero()]
         self.before = []
@@ -68,7 +68,7 @@ class StepLargerThanWeights(Watcher):
                 rate = record.optimizer.param_groups[0]["lr"]
                 text = f"With lr={rate} the first steps move a layer by more than twice its size."
                 finite = [each if math.isfinite(each) else None for each in ratios]
-                yield Saw(record.place, text, RISK, {"moved_by": finite})
+                yield Observation(record.place, text, RISK, {"moved_by": finite})
 
 
 def _ratio(now: Tensor, then: Tensor) -> float:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 OFTEN = 3  # backwards, once the run has ended
 ENDLESSLY = 256  # while it goes on: some accumulate over that many
@@ -66,22 +66,22 @@ class StepMissing(SourceCheck, Watcher):
     def __init__(self) -> None:
         self.place: Place | None = None
 
-    def on_backward(self, scene: Scene, tensors: object, place: Place) -> Sights:
+    def on_backward(self, history: History, tensors: object, place: Place) -> Observations:
         """Remember where gradients are computed, and wait long for a step."""
         self.place = place
-        if scene.num_backwards == ENDLESSLY:
-            yield from self._judge(scene)
+        if history.num_backwards == ENDLESSLY:
+            yield from self._judge(history)
 
-    def on_finish(self, scene: Scene) -> Sights:
+    def on_finish(self, history: History) -> Observations:
         """Report gradients that are left with an optimizer at the end."""
-        if not scene.is_cut_short and scene.num_backwards >= OFTEN:
-            yield from self._judge(scene)
+        if not history.is_cut_short and history.num_backwards >= OFTEN:
+            yield from self._judge(history)
 
-    def _judge(self, scene: Scene) -> Sights:
-        idle = any(_holds_gradients(each) for each in scene.records.values())
-        if idle and not scene.stepping() and self.place is not None:
-            text = f"Gradients were computed {scene.num_backwards} times, and no optimizer has stepped."
-            yield Saw(self.place, text, evidence={"backwards": scene.num_backwards})
+    def _judge(self, history: History) -> Observations:
+        idle = any(_holds_gradients(each) for each in history.records.values())
+        if idle and not history.stepping() and self.place is not None:
+            text = f"Gradients were computed {history.num_backwards} times, and no optimizer has stepped."
+            yield Observation(self.place, text, evidence={"backwards": history.num_backwards})
 
 
 def _holds_gradients(record: OptimizerRecord) -> bool:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 
 class StepWithoutGradients(SourceCheck, Watcher):
@@ -52,7 +52,7 @@ class StepWithoutGradients(SourceCheck, Watcher):
     def __init__(self) -> None:
         self.empty: dict[int, int] = {}
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Report the second step in a row without any gradient, if something went backward."""
         key = id(record)
         has_gradients = any(each.grad is not None for each in record.parameters())
@@ -64,7 +64,7 @@ class StepWithoutGradients(SourceCheck, Watcher):
         if self.empty[key] == 2 and record.num_steps < 2 + record.num_stale_steps:
             number = sum(1 for _ in record.parameters())
             what = "backward() ran" if record.num_backwards else "no backward() ran"
-            yield Saw(
+            yield Observation(
                 place,
                 f"{what}, but none of the optimizer's {number} parameters has a gradient.",
                 BUG,

@@ -3,11 +3,9 @@
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, replaced, text_of
 
 
 class TermChangedInPlace(SourceCheck):
@@ -44,11 +42,6 @@ class TermChangedInPlace(SourceCheck):
                 for call in module.method_calls("item", "detach")
             ):
                 yield At(node, f"{alias!r} is the same tensor: it is changed too.", RISK)
-
-    def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Add out of place."""
-        name = node.target.id
-        return [replaced(module, node, f"{name} = {name} + {text_of(module, node.value)}")]
 
     def _alias(self, module: SourceModule, node: ast.AugAssign) -> str | None:
         assert isinstance(node.target, ast.Name)

@@ -11,10 +11,10 @@ from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, moved_after, next_event
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 
 class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):
@@ -57,20 +57,20 @@ class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):
         """Clear after the step."""
         return moved_after(module, node, next_event(module, node, "step").node)
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Report a clear after the last backward before this step, if it left nothing to step on."""
         if record.cleared_at is None or record.has_closure:
             return
         left = [each.grad for each in record.sample() if each.grad is not None]
         if not any(each.is_meta or bool(each.any()) for each in left):
             text = f"Cleared after backward(): step {record.num_steps + 1} has no gradients."
-            yield Saw(record.cleared_at, text, evidence={"step": record.num_steps + 1})
+            yield Observation(record.cleared_at, text, evidence={"step": record.num_steps + 1})
 
-    def on_stepped(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_stepped(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Report a closure that clears after its backward()."""
         if record.has_closure and record.cleared_at is not None and not record.has_gradients():
             text = f"Cleared after backward() in the closure: step {record.num_steps} had no gradients."
-            yield Saw(record.cleared_at, text, evidence={"step": record.num_steps})
+            yield Observation(record.cleared_at, text, evidence={"step": record.num_steps})
 
 
 def _wipes(trace: Trace, events: list[Event], index: int) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
+from truestep.doctor.runtime.history import Loss
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 _LINEAR = ("AddmmBackward", "MmBackward", "LinearBackward", "BmmBackward")
 _RESHAPES = ("ViewBackward", "UnsafeViewBackward", "ReshapeAliasBackward", "AddBackward", "CloneBackward")
@@ -37,13 +38,15 @@ class ClassAxisLast(Watcher):
 
     code = "LOSS024"
 
-    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+    def on_loss(self, history: History, loss: Loss) -> Observations:
         """Report square outputs that come straight from a linear layer, whose features are last."""
         shape = tuple(loss.input.shape)
         if loss.name in ("cross_entropy", "nll_loss") and len(shape) == 3 and shape[1] == shape[2]:
             if loss.target.dim() == 2 and _straight_from_linear(loss.input):
                 text = f"Of {shape}, the last axis holds the classes; cross entropy takes axis 1."
-                yield Saw(loss.place, text, evidence={"scores": shape, "targets": tuple(loss.target.shape)})
+                yield Observation(
+                    loss.place, text, evidence={"scores": shape, "targets": tuple(loss.target.shape)}
+                )
 
 
 def _straight_from_linear(tensor: Tensor) -> bool:

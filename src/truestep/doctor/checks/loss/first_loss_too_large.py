@@ -7,11 +7,12 @@ import math
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
-from truestep.doctor.watching.looking import is_on_host
+from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 TIMES = 4.0
 
@@ -39,7 +40,7 @@ class FirstLossTooLarge(Watcher):
     def __init__(self) -> None:
         self.judged = False
 
-    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+    def on_loss(self, history: History, loss: Loss) -> Observations:
         """Compare the very first cross entropy of the run with ln C."""
         if loss.name != "cross_entropy" or self.judged or loss.value.dim() or loss.input.dim() < 2:
             return
@@ -47,7 +48,7 @@ class FirstLossTooLarge(Watcher):
         classes = loss.input.shape[1]
         if (
             classes < 2
-            or scene.num_steps
+            or history.num_steps
             or not is_on_host(loss.value)
             or loss.options.get("reduction") == "sum"
         ):
@@ -55,6 +56,6 @@ class FirstLossTooLarge(Watcher):
         value, guess = float(loss.value), math.log(classes)
         if TIMES * guess + 2 < value < math.inf:
             evidence = {"first_loss": value, "of_guessing": guess, "classes": classes}
-            yield Saw(
+            yield Observation(
                 loss.place, f"The first loss is {value:.3g}; guessing gives {guess:.3g}.", RISK, evidence
             )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Saw, Sights, Watcher
-from truestep.doctor.watching.looking import is_on_host
+from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 
 class LossNotFinite(Watcher):
@@ -40,19 +40,19 @@ class LossNotFinite(Watcher):
             tuple[torch.Tensor, Place, int]
         ] = []  # on a device: read at the end, without a wait
 
-    def on_backward(self, scene: Scene, tensors: tuple[torch.Tensor, ...], place: Place) -> Sights:
+    def on_backward(self, history: History, tensors: tuple[torch.Tensor, ...], place: Place) -> Observations:
         """Read it at once on the host; keep the answer of a device for later."""
         for tensor in tensors:
             if not is_on_host(tensor):
-                self.waiting.append((tensor.detach().isfinite().all(), place, scene.num_steps + 1))
+                self.waiting.append((tensor.detach().isfinite().all(), place, history.num_steps + 1))
             elif not bool(tensor.detach().isfinite().all()):
-                yield self._saw(place, scene.num_steps + 1)
+                yield self._saw(place, history.num_steps + 1)
 
-    def on_finish(self, scene: Scene) -> Sights:
+    def on_finish(self, history: History) -> Observations:
         """Read what is known by now."""
         for finite, place, step in self.waiting:
             if not bool(finite):
                 yield self._saw(place, step)
 
-    def _saw(self, place: Place, step: int) -> Saw:
-        return Saw(place, f"The loss is not finite at step {step}.", BUG, {"step": step})
+    def _saw(self, place: Place, step: int) -> Observation:
+        return Observation(place, f"The loss is not finite at step {step}.", BUG, {"step": step})

@@ -6,10 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
-from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
+from truestep.doctor.runtime.history import Loss
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 
 class OnlyOneClass(Watcher):
@@ -30,9 +31,11 @@ class OnlyOneClass(Watcher):
 
     code = "LOSS018"
 
-    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+    def on_loss(self, history: History, loss: Loss) -> Observations:
         """Report a class dimension of one."""
         shape = tuple(loss.input.shape)
         if loss.name in ("cross_entropy", "nll_loss") and len(shape) > 1 and shape[1] == 1:
             if not loss.target.is_floating_point():
-                yield Saw(loss.place, "Cross entropy over one class is always 0.", BUG, {"logits": shape})
+                yield Observation(
+                    loss.place, "Cross entropy over one class is always 0.", BUG, {"logits": shape}
+                )

@@ -4,13 +4,11 @@
 import ast
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.losses import losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.rewriting import Edits, with_keyword
 from truestep.doctor.source.values import argument, constant
 
 _TARGETS = re.compile(r"(^|_)(labels?|targets?|tags?|ys?|trg|tgt)(_|$)", re.IGNORECASE)
@@ -50,10 +48,6 @@ class PaddingCounted(SourceCheck):
             value = argument(call, 2, "padding_value")
             if (value is None or constant(value) != IGNORED) and self._reaches_loss(module, call, losses):
                 yield At(call, "Padded targets count in the loss: nothing says to ignore them.", RISK)
-
-    def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Pad with what cross entropy ignores."""
-        return [with_keyword(module, node, "padding_value", "-100")]
 
     def _reaches_loss(self, module: SourceModule, call: ast.Call, losses: list[ast.Call]) -> bool:
         """By the name that it is given: what is padded in a collate function is unpacked elsewhere."""

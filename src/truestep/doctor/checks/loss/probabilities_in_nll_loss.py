@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.looking import made_by
 from truestep.doctor.source.activations import activation
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, RewriteError, renamed
 from truestep.doctor.source.values import argument, last_operations
-from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
-from truestep.doctor.watching.looking import made_by
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 NOT_LOGARITHMS = {"softmax", "sigmoid", "relu", "linear", "tanh", "softmax2d"}
 
@@ -56,11 +57,11 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
             raise RewriteError
         return [renamed(module, made.func, "log_softmax")]
 
-    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+    def on_loss(self, history: History, loss: Loss) -> Observations:
         """Look at the operation that made the input."""
         made = made_by(loss.input) if loss.name == "nll_loss" else ""
         if made in ("Softmax", "Sigmoid", "Addmm", "Relu"):
-            yield Saw(
+            yield Observation(
                 loss.place,
                 f"The input of nll_loss is the result of {made.lower()}.",
                 evidence={"made_by": made},

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
+from truestep.doctor.runtime.history import Loss
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "gaussian_nll_loss", "poisson_nll_loss")
 
@@ -36,21 +37,21 @@ class ShapesBroadcast(Watcher):
 
     code = "LOSS017"
 
-    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+    def on_loss(self, history: History, loss: Loss) -> Observations:
         """Report shapes that differ, unless one of them is a single number."""
         given, target = tuple(loss.input.shape), tuple(loss.target.shape)
         if loss.name in ELEMENTWISE and given != target and min(loss.input.numel(), loss.target.numel()) > 1:
             evidence = {"prediction": given, "target": target}
-            yield Saw(loss.place, f"{loss.name} broadcasts {given} against {target}.", BUG, evidence)
+            yield Observation(loss.place, f"{loss.name} broadcasts {given} against {target}.", BUG, evidence)
 
-    def on_backward(self, scene: Scene, tensors: tuple[Tensor, ...], place: Place) -> Sights:
+    def on_backward(self, history: History, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Report a hand-written `((output - target) ** 2).mean()` whose difference is larger than both."""
         for tensor in tensors:
             found = _outer_difference(tensor)
             if found is not None:
                 given, made = found
                 text = f"A difference broadcasts {given} to {made}: every prediction against every target."
-                yield Saw(place, text, BUG, {"prediction": given, "difference": made})
+                yield Observation(place, text, BUG, {"prediction": given, "difference": made})
 
 
 def _outer_difference(loss: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

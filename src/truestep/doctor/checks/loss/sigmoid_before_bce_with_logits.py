@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.looking import made_by
 from truestep.doctor.source.activations import without_activation
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits
 from truestep.doctor.source.values import argument, last_operations
-from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
-from truestep.doctor.watching.looking import made_by
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 
 class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
@@ -50,10 +51,10 @@ class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
         """Leave the activation out."""
         return without_activation(module, node, argument(node, 0, "input"))
 
-    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+    def on_loss(self, history: History, loss: Loss) -> Observations:
         """Look at the operation that made the input."""
         made = made_by(loss.input) if loss.name == "binary_cross_entropy_with_logits" else ""
         if made in ("Sigmoid", "Softmax"):
-            yield Saw(
+            yield Observation(
                 loss.place, f"The input is the result of {made.lower()} already.", evidence={"made_by": made}
             )

@@ -6,13 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.watcher import Loss, Saw, Sights, Watcher
-from truestep.doctor.watching.looking import is_on_host, made_by
+from truestep.doctor.runtime.history import Loss
+from truestep.doctor.runtime.looking import is_on_host, made_by
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 _BATCHES = 5
 
@@ -49,7 +50,7 @@ class SquaredErrorOfProbabilities(Watcher):
     def __init__(self) -> None:
         self.num_batches: dict[object, int] = {}
 
-    def on_loss(self, scene: Scene, loss: Loss) -> Sights:
+    def on_loss(self, history: History, loss: Loss) -> Observations:
         """Count batches in which one sigmoid an example meets both a 0 and a 1, and nothing else."""
         if loss.name != "mse_loss" or not is_on_host(loss.target):
             return
@@ -58,7 +59,9 @@ class SquaredErrorOfProbabilities(Watcher):
         if one_each and made_by(loss.input) == "Sigmoid" and _both_classes(target):
             self.num_batches[loss.place] = self.num_batches.get(loss.place, 0) + 1
             if self.num_batches[loss.place] == _BATCHES:
-                yield Saw(loss.place, "The targets are 0 and 1, the outputs those of a sigmoid.", RISK)
+                yield Observation(
+                    loss.place, "The targets are 0 and 1, the outputs those of a sigmoid.", RISK
+                )
 
 
 def _both_classes(target: Tensor) -> bool:

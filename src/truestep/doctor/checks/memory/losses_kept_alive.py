@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 STEPS = 10
 
@@ -51,12 +51,12 @@ class LossesKeptAlive(Watcher):
     def __init__(self) -> None:
         self.kept: list[weakref.ref[torch.Tensor]] = []
 
-    def on_backward(self, scene: Scene, tensors: tuple[torch.Tensor, ...], place: Place) -> Sights:
+    def on_backward(self, history: History, tensors: tuple[torch.Tensor, ...], place: Place) -> Observations:
         """Count how many of the last losses are alive, each a tensor of its own."""
         alive = {id(tensor) for tensor in (each() for each in self.kept) if tensor is not None}
         if len(alive) >= STEPS:
             self.kept.clear()
             text = f"The losses of the last {len(alive)} steps are all still alive, with their graphs."
-            yield Saw(place, text, RISK, {"losses_alive": len(alive)})
+            yield Observation(place, text, RISK, {"losses_alive": len(alive)})
         self.kept += [weakref.ref(each) for each in tensors]
         del self.kept[: -2 * STEPS]

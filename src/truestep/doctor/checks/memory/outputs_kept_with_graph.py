@@ -3,11 +3,9 @@
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, inserted_behind
 
 
 class OutputsKeptWithGraph(SourceCheck):
@@ -36,18 +34,6 @@ class OutputsKeptWithGraph(SourceCheck):
             parameters = [each.arg for each in function.args.args] if function is not None else []
             if function is not None and len(parameters) >= 3 and self._keeps(function, parameters[-1]):
                 yield At(call, "The hook keeps the output with its graph.", RISK)
-
-    def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Detach it."""
-        function = module.function_named(node.args[0])
-        output = function.args.args[-1].arg if function is not None else ""
-        kept = [
-            each.args[0]
-            for each in ast.walk(function or node)
-            if isinstance(each, ast.Call) and getattr(each.func, "attr", "") == "append" and each.args
-        ]
-        found = [each for each in kept if isinstance(each, ast.Name) and each.id == output]
-        return [inserted_behind(module, each, ".detach()") for each in found]
 
     def _keeps(self, function: ast.AST, output: str) -> bool:
         for node in ast.walk(function):

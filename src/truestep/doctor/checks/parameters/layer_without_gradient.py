@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 AFTER = 6
 
@@ -53,20 +53,20 @@ class LayerWithoutGradient(Watcher):
     def __init__(self) -> None:
         self.reached: dict[int, set[int]] = {}
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Report, some steps in, what had no gradient in any step while others had one."""
         reached = self.reached.setdefault(id(record), set())
         reached |= {id(each) for each in record.parameters() if each.grad is not None}
         if record.num_steps != AFTER or not reached:
             return
-        known = {id(each) for model in scene.models for each in model.parameters()}
+        known = {id(each) for model in history.models for each in model.parameters()}
         silent = [each for each in record.parameters() if id(each) not in reached and each.requires_grad]
         elsewhere = set().union(*self.reached.values())  # by a loss that another optimizer steps for
         silent = [
             each for each in silent if id(each) in known - elsewhere
         ]  # unknown ones were replaced: PARAM005
         if silent:
-            names = [scene.name_of(each) for each in silent[:6]]
+            names = [history.name_of(each) for each in silent[:6]]
             total = sum(1 for _ in record.parameters())
             text = f"{len(silent)} of {total} parameters never had a gradient: {', '.join(names)}."
-            yield Saw(record.place, text, RISK, {"without_gradient": names, "steps": AFTER + 1})
+            yield Observation(record.place, text, RISK, {"without_gradient": names, "steps": AFTER + 1})

@@ -11,10 +11,10 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 AFTER = 4  # steps
 
@@ -64,20 +64,20 @@ class ModuleReplacedAfterOptimizer(SourceCheck, Watcher):
                     f"{ast.unparse(target)} is replaced after the optimizer was made on line {made.lineno}.",
                 )
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Report parameters that belong to no model any more, beside some of a model that still do."""
         if record.num_steps != AFTER:
             return
-        models = [model for model in scene.models if scene.is_trained(model)]
+        models = [model for model in history.models if history.is_trained(model)]
         known = {id(each) for model in models for each in model.parameters()}
         lost = [each for each in record.parameters() if id(each) not in known and each.grad is None]
-        held = {id(each) for every in scene.records.values() for each in every.parameters()}
+        held = {id(each) for every in history.records.values() for each in every.parameters()}
         new = [name for model in models for name, each in model.named_parameters() if id(each) not in held]
         if models and lost and new:
             text = (
                 f"The optimizer holds {len(lost)} parameters of a replaced layer, not {', '.join(new[:4])}."
             )
-            yield Saw(record.place, text, evidence={"replaced": len(lost), "not_optimized": new[:6]})
+            yield Observation(record.place, text, evidence={"replaced": len(lost), "not_optimized": new[:6]})
 
 
 def _is_layer(module: SourceModule, value: ast.expr) -> bool:

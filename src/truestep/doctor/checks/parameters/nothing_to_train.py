@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 
 class NothingToTrain(Watcher):
@@ -37,10 +37,10 @@ class NothingToTrain(Watcher):
 
     code = "PARAM014"
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Report it at the first step."""
         if record.num_steps == 0 and not any(each.requires_grad for each in record.parameters()):
             number = sum(1 for _ in record.parameters())
-            yield Saw(
+            yield Observation(
                 place, f"All {number} parameters of the optimizer are frozen.", BUG, {"parameters": number}
             )

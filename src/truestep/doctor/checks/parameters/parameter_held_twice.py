@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 
 class ParameterHeldTwice(Watcher):
@@ -31,9 +31,9 @@ class ParameterHeldTwice(Watcher):
 
     code = "PARAM034"
 
-    def on_optimizer(self, scene: Scene, record: OptimizerRecord) -> Sights:
+    def on_optimizer(self, history: History, record: OptimizerRecord) -> Observations:
         """Compare the number of parameters with that of different ones."""
         held = [id(each) for each in record.parameters()]
         if again := len(held) - len(set(held)):
             text = f"{again} of the {len(held)} parameters in its list are there already."
-            yield Saw(record.place, text, evidence={"held": len(held), "different": len(set(held))})
+            yield Observation(record.place, text, evidence={"held": len(held), "different": len(set(held))})

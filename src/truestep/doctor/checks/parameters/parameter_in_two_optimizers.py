@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 
 class ParameterInTwoOptimizers(Watcher):
@@ -48,9 +48,9 @@ class ParameterInTwoOptimizers(Watcher):
 
     def __init__(self) -> None:
         self.stepped_at: dict[int, Place] = {}
-        self.shared: dict[int, list[Saw]] = {}  # by the optimizer that stepped first
+        self.shared: dict[int, list[Observation]] = {}  # by the optimizer that stepped first
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Report shared parameters when the first of two optimizers steps again after the second, from another line.
 
         One that never steps again was replaced. One that steps from the same line is a part of the other: SAM,
@@ -59,14 +59,16 @@ class ParameterInTwoOptimizers(Watcher):
         self.stepped_at[id(record)] = place
         yield from self.shared.pop(id(record), ())
         if not record.num_steps:
-            self._look(scene, record, place)
+            self._look(history, record, place)
 
-    def _look(self, scene: Scene, record: OptimizerRecord, place: Place) -> None:
+    def _look(self, history: History, record: OptimizerRecord, place: Place) -> None:
         mine = {id(each) for each in record.parameters() if each.requires_grad}
-        for other in scene.stepping():
+        for other in history.stepping():
             shared = [each for each in other.parameters() if id(each) in mine]
             if other is not record and shared and self.stepped_at.get(id(other), place) != place:
-                names = [scene.name_of(each) for each in shared[:4]]
+                names = [history.name_of(each) for each in shared[:4]]
                 text = f"{len(shared)} parameters are held by two optimizers: {', '.join(names)}."
-                saw = Saw(record.place, text, RISK, {"shared": names, "other_made_at": str(other.place)})
+                saw = Observation(
+                    record.place, text, RISK, {"shared": names, "other_made_at": str(other.place)}
+                )
                 self.shared.setdefault(id(other), []).append(saw)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Saw, Sights, Watcher
-from truestep.doctor.watching.looking import is_on_host
+from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 AFTER = 6
 
@@ -47,7 +47,7 @@ class ParameterNeverMoves(Watcher):
     def __init__(self) -> None:
         self.before: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Compare copies of a few parameters from the first step with what they are some steps later."""
         import torch
 
@@ -62,7 +62,7 @@ class ParameterNeverMoves(Watcher):
             rates = sorted({float(group["lr"]) for group in record.optimizer.param_groups if "lr" in group})
             text = f"After {AFTER} steps the parameters are bit for bit what they were."
             evidence = {"learning_rates": rates, "dtype": str(still[0].dtype).removeprefix("torch.")}
-            yield Saw(record.place, text, BUG, evidence)
+            yield Observation(record.place, text, BUG, evidence)
 
     def _pulled(self, parameter: torch.Tensor) -> bool:
         return parameter.grad is not None and bool(parameter.grad.norm() > 0)  # sparse ones have no max

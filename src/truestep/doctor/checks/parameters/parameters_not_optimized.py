@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE, QUESTION
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Forward, Saw, Sights, Watcher
+from truestep.doctor.runtime.history import Forward
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 AFTER = 4  # steps: until then, other optimizers have had their turn
 
@@ -53,38 +54,38 @@ class ParametersNotOptimized(Watcher):
             int, tuple[Place, list[int]]
         ] = {}  # each model's line, and the versions of its weights
 
-    def on_forward(self, scene: Scene, forward: Forward) -> None:
+    def on_forward(self, history: History, forward: Forward) -> None:
         """Remember where each model is applied with gradients on."""
-        if forward.gradients_on and scene.in_window and id(forward.module) not in self.applied:
+        if forward.gradients_on and history.in_window and id(forward.module) not in self.applied:
             self.applied[id(forward.module)] = forward.place, _versions(forward.module)
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Ask, some steps in, about parameters with gradients in models that are trained in part."""
         if record.num_steps != AFTER:
             return
-        held = {id(each) for every in scene.records.values() for each in every.parameters()}
-        for model in list(scene.models):
+        held = {id(each) for every in history.records.values() for each in every.parameters()}
+        for model in list(history.models):
             named = list(model.named_parameters())
             mine = {id(each) for each in record.parameters()}
             missed = [name for name, each in named if id(each) not in held and each.grad is not None]
-            if missed and any(id(each) in mine for _, each in named) and not self._lost(scene, record):
+            if missed and any(id(each) in mine for _, each in named) and not self._lost(history, record):
                 evidence = {"not_optimized": missed[:6], "number": len(missed)}
                 text = f"{len(missed)} of {len(named)} parameters get gradients, but no optimizer holds them."
-                yield Saw(record.place, text, QUESTION, evidence)
+                yield Observation(record.place, text, QUESTION, evidence)
             elif missed and len(missed) == len(named):
                 yield from self._for_nothing(model)
 
-    def _for_nothing(self, model: nn.Module) -> Sights:
+    def _for_nothing(self, model: nn.Module) -> Observations:
         """Report a model that nothing updates, also not by hand."""
         place, versions = self.applied.get(id(model), (None, []))
         if place is not None and versions == _versions(model):
             name = type(model).__name__
             text = f"Each backward() computes the gradients of {name}, which no optimizer holds."
-            yield Saw(place, text, ADVICE, {"model": name, "parameters": len(versions)})
+            yield Observation(place, text, ADVICE, {"model": name, "parameters": len(versions)})
 
-    def _lost(self, scene: Scene, record: OptimizerRecord) -> bool:
+    def _lost(self, history: History, record: OptimizerRecord) -> bool:
         """An optimizer with parameters of no model was made before a replacement: PARAM005."""
-        known = {id(each) for model in scene.models for each in model.parameters()}
+        known = {id(each) for model in history.models for each in model.parameters()}
         return any(id(each) not in known and each.grad is None for each in record.parameters())
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Saw, Sights, Watcher
-from truestep.doctor.watching.looking import is_on_host
+from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 STEPS = 8
 SHARE = 0.9
@@ -54,12 +54,12 @@ class UnitsDead(Watcher):
         self.now: dict[int, bool] = {}  # whether any unit gave more than 0 since the last step
         self.silent: dict[int, int] = {}  # steps in a row in which none did
 
-    def on_layer(self, scene: Scene, module: nn.Module, output: object) -> None:
+    def on_layer(self, history: History, module: nn.Module, output: object) -> None:
         """Remember which units of each ReLU ever gave more than 0 in training."""
         import torch
         from torch import nn
 
-        if not scene.in_window:
+        if not history.in_window:
             return
         if isinstance(module, nn.ReLU) and isinstance(output, torch.Tensor) and module.training:
             if not is_on_host(output) or output.numel() < 2:
@@ -72,28 +72,28 @@ class UnitsDead(Watcher):
             known = self.alive.get(id(module))
             self.alive[id(module)] = alive if known is None or known.shape != alive.shape else known | alive
 
-    def on_backward(self, scene: Scene, tensors: object, place: Place) -> Sights:
+    def on_backward(self, history: History, tensors: object, place: Place) -> Observations:
         """Judge once, after some steps."""
-        if scene.num_steps != STEPS:
+        if history.num_steps != STEPS:
             return
         for alive in self.alive.values():
             dead = int((~alive).sum())
             if alive.numel() >= 4 and dead >= SHARE * alive.numel():
                 text = f"{dead} of {alive.numel()} units of a ReLU gave 0 for every input of {STEPS} steps."
-                yield Saw(place, text, RISK, {"dead_units": dead, "units": alive.numel()})
+                yield Observation(place, text, RISK, {"dead_units": dead, "units": alive.numel()})
         self.alive.clear()
 
-    def on_stepped(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_stepped(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Report a layer that lived at first and then fell silent, or never lived: the steps are too large for it."""
         now, self.now = self.now, {}
         for layer, alive in now.items():
             if alive:
                 self.silent[layer] = 0
                 self.lived.add(layer)
-            elif layer in self.silent and scene.in_window:
+            elif layer in self.silent and history.in_window:
                 self.silent[layer] += 1
                 if self.silent[layer] == SILENT:
-                    died = scene.num_steps + 1 - SILENT if layer in self.lived else 0
-                    since = scene.num_steps + 1 - died
+                    died = history.num_steps + 1 - SILENT if layer in self.lived else 0
+                    since = history.num_steps + 1 - died
                     text = f"All units of a ReLU were dead by step {died}: they gave 0 in the {since} steps since."
-                    yield Saw(record.place, text, RISK, {"after_steps": died})
+                    yield Observation(record.place, text, RISK, {"after_steps": died})

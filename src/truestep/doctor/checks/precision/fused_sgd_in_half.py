@@ -12,10 +12,10 @@ from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, literal
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 VECTOR = 16  # from so many elements on the kernel reads whole vectors
 HALVES = ("torch.float16", "torch.bfloat16", "torch.half")
@@ -69,7 +69,7 @@ class FusedSgdInHalf(SourceCheck, Watcher):
                 return True
         return False
 
-    def on_step(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Report the first step of such parameters."""
         import torch
 
@@ -85,4 +85,6 @@ class FusedSgdInHalf(SourceCheck, Watcher):
         larger = [each for each in wrong if each.numel() >= VECTOR]
         if larger:
             text = f"The fused kernel steps {len(larger)} tensors of {larger[0].dtype} wrongly on the CPU."
-            yield Saw(record.place, text, evidence={"tensors": len(larger), "torch": torch.__version__})
+            yield Observation(
+                record.place, text, evidence={"tensors": len(larger), "torch": torch.__version__}
+            )

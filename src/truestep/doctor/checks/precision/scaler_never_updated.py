@@ -37,12 +37,12 @@ class ScalerNeverUpdated(SourceCheck):
     words = ("scaler.step", "GradScaler")
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a scaler's step in a file that nowhere updates a scaler."""
-        updates = [call for each in module.linked for call in each.method_calls("update")]
-        updated = [call for call in updates if module.kind(_receiver(call)) == "scaler"]
+        """Report a scaler's step where neither its file nor any world of its program updates a scaler."""
         for trace in module.traces:
             for event in trace.of("scaler_step"):
-                if not updated and not trace.of("unknown"):
+                updates = module.home(event.node).method_calls("update")
+                updated = any(module.kind(_receiver(call)) == "scaler" for call in updates)
+                if not updated and not trace.ever((), "scaler_update") and not trace.of("unknown"):
                     yield At(event.node, "scaler.step() without scaler.update().")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:

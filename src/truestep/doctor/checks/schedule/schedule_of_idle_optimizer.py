@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG
 from truestep.doctor.finding import Place
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import Scene
+    from truestep.doctor.runtime.history import History
 
 
 class ScheduleOfIdleOptimizer(Watcher):
@@ -44,13 +44,13 @@ class ScheduleOfIdleOptimizer(Watcher):
     def __init__(self) -> None:
         self.stepped: dict[int, tuple[Any, Place]] = {}
 
-    def on_schedule(self, scene: Scene, scheduler: Any, place: Place) -> None:
+    def on_schedule(self, history: History, scheduler: Any, place: Place) -> None:
         """Remember it."""
         self.stepped.setdefault(id(scheduler), (scheduler, place))
 
-    def on_finish(self, scene: Scene) -> Sights:
+    def on_finish(self, history: History) -> Observations:
         """Report the schedules whose optimizer has not stepped at all."""
-        active = {id(record.optimizer) for record in scene.stepping()}
+        active = {id(record.optimizer) for record in history.stepping()}
         for scheduler, place in self.stepped.values():
             if active and id(scheduler.optimizer) not in active:
-                yield Saw(place, "The schedule belongs to an optimizer that never steps.", BUG)
+                yield Observation(place, "The schedule belongs to an optimizer that never steps.", BUG)

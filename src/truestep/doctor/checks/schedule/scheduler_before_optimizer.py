@@ -13,10 +13,10 @@ from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Event, Trace, exclusive
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, beside, moved_after, next_event
-from truestep.doctor.watcher import Saw, Sights, Watcher
+from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.watching.scene import OptimizerRecord, Scene
+    from truestep.doctor.runtime.history import History, OptimizerRecord
 
 _TRAINS = re.compile(r"^(train(_(one_)?(epoch|step|batch|model|loop))?|fit(_one_epoch)?|run_training)$")
 
@@ -73,9 +73,9 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
         step = next_event(module, node, "step").node
         return moved_after(module, node, beside(module, node, step))
 
-    def on_schedule(self, scene: Scene, scheduler: Any, place: Place) -> None:
+    def on_schedule(self, history: History, scheduler: Any, place: Place) -> None:
         """Remember a schedule's step before the first one of its optimizer."""
-        record = scene.records.get(id(scheduler.optimizer))
+        record = history.records.get(id(scheduler.optimizer))
         skipped = getattr(scheduler, "last_epoch", 1) > 0  # step(0) sets the first rate once more
         if record is not None and record.num_steps == 0 and skipped:
             self.early.setdefault(id(record), place)
@@ -83,11 +83,11 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
     def __init__(self) -> None:
         self.early: dict[int, Place] = {}
 
-    def on_stepped(self, scene: Scene, record: OptimizerRecord, place: Place) -> Sights:
+    def on_stepped(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """The optimizer trains: the early step of its schedule was one too many."""
         early = self.early.pop(id(record), None)
         if early is not None and record.num_steps == 1:
-            yield Saw(
+            yield Observation(
                 early, "The schedule was stepped before the optimizer's first step.", evidence={"step": 1}
             )
 

@@ -3,6 +3,7 @@
 
 import linecache
 
+from truestep.explainer.calls import without_gradients
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import at, models
 from truestep.explainer.explainer import Cause, Explainer, Match
@@ -43,6 +44,13 @@ class LossWithoutGradFn(Explainer):
             return Cause(
                 "gradients are switched off here (no_grad, inference_mode or set_grad_enabled(False))."
             )
+        for loss in crash.tensors:
+            off = without_gradients(crash, loss.name)
+            if off is not None:
+                return Cause(
+                    f"`{loss.name}` was made without gradients: {off}.",
+                    "take the decorator away for training.",
+                )
         for owner, model in models(crash):
             parameters = list(model.parameters())
             if parameters and not any(each.requires_grad for each in parameters):

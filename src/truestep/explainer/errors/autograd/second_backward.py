@@ -4,6 +4,7 @@
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import models
 from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.graphs import shared_value
 from truestep.explainer.kept import kept_graphs
 from truestep.explainer.values import is_tensor
 
@@ -40,6 +41,9 @@ class SecondBackward(Explainer):
         kept = kept_graphs(crash)
         if kept is not None:
             return Cause(kept.says, kept.fix)
+        shared = shared_value(crash)
+        if shared is not None:
+            return shared
         for frame, name, value in crash.users_locals():
             if name.lower() in _STATES and _is_attached(value):
                 return Cause(

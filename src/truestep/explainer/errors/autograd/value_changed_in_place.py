@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """ValueChangedInPlace."""
 
-import ast
 import sys
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import models
 from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.in_place import in_place_layers, in_place_lines
 from truestep.explainer.origins import files_of_models, shown_line
-from truestep.explainer.source import tree_of
 from truestep.explainer.values import is_tensor, shape_of
 
 
@@ -56,7 +55,14 @@ class ValueChangedInPlace(Explainer):
         what = f"a value of shape {shape}" + (
             f", made by {operation.removesuffix('Backward0')}" if operation else ""
         )
-        line = _changing_line(crash, shape)
+        behind, others = in_place_layers(crash, operation or "")
+        line = "" if behind else _changing_line(crash, shape)
+        layers = behind or ([] if line else others)
+        if layers:
+            return Cause(
+                f"{what}, was changed by {' or '.join(layers[:2])}, which overwrites its input.",
+                "make that layer without inplace=True.",
+            )
         return Cause(f"{what}, was changed{f' at {line}' if line else ''}.", _fix(line))
 
 
@@ -109,25 +115,3 @@ def _line_of_models(crash: Crash) -> str:
         if not name.startswith(("self.num", "num", "count", "total", "i", "n"))
     ]
     return " or ".join(found[:2])
-
-
-def in_place_lines(path: str, first: int, last: int) -> list[tuple[int, str]]:
-    """Return the lines that change a tensor in place, with its name: x += y, x[i] = y, x.add_(y)."""
-    found = []
-    for node in ast.walk(tree_of(path) or ast.Module([], [])):
-        line = getattr(node, "lineno", 0)
-        if not first <= line <= last:
-            continue
-        if isinstance(node, ast.AugAssign):
-            found.append((line, ast.unparse(node.target).partition("[")[0]))
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-            found.append((line, ast.unparse(node.targets[0].value)))
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            method = node.func.attr
-            if (
-                method.endswith("_")
-                and not method.endswith("__")
-                and method not in ("requires_grad_", "retain_grad_")
-            ):
-                found.append((line, ast.unparse(node.func.value)))
-    return sorted(found)

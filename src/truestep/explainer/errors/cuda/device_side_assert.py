@@ -32,6 +32,7 @@ class DeviceSideAssert(Explainer):
             r"Assertion `(?:t >= 0 && t < n_classes|srcIndex < srcSelectDimSize|idx_dim >= 0 && idx_dim < "
             r"index_size|index >= -sizes)[^`']*[`'] failed"
         ),
+        r"\.cuh?:\d+: .{0,2000}(?:block: \[[\d, ]+\], )?thread: \[[\d, ]+\] Assertion",
     )
     anywhere = True
     not_in_a_log = "which value it was"

@@ -28,6 +28,7 @@ class OperationLacksDtype(Explainer):
         r"(?P<operation>\w+)\(\): could not infer output dtype\. Input dtype must be .*? Got: (?P<dtype>\w+)",
         r"[Cc]an only calculate the mean of floating types\. Got (?P<dtype>\w+) instead",
         r"mean\(\): input dtype should be either floating point or complex dtypes\. Got (?P<dtype>\w+) instead",
+        r"(?P<operation>Subtraction|Negation), the `-` operator, (?:with|on) a (?P<dtype>bool) tensor is not supported",
         r"Only Tensors of floating point and complex dtype can require gradients",
         r"(?P<operation>[\w.]+): Low precision dtypes not supported\. Got (?P<dtype>\w+)",
     )
@@ -38,9 +39,11 @@ class OperationLacksDtype(Explainer):
             return None
         tensors = crash.tensors
         says = f"{match.groupdict().get('operation') or 'mean'} does not exist for {dtype}"
-        fix = (
-            "on a CPU float16 lacks operations: write model.float(), or bfloat16, or move it to a GPU."
-            if dtype == "Half"
-            else ""
-        )
+        fix = _FIXES.get(dtype, "")
         return Cause(f"{says}: {with_origin(crash, tensors[0])}." if tensors else f"{says}.", fix)
+
+
+_FIXES = {
+    "Half": "on a CPU float16 lacks operations: write model.float(), or bfloat16, or move it to a GPU.",
+    "bool": "invert a mask with ~mask, and compute with mask.float().",
+}

@@ -24,10 +24,11 @@ class CompanionOfOtherTorch(Explainer):
         r"No such operator (?P<who>torchvision|torchaudio)",
         r"Could not run 'torchvision::nms' with arguments from the 'CUDA' backend",
         r"undefined symbol: _ZN\w*(?:c10|torch|at)\w*",
+        r"lib(?:ATen|c10|caffe2|THC?|torch)\w*\.so[\d.]*: undefined symbol",
         r"Detected that PyTorch and (?P<who>\w+) were compiled with different CUDA (?:major )?versions",
         r"The detected CUDA version \([\d.]+\) mismatches the version that was used to compile PyTorch",
         r"partially initialized module '(?P<who>torchvision|torchaudio)' has no attribute",
-        r"libtorch\w*(?:cpu|cuda)?\w*\.so: (?:cannot open shared object file|undefined symbol)",
+        r"libtorch\w*(?:cpu|cuda)?\w*\.so: cannot open shared object file",
         r"DLL load failed while importing _(?:C|cuda)\w*",
     )
     anywhere = True

@@ -6,7 +6,7 @@ import re
 from truestep.core.wording import byte_size
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.holding import largest_holders, other_processes
+from truestep.explainer.holding import Alive, largest_holders, other_processes
 from truestep.explainer.kept import kept_graphs
 from truestep.explainer.values import is_tensor
 
@@ -46,7 +46,7 @@ class OutOfGpuMemory(Explainer):
         for found in (kept_graphs(crash), _others(amounts, crash), _fragmented(amounts), _evaluating(crash)):
             if found is not None:
                 return found
-        largest = largest_holders() if crash.is_live else ""
+        largest = largest_holders(crash, Alive.now()) if crash.is_live else ""
         parts = [
             amounts.text() if amounts.total else "",
             f"The largest tensors: {largest}." if largest else "",

@@ -26,10 +26,12 @@ class ValueIsNone(Explainer):
     was not found, an argument left at its default.
     """
 
-    types = ("TypeError",)
+    types = ("TypeError", "RuntimeError")
     messages = (
         r"'NoneType' object is not (?P<what>subscriptable|iterable|callable)",
         r"object of type 'NoneType' has no len\(\)",
+        r"'[<>]=?' not supported between instances of (?:'NoneType' and '\w+'|'\w+' and 'NoneType')",
+        r"Could not infer dtype of NoneType",
         r"unsupported operand type\(s\) for [^:]+: (?:'NoneType' and '\w+'|'\w+' and 'NoneType')",
     )
     not_in_a_log = "which value is None, where the line names several"

@@ -28,6 +28,8 @@ class AxisOutOfRange(Explainer):
         r"(?P<sizes>number of dimensions in the tensor input does not match the length of the desired ordering of dimensions.*)",
         r"expects a tensor with <= 2 dimensions, but self is (?P<rank>\dD)",
         r"iteration over a 0-d tensor|len\(\) of a 0-d tensor|invalid index of a 0-dim tensor",
+        r"too many indices for (?:tensor of dimension \d+|array)",
+        r"trying to index \d+ dimensions of a \d+ dimensional tensor",
         r"zero-dimensional tensor \(at position \d+\) cannot be concatenated",
     )
 

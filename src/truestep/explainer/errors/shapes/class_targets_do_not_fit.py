@@ -109,6 +109,12 @@ def _batches(first: int, second: int, shapes: str) -> Cause:
 def _columns(pair: tuple[Any, Any] | None, shapes: str) -> Cause:
     if pair is not None and shape_of(pair[1])[-1] == 1:
         return Cause(f"the targets have an axis of size 1 too many{shapes}.", "write targets.squeeze(1).")
+    if pair is None:
+        return Cause(
+            "the targets have two axes.",
+            "of shape (batch, 1): write targets.squeeze(1). One-hot: targets.argmax(1), or targets.float() to use them as "
+            "probabilities. Several labels for each sample: use BCEWithLogitsLoss.",
+        )
     return Cause(
         f"the targets have two axes{shapes}.",
         "one-hot targets: write targets.argmax(1), or targets.float() to use them as probabilities. Several labels "

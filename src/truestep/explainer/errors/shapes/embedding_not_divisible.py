@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """EmbeddingNotDivisible."""
 
-from truestep.explainer.explainer import Explainer
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
 
 
 class EmbeddingNotDivisible(Explainer):
@@ -19,3 +20,16 @@ class EmbeddingNotDivisible(Explainer):
     """
 
     messages = (r"embed_dim must be divisible by num_heads",)
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        for frame in reversed(crash.frames):
+            names = frame.locals()
+            width, heads = names.get("embed_dim"), names.get("num_heads")
+            if type(width) is int and type(heads) is int and heads > 0:
+                below = width - width % heads
+                near = f"{below} or {below + heads}" if below else f"{heads}"
+                return Cause(
+                    f"{width} is no multiple of {heads} heads.",
+                    f"take {near} in place of {width}, or other heads.",
+                )
+        return None

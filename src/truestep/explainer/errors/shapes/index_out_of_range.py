@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """IndexOutOfRange."""
 
+import ast
 from typing import Any
 
 from truestep.explainer.crash import Crash
@@ -30,6 +31,7 @@ class IndexOutOfRange(Explainer):
         r"index out of range in self",
         r"index out of range: Tried to access index (?P<index>-?\d+) out of table with (?P<last>\d+) rows",
         r"index (?P<index>-?\d+) is out of bounds for (?:dimension|axis) (?P<axis>\d+) with size (?P<size>\d+)",
+        r"(?P<sequence>list|tuple) index out of range",
     )
     not_in_a_log = "which index it is, and how many rows the table has"
 
@@ -37,6 +39,8 @@ class IndexOutOfRange(Explainer):
         found = match.groupdict()
         if found.get("size"):
             return Cause(f"index {found['index']} into axis {found['axis']} of size {found['size']}.")
+        if found.get("sequence"):
+            return _short_sequence(crash)
         layer = crash.layer
         rows = getattr(layer.module, "num_embeddings", None) if layer else None
         if layer is None or not isinstance(rows, int):
@@ -44,6 +48,24 @@ class IndexOutOfRange(Explainer):
         indices = layer.frame.locals().get("input")
         reach = _reach(indices, rows)
         return Cause(f"{running_layer(crash)} has rows 0 to {rows - 1}; {reach}.")
+
+
+def _short_sequence(crash: Crash) -> Cause | None:
+    """Return how many items the lists and tuples have that the line takes some from."""
+    expression = crash.user.expression() if crash.user else None
+    taken = (
+        [node.value for node in ast.walk(expression) if isinstance(node, ast.Subscript)] if expression else []
+    )
+    from_names = {ast.unparse(each) for each in taken}
+    held = [each for each in crash.values if each.name in from_names and type(each.value) in (list, tuple)]
+    shown = ", ".join(f"`{each.name}` has {len(each.value)} items" for each in held[:2])
+    return (
+        Cause(
+            f"{shown}.", "look at why it is shorter: an empty folder, a line that was split, one step more."
+        )
+        if shown
+        else None
+    )
 
 
 def _reach(indices: Any, rows: int) -> str:

@@ -2,8 +2,9 @@
 """JoinedSizesDiffer."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import shapes
+from truestep.explainer.evidence import made_at
 from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.values import shape_of, shape_text
 
 
 class JoinedSizesDiffer(Explainer):
@@ -40,5 +41,8 @@ class JoinedSizesDiffer(Explainer):
             return None
         what = "sizes" if found.get("axis") else "numbers of axes"
         along = f"; they are joined along axis {found['axis']}" if found.get("axis") else ""
-        shown = shapes(crash)
+        shown = "; ".join(
+            f"{each.name} {shape_text(shape_of(each.value))}{made_at(crash, each)}"
+            for each in crash.tensors[:2]
+        )
         return Cause(f"the {what} {first} and {second} meet{along}{f': {shown}' if shown else ''}.")

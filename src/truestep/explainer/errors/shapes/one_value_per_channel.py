@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """OneValuePerChannel."""
 
+import re
+
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import running_layer
 from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.values import shape_text
 
 
 class OneValuePerChannel(Explainer):
@@ -32,4 +35,7 @@ class OneValuePerChannel(Explainer):
     checks = ("DATA018",)
 
     def cause(self, crash: Crash, match: Match) -> Cause | None:
-        return Cause(f"{running_layer(crash)} is in training mode and got {match['size'].strip()}.")
+        sizes = tuple(int(size) for size in re.findall(r"\d+", match["size"]))
+        return Cause(
+            f"{running_layer(crash)} is in training mode and got an input of shape {shape_text(sizes)}."
+        )

@@ -34,6 +34,10 @@ class ShapesDoNotBroadcast(Explainer):
             r"dimension (?P<axis>\d+)"
         ),
         (
+            r"einsum\(\): subscript (?P<axis>\w) has size (?P<second>\d+) for operand \d+ which does not broadcast with previously "
+            r"seen size (?P<first>\d+)"
+        ),
+        (
             r"shape mismatch: value tensor of shape \[(?P<second>[\d, ]+)\] cannot be broadcast to indexing result of shape "
             r"\[(?P<first>[\d, ]+)\]"
         ),

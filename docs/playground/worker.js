@@ -1,0 +1,39 @@
+// Loads Python and the wheel that lie beside the page, and answers each question with what `truestep read` finds.
+import { loadPyodide } from "./pyodide/pyodide.mjs";
+
+const READING = `
+import json
+from truestep.doctor.fixing import is_certain, rewritten
+from truestep.doctor.read import read_text
+
+def answer(kind, text):
+    reading = read_text(text, "script.py")
+    if kind == "fix":
+        for _ in range(8):
+            text, made = rewritten(text, [each for each in reading.findings if is_certain(each)])
+            if not made:
+                break
+            reading = read_text(text, "script.py")
+    found = [{**each.to_dict(), "certain": is_certain(each)} for each in reading.findings]
+    problem = reading.unreadable[0][1] if reading.unreadable else ""
+    return json.dumps({"findings": found, "problem": problem, "text": text})
+answer
+`;
+
+async function loaded() {
+  const pyodide = await loadPyodide({ indexURL: new URL("./pyodide/", import.meta.url).href });
+  const wheel = await fetch(new URL("./truestep.whl", import.meta.url));
+  pyodide.unpackArchive(await wheel.arrayBuffer(), "wheel");
+  return pyodide.runPython(READING);
+}
+
+const answer = loaded();
+
+self.onmessage = async ({ data }) => {
+  try {
+    const found = JSON.parse((await answer)(data.kind, data.text));
+    self.postMessage({ ...found, number: data.number });
+  } catch (error) {
+    self.postMessage({ failed: String(error), number: data.number });
+  }
+};

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A closure that clears nothing."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.libraries import taken_over
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function
+
+
+class ClosureAddsUp(SourceCheck):
+    """The closure of an optimizer's step does not clear the gradients.
+
+    Why: LBFGS calls it several times in one step: each call adds to the gradients of the one before.
+
+    Bad:
+        def closure():
+            loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            return loss
+
+        opt = torch.optim.LBFGS(net.parameters())
+        opt.step(closure)  # here
+        opt.zero_grad()
+
+    Good:
+        def closure():
+            opt.zero_grad()
+            loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            return loss
+
+        opt = torch.optim.LBFGS(net.parameters())
+        opt.step(closure)
+
+    Fix: opt.zero_grad() as the closure's first line.
+    """
+
+    code = "GRAD045"
+    words = (".step(",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a closure in sight that reaches a backward and nothing that clears."""
+        for call in module.method_calls("step"):
+            given = [*call.args, *(each.value for each in call.keywords if each.arg == "closure")]
+            function = module.function_named(given[0]) if len(given) == 1 else None
+            receiver = call.func.value if isinstance(call.func, ast.Attribute) else call
+            if function is None or module.kind(receiver) != "optimizer" or taken_over(module, "zero_grad"):
+                continue
+            said = _said_within(module, function)
+            if "backward" in said and not said & {"zero_grad", "grad", "zero_grads"}:
+                yield At(
+                    call,
+                    "The closure adds to the gradients each time it is called, and clears nothing.",
+                    RISK,
+                )
+
+
+def _said_within(module: SourceModule, function: Function) -> set[str]:
+    """Return the attributes that a function and what it calls in the program name."""
+    found: set[str] = set()
+    waiting, seen = [function], {function}
+    while waiting:
+        for node in ast.walk(waiting.pop()):
+            if isinstance(node, ast.Attribute):
+                found.add(node.attr)
+            target = module.target(node) if isinstance(node, ast.Call) else None
+            if target is not None and target not in seen:
+                seen.add(target)
+                waiting.append(target)
+    return found

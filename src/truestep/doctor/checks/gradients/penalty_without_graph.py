@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A gradient penalty that has no gradient."""
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.flow import flows_to
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, with_keyword
+from truestep.doctor.source.values import argument, constant, forwards_all
+
+
+class PenaltyWithoutGraph(SourceCheck):
+    """Gradients from autograd.grad go into the loss, but were taken without create_graph=True.
+
+    Why: they are constants then: the penalty is added to the loss and changes no weight.
+
+    Bad:
+        inputs = x.requires_grad_()
+        loss = F.cross_entropy(net(inputs), y)
+        (grad,) = torch.autograd.grad(loss, inputs, retain_graph=True)  # here
+        penalty = grad.pow(2).sum()
+        (loss + penalty).backward()
+
+    Good:
+        inputs = x.requires_grad_()
+        loss = F.cross_entropy(net(inputs), y)
+        (grad,) = torch.autograd.grad(loss, inputs, create_graph=True)
+        penalty = grad.pow(2).sum()
+        (loss + penalty).backward()
+
+    Fix: create_graph=True.
+    """
+
+    code = "GRAD043"
+    words = ("autograd",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report such a call whose result a backward of the same function reaches."""
+        for call in module.calls("torch.autograd.grad"):
+            asked = argument(call, 4, "create_graph")
+            if forwards_all(call) or (asked is not None and constant(asked) is not False):
+                continue
+            backwards = [
+                each for each in module.method_calls("backward") if module.scope(each) is module.scope(call)
+            ]
+            reached = flows_to(module, call)
+            if any(_receiver(each) in reached for each in backwards):
+                yield At(
+                    call, "Taken without create_graph=True: what is made of it gives the loss no gradient."
+                )
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Ask for the graph."""
+        return [with_keyword(module, node, "create_graph", "True")]
+
+
+def _receiver(call: ast.Call) -> ast.expr | None:
+    return call.func.value if isinstance(call.func, ast.Attribute) else None

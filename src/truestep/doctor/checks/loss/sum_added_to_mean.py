@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loss summed over the batch beside one averaged over it."""
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.flow import flows_to
+from truestep.doctor.source.losses import constructor_of, losses_of
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.reductions import is_mean
+from truestep.doctor.source.values import argument, literal
+
+
+class SumAddedToMean(SourceCheck):
+    """A loss that is summed over the batch is added to one that is averaged over it.
+
+    Why: their ratio depends on the batch size, and so does what is trained.
+
+    Bad:
+        loss = F.cross_entropy(net(x), y)
+        drift = F.kl_div(F.log_softmax(net(x), 1), teacher(x), reduction="sum")  # here
+        total = loss + 0.01 * drift
+        total.backward()
+
+    Good:
+        loss = F.cross_entropy(net(x), y)
+        drift = F.kl_div(F.log_softmax(net(x), 1), teacher(x), reduction="batchmean")
+        total = loss + 0.01 * drift
+        total.backward()
+
+    Fix: one reduction for both; for kl_div it is "batchmean".
+    """
+
+    code = "LOSS034"
+    words = ("sum", "size_average")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a loss of reduction "sum" that flows into a sum whose other side is a mean."""
+        sums: list[ast.BinOp | ast.AugAssign] = [*module.all(ast.BinOp), *module.all(ast.AugAssign)]
+        for call in losses_of(module):
+            if not _is_summed(module, call):
+                continue
+            reached = flows_to(module, call)
+            for node in sums:
+                here = module.scope(node) is module.scope(call) and isinstance(node.op, ast.Add)
+                if here and _has_mean(module, node, reached):
+                    yield At(call, "Summed over the batch, and added to a mean over it.", RISK)
+                    break
+
+
+def _is_summed(module: SourceModule, call: ast.Call) -> bool:
+    made = constructor_of(module, call) or call
+    if literal(module, argument(made, None, "reduction")) == "sum":
+        return True
+    return literal(module, argument(made, None, "size_average")) is False
+
+
+def _has_mean(module: SourceModule, node: ast.BinOp | ast.AugAssign, reached: set[Any]) -> bool:
+    if isinstance(node, ast.BinOp):
+        left, right = node.left, node.right
+        return (left in reached and is_mean(module, right)) or (right in reached and is_mean(module, left))
+    if node.value not in reached or not isinstance(node.target, ast.Name):
+        return False
+    begun = [
+        each.value for each in module.bindings(node.target) if each.how == "assign" and each.value is not None
+    ]
+    return any(is_mean(module, each) for each in begun)

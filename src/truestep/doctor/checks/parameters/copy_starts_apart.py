@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An old policy or a target network that begins with other weights."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+from truestep.doctor.source.values import seen_through
+
+_NAME = re.compile(r"(^|_)(old|target)(_|$)")
+
+
+class CopyStartsApart(SourceCheck):
+    """A network that is later set to another's weights begins with random ones of its own.
+
+    Why: until the first copy its outputs have nothing to do with the network that is trained.
+
+    Bad:
+        class Agent:
+            def __init__(self):
+                self.policy = nn.Linear(4, 2)
+                self.policy_old = nn.Linear(4, 2)  # here
+
+            def update(self):
+                self.policy_old.load_state_dict(self.policy.state_dict())
+
+    Good:
+        class Agent:
+            def __init__(self):
+                self.policy = nn.Linear(4, 2)
+                self.policy_old = nn.Linear(4, 2)
+                self.policy_old.load_state_dict(self.policy.state_dict())
+
+            def update(self):
+                self.policy_old.load_state_dict(self.policy.state_dict())
+
+    Fix: load_state_dict right after both are made, or copy.deepcopy.
+    """
+
+    code = "PARAM035"
+    words = ("load_state_dict",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report two networks made alike in one function, of which one is copied to the other elsewhere only."""
+        for node in module.all(ast.Assign):
+            place = dotted(node.targets[0]) or ""
+            last = place.rsplit(".", 1)[-1]
+            if not (isinstance(seen_through(module, node.value), ast.Call) and _NAME.search(last)):
+                continue
+            origin = _made_alike(module, node)
+            copies = [each for each in module.method_calls("load_state_dict") if _last(each.func) == last]
+            if origin is None or not copies or not all(_copies_state(each) for each in copies):
+                continue
+            if not any(module.scope(each) is module.scope(node) for each in copies) and not _changed(
+                module, node, place
+            ):
+                yield At(
+                    node, f"{place!r} has random weights of its own until {origin!r} is copied to it.", RISK
+                )
+
+
+def _made_alike(module: SourceModule, node: ast.Assign) -> str | None:
+    """Return the other place in this function that is made by the same call."""
+    scope, made = module.scope(node), _form(module, node)
+    for each in module.all(ast.Assign):
+        if each is not node and module.scope(each) is scope and _form(module, each) == made:
+            other = dotted(each.targets[0])
+            if other is not None and module.kind(each.targets[0]) in ("module", None):
+                return other
+    return None
+
+
+def _form(module: SourceModule, node: ast.Assign) -> str:
+    return ast.dump(seen_through(module, node.value) or node.value)
+
+
+def _last(function: ast.expr) -> str:
+    owner = function.value if isinstance(function, ast.Attribute) else function
+    return (dotted(owner) or "").rsplit(".", 1)[-1]
+
+
+def _copies_state(call: ast.Call) -> bool:
+    given = call.args[0] if call.args else None
+    return (
+        isinstance(given, ast.Call)
+        and isinstance(given.func, ast.Attribute)
+        and given.func.attr == "state_dict"
+    )
+
+
+def _changed(module: SourceModule, node: ast.Assign, place: str) -> bool:
+    """Tell whether the function that makes both hands the copy on: what happens to it is not known."""
+    scope = module.scope(node)
+    for each in module.reads(place):
+        parent = module.parents[each]
+        if module.scope(each) is scope and isinstance(parent, ast.Call | ast.keyword | ast.Tuple | ast.List):
+            return True
+    return False

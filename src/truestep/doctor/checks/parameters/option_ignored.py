@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An option that a module takes and never uses."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Class, Function, dotted
+from truestep.doctor.source.uses import names_read
+
+# options that change what is computed, whoever gives them; a size or a name may be there for others
+_MATTERS = frozenset((
+    "loss_weight", "ignore_index", "reduction", "label_smoothing", "smoothing", "temperature", "class_weight",
+    "class_weights", "pos_weight", "gamma", "alpha", "beta", "margin", "tau", "kl_weight", "dropout", "drop_rate",
+    "dropout_rate", "drop_prob", "attn_drop", "drop_path",
+))  # fmt: skip
+
+
+class OptionIgnored(SourceCheck):
+    """A module takes an option that changes what it computes, and nothing uses it.
+
+    Why: whoever sets it trains with another loss or another net than the configuration says.
+
+    Bad:
+        class SmoothLoss(nn.Module):
+            def __init__(self, loss_weight=1.0):
+                super().__init__()
+                self.loss_weight = loss_weight
+
+            def forward(self, outputs, labels):
+                return F.cross_entropy(outputs, labels, label_smoothing=0.1)  # here
+
+    Good:
+        class SmoothLoss(nn.Module):
+            def __init__(self, loss_weight=1.0):
+                super().__init__()
+                self.loss_weight = loss_weight
+
+            def forward(self, outputs, labels):
+                return self.loss_weight * F.cross_entropy(outputs, labels, label_smoothing=0.1)
+
+    Fix: use it, or take it away.
+    """
+
+    code = "PARAM038"
+    words = tuple(sorted(_MATTERS))
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report such parameters of __init__ that are read by nothing, or stored in what nothing reads."""
+        for owner in module.classes_of_kind("module", "loss"):
+            made = [
+                each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"
+            ]
+            forward = module.method(owner, "forward")
+            if not made or forward is None or module.resolver.heirs(owner):
+                continue
+            arguments = [*made[0].args.args, *made[0].args.kwonlyargs]
+            for name in [each.arg for each in arguments if each.arg in _MATTERS]:
+                node = _ignored(module, made[0], name)
+                if node is not None:
+                    place = _applied_last(module, owner, forward) if name == "loss_weight" else node
+                    yield At(place, f"Nothing uses {owner.name}'s {name!r}.", RISK)
+
+
+def _ignored(module: SourceModule, function: ast.FunctionDef, name: str) -> ast.AST | None:
+    """Return the function that never reads its parameter, or the statement that only stores it."""
+    reads = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
+    reads = [each for each in reads if isinstance(each.ctx, ast.Load)]
+    if not reads:
+        return None if "locals" in names_read(function) else function
+    node = module.statement(reads[0])
+    stored = (
+        isinstance(node, ast.Assign) and dotted(node.targets[0]) == f"self.{name}" and node.value is reads[0]
+    )
+    return node if stored and len(reads) == 1 and not _is_read(module, name) else None
+
+
+def _is_read(module: SourceModule, name: str) -> bool:
+    """Tell whether the program reads an attribute of this name, or names it in a text."""
+    for file in module.linked:
+        if any(each.attr == name and isinstance(each.ctx, ast.Load) for each in file.all(ast.Attribute)):
+            return True
+        if file.own_identifiers & {"__dict__", "vars"}:
+            return True
+        if any(isinstance(each.value, str) and each.value == name for each in file.all(ast.Constant)):
+            return True
+    return False
+
+
+def _applied_last(module: SourceModule, owner: Class, forward: Function) -> ast.AST:
+    """Return the line of forward at which the option is missing."""
+    given = module.returns(forward)
+    own = module.enclosing(forward, ast.ClassDef) is owner
+    return given[-1] if given and own else owner

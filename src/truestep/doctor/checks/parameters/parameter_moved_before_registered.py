@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`self.scale = nn.Parameter(...).to(device)`."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+_MOVES = ("to", "cuda", "half", "double", "bfloat16")
+
+
+class ParameterMovedBeforeRegistered(SourceCheck):
+    """A parameter is moved before the module gets it.
+
+    Why: on another device the result is a plain tensor: parameters() and state_dict() miss it. On the CPU all is well.
+
+    Bad:
+        class Scale(nn.Module):
+            def __init__(self, device):
+                super().__init__()
+                self.scale = nn.Parameter(torch.ones(3), requires_grad=False).to(device)  # here
+
+            def forward(self, x):
+                return x * self.scale
+
+    Good:
+        class Scale(nn.Module):
+            def __init__(self, device):
+                super().__init__()
+                self.scale = nn.Parameter(torch.ones(3).to(device), requires_grad=False)
+
+            def forward(self, x):
+                return x * self.scale
+
+    Fix: move the tensor inside of nn.Parameter(...), or the whole module afterwards.
+    """
+
+    code = "PARAM037"
+    words = ("Parameter",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report such an attribute of a module; one that asks for gradients is GRAD013."""
+        for call in module.calls("torch.nn.Parameter"):
+            method = module.parents.get(call)
+            move = (
+                module.parents.get(method)
+                if isinstance(method, ast.Attribute) and method.attr in _MOVES
+                else None
+            )
+            node = module.parents.get(move) if isinstance(move, ast.Call) else None
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+                frozen = any(each.arg == "requires_grad" for each in call.keywords) or len(call.args) > 1
+                owner = module.enclosing(node, ast.ClassDef)
+                if frozen and owner is not None and module.class_kind(owner) == "module":
+                    yield At(node, "The moved tensor is no Parameter: the module does not register it.", RISK)

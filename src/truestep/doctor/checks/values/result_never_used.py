@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A value computed and read by nothing."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function, dotted
+from truestep.doctor.source.uses import names_read, places_read, uses_of
+
+# what measures a tensor, for a log that is gone, and what no tensor comes from
+_ASKS = ("size", "dim", "min", "max", "mean", "sum", "std", "item", "norm")
+_BUILTINS = ("dict", "list", "tuple", "int", "float", "str", "hasattr", "getattr", "len", "isinstance")
+# methods that change a module where it is, or only where a tensor lies: to drop what they give is no fault of training
+_MOVES = ("to", "cuda", "cpu", "numpy", "detach", "half", "float", "contiguous")
+
+
+class ResultNeverUsed(SourceCheck):
+    """A tensor is computed from another, and then the first is used again instead of the result.
+
+    Why: the masking, reshaping or normalising has no effect on the loss.
+
+    Bad:
+        class Attention(nn.Module):
+            def forward(self, query, key, value, mask):
+                scores = query @ key.transpose(1, 2)
+                weights = scores.softmax(-1)
+                scores = scores.masked_fill(mask, 0.0)  # here
+                return weights @ value
+
+    Good:
+        class Attention(nn.Module):
+            def forward(self, query, key, value, mask):
+                scores = query @ key.transpose(1, 2)
+                scores = scores.masked_fill(mask, float("-inf"))
+                weights = scores.softmax(-1)
+                return weights @ value
+
+    Fix: use the result, or delete the line.
+    """
+
+    code = "VALUE001"
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report assignments read on no way, where a new value of a name or a copy of what is used later is lost."""
+        if "torch" not in module.text:
+            return
+        for function in module.functions:
+            for node in uses_of(module, function).unread():
+                name = node.targets[0]
+                if (
+                    isinstance(name, ast.Name)
+                    and not name.id.startswith("_")
+                    and _is_work(module, node.value)
+                ):
+                    if (text := _lost(module, function, node, name.id)) is not None:
+                        yield At(node, text, RISK)
+
+
+def _lost(module: SourceModule, function: Function, node: ast.Assign, name: str) -> str | None:
+    if name in names_read(node.value):
+        return f"This new value of {name!r} is never used."
+    read = names_read(function)
+    if name in read:
+        return None
+    if isinstance(node.value, ast.Name):
+        owner = module.enclosing(node, ast.ClassDef)
+        is_layer = owner is not None and module.class_kind(owner) == "module"
+        return f"{name!r} keeps {node.value.id!r}, and nothing uses it." if is_layer else None
+    for place in _made_from(node.value):
+        last = place.rsplit(".", 1)[-1]
+        if (last == name or name.startswith(f"{last}_")) and len(last) > 2:
+            later = [each.lineno for each in places_read(function, place)]
+            if any(line > (node.end_lineno or node.lineno) for line in later):
+                return f"Nothing uses {name!r}: what follows uses {place!r}, from which it is made."
+    return None
+
+
+def _made_from(value: ast.expr) -> list[str]:
+    """Return what `x.method(...)`, `f(x)` and `x[...]` are made from."""
+    if isinstance(value, ast.Call):
+        parts = [*value.args, *([value.func.value] if isinstance(value.func, ast.Attribute) else [])]
+    else:
+        parts = [value.value if isinstance(value, ast.Subscript) else value]
+    return [place for each in parts if (place := dotted(each)) is not None]
+
+
+def _is_work(module: SourceModule, value: ast.expr) -> bool:
+    """Tell a computation from a conversion, a measure, or something made that is no tensor."""
+    if module.kind(value) is not None:
+        return False
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        moved = isinstance(value.func.value, ast.Name) and value.func.attr in _MOVES
+        return (
+            not moved
+            and value.func.attr not in _ASKS
+            and (dotted(value.func) or "").partition(".")[0] != "os"
+        )
+    converts = isinstance(value, ast.Call) and dotted(value.func) in _BUILTINS
+    return isinstance(value, ast.Call | ast.Subscript | ast.Name | ast.BinOp) and not converts

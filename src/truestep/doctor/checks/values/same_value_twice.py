@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`torch.where(c, x, x)`, `x - x`."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+_OF_TWO = {
+    "min": 0,
+    "max": 0,
+    "minimum": 0,
+    "maximum": 0,
+    "mse_loss": 0,
+    "l1_loss": 0,
+    "kl_div": 0,
+    "where": 1,
+}
+
+
+class SameValueTwice(SourceCheck):
+    """Two different values are meant, and the same one is given twice.
+
+    Why: the difference is always zero, the choice is none, the smaller of both is either.
+
+    Bad:
+        first, second = net(x), net(x.flip(0))
+        loss = torch.where(first > second, first - second, first - second).mean()  # here
+
+    Good:
+        first, second = net(x), net(x.flip(0))
+        loss = torch.where(first > second, first - second, second - first).mean()
+
+    Fix: name the other value.
+    """
+
+    code = "VALUE004"
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report differences, choices and comparisons of a value with itself, through a name just given to it."""
+        if "torch" not in module.text:
+            return
+        for sides in module.all(ast.BinOp):
+            if isinstance(sides.op, ast.Sub) and _is_read_only(sides.left) and _is_read_only(sides.right):
+                is_zero_made = isinstance(
+                    module.parents.get(sides), ast.Call | ast.Attribute
+                )  # (x - x).sum()
+                if not is_zero_made and _meaning(module, sides.left) == _meaning(module, sides.right):
+                    yield At(sides, f"{ast.unparse(sides.left)} minus itself is always zero.")
+        for call in module.all(ast.Call):
+            name = module.qualify(call.func) or ""
+            start = _OF_TWO.get(name.rsplit(".", 1)[-1])
+            given = call.args[start : start + 2] if start is not None and name.startswith("torch.") else []
+            if len(given) == 2 and ast.dump(given[0]) == ast.dump(given[1]) and _is_read_only(given[0]):
+                yield At(call, f"Both values are {ast.unparse(given[0])}.")
+        for choice in module.all(ast.IfExp):
+            if ast.dump(choice.body) == ast.dump(choice.orelse):
+                yield At(choice, f"Either way it is {ast.unparse(choice.body)}.")
+
+
+def _is_read_only(node: ast.expr) -> bool:
+    """Tell whether an expression has the same value each time, and is no number."""
+    return not isinstance(node, ast.Constant) and not any(
+        isinstance(each, ast.Call | ast.NamedExpr | ast.Await | ast.Yield) for each in ast.walk(node)
+    )
+
+
+def _meaning(module: SourceModule, node: ast.expr) -> str:
+    """Return the text of an expression; of a name, what the statement just before made it."""
+    if isinstance(node, ast.Name):
+        bindings = module.resolver.reaching(node)
+        only = bindings[0] if len(bindings) == 1 else None
+        if only is not None and only.how == "assign" and isinstance(only.value, ast.Attribute):
+            body = getattr(module.parents.get(only.node), "body", [])
+            statement = module.statement(node)
+            if statement in body and only.node in body and body.index(statement) == body.index(only.node) + 1:
+                return ast.unparse(only.value)
+    return ast.unparse(node)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A copy of a line or a function in which one name was not changed."""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+
+_WORD = re.compile(r"[A-Z]+\d+[a-z]*|[A-Z]+(?=[A-Z][a-z])|[A-Za-z][a-z]*\d*[a-z]*|\d+[a-z]*")
+_FEWEST = 3  # siblings that show a pattern
+
+
+class SiblingSNameLeft(SourceCheck):
+    """Several lines, or functions, differ in one name, and one of them has another's name in one place.
+
+    Why: it was copied and not changed there: one thing is stored, loaded or computed twice, another never.
+
+    Bad:
+        for index in range(2):
+            scaler_key = f"scaler{index}"
+            optimizer_key = f"scaler{index}"  # here
+            scheduler_key = f"scheduler{index}"
+            print(scaler_key, optimizer_key, scheduler_key)
+
+    Good:
+        for index in range(2):
+            scaler_key = f"scaler{index}"
+            optimizer_key = f"optimizer{index}"
+            scheduler_key = f"scheduler{index}"
+            print(scaler_key, optimizer_key, scheduler_key)
+
+    Fix: write the name that the line is about.
+    """
+
+    code = "VALUE010"
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a sibling's value under a name of its own, and a sibling's name within a copied function."""
+        if "torch" not in module.text:
+            return
+        bodies = [getattr(each, "body", None) for each in module.all(ast.Module, ast.ClassDef, *_BLOCKS)]
+        for body in bodies:
+            if isinstance(body, list) and len(body) >= _FEWEST:
+                yield from _lines(body)
+                yield from _functions([each for each in body if isinstance(each, ast.FunctionDef)])
+
+
+_BLOCKS = (ast.FunctionDef, ast.For, ast.If, ast.With)
+
+
+def _lines(body: Sequence[ast.stmt]) -> Iterator[At]:
+    for run in _runs(body):
+        names, values = [_target(each) for each in run], [_texts(each.value) for each in run]
+        own = [_words(name) - frozenset.intersection(*map(_words, names)) for name in names]
+        for at, node in enumerate(run):
+            others = [i for i in range(len(run)) if i != at]
+            twin = [
+                i for i in others if _is_named(node.value) and ast.dump(run[i].value) == ast.dump(node.value)
+            ]
+            fitting = [i for i in others if own[i] & values[i]]
+            if twin and twin[0] < at and len(fitting) == len(others) and not own[at] & values[at]:
+                text = f"{names[at]!r} is given the value of {names[twin[0]]!r}, unlike the lines beside it."
+                yield At(node, text, RISK)
+
+
+def _is_named(value: ast.expr) -> bool:
+    """Tell whether a value is made with a text, as a key or the name of a file; a bare text may be shared."""
+    texts = [
+        each for each in ast.walk(value) if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    ]
+    return bool(texts) and not isinstance(value, ast.Constant)
+
+
+def _runs(body: Sequence[ast.stmt]) -> Iterator[list[ast.Assign]]:
+    """Yield the neighbours that are assignments of one form to one name each."""
+    run: list[ast.Assign] = []
+    for node in [*body, None]:
+        if isinstance(node, ast.Assign) and _target(node) and (not run or _form(node) == _form(run[0])):
+            run.append(node)
+            continue
+        if len(run) >= _FEWEST:
+            yield run
+        run = [node] if isinstance(node, ast.Assign) and _target(node) else []
+
+
+def _functions(found: list[ast.FunctionDef]) -> Iterator[At]:
+    alike: dict[tuple[str, ...], list[ast.FunctionDef]] = {}
+    for each in found:
+        alike.setdefault(_form(each), []).append(each)
+    for group in alike.values():
+        own = _own_words([each.name for each in group])
+        names = [_names_in(each) for each in group]
+        columns = list(zip(*names, strict=True)) if len({len(each) for each in names}) == 1 else []
+        changed = [column for column in columns if _own_words([text for text, _ in column]) == own]
+        if len(group) < _FEWEST or len(changed) < 2 or not all(own) or len(set(own)) < len(group):
+            continue
+        for column in columns:
+            of = [i for i in range(len(group)) if own[i] <= _words(column[0][0])]
+            if len({text for text, _ in column}) == 1 and len(of) == 1:
+                for i, (text, node) in enumerate(column):
+                    if i != of[0]:
+                        yield At(node, f"{text!r} in {group[i].name}() is {group[of[0]].name}()'s.", RISK)
+
+
+def _own_words(texts: Sequence[str]) -> list[frozenset[str]]:
+    words = [_words(each) for each in texts]
+    return [each - frozenset.intersection(*words) for each in words]
+
+
+def _names_in(node: ast.FunctionDef) -> list[tuple[str, ast.AST]]:
+    """Return every name and text of a function, in order."""
+    found: list[tuple[str, ast.AST]] = [(node.name, node)]
+    for each in ast.walk(node):
+        text = getattr(each, "id", None) or getattr(each, "attr", None) or getattr(each, "arg", None)
+        if isinstance(each, ast.Constant) and isinstance(each.value, str):
+            text = each.value
+        if isinstance(text, str):
+            found.append((text, each))
+    return found
+
+
+def _form(node: ast.AST) -> tuple[str, ...]:
+    return tuple(type(each).__name__ for each in ast.walk(node))
+
+
+def _target(node: ast.Assign) -> str:
+    target = node.targets[0]
+    return str(getattr(target, "id", None) or getattr(target, "attr", "")) if len(node.targets) == 1 else ""
+
+
+def _texts(node: ast.AST) -> frozenset[str]:
+    """Return the words of all names and texts of an expression."""
+    found: set[str] = set()
+    for each in ast.walk(node):
+        value = each.value if isinstance(each, ast.Constant) else None
+        text = getattr(each, "id", None) or getattr(each, "attr", None) or value
+        found |= _words(text) if isinstance(text, str) else frozenset()
+    return frozenset(found)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(each.lower() for each in _WORD.findall(text))

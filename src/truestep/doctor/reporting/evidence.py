@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a check measured, in sentences: each name that checks give to evidence stands here with its words.
+
+None says that the finding's message holds the value already; the JSON document has every one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Words = str | Callable[[Any], str] | None
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(map(number, values))
+
+
+def number(value: object) -> str:
+    """Return a value as a sentence has it: four digits of a float, a list with commas."""
+    if isinstance(value, list | tuple):
+        return f"[{_listed(value)}]"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+WORDS: Mapping[str, Words] = {
+    "after_steps": lambda steps: f"{steps} optimizer steps had been made by then.",
+    "backwards": None,
+    "backwards_since_last_step": "backward() was called {} times since the step before.",
+    "batch_size": "The batch size is {}.",
+    "batches": None,
+    "classes": "There are {} classes.",
+    "classes_in_turn": lambda classes: f"The classes came in this order: {_listed(classes)}.",
+    "dead_units": None,
+    "deviation": "Their standard deviation is {}.",
+    "difference": None,
+    "different": "{} of them are different.",
+    "drop_last": lambda drops: "drop_last=True leaves out a batch that is not full." if drops else "",
+    "dtype": "The parameters are {}.",
+    "epoch": None,
+    "eps": "The optimizer's eps is {}.",
+    "examples": "The data set has {} examples.",
+    "first_layer": "The norm of the first layer's gradients is {}.",
+    "first_loss": None,
+    "first_norms": "The first norms were about {}.",
+    "held": None,
+    "ignore_index": "ignore_index is {}.",
+    "largest": "The largest is {}.",
+    "largest_difference": "They differ by up to {}.",
+    "layers": None,
+    "learning_rates": lambda rates: f"The learning rates are {_listed(rates)}.",
+    "logits": "The logits have the shape {}.",
+    "loss_at_first": "The loss began at {}.",
+    "losses_alive": None,
+    "made_by": None,
+    "mean": "Their mean is {}.",
+    "model": "The model is {}.",
+    "moved_by": lambda ratios: f"Moved by {_listed(ratios)} times its size, step by step.",
+    "norm": "The norm is {}.",
+    "not_optimized": lambda names: f"Not held by an optimizer: {', '.join(map(str, names))}.",
+    "number": None,
+    "of_best_constant": "The best constant answer gives {}.",
+    "of_guessing": None,
+    "other_made_at": "The other was made at {}.",
+    "parameters": None,
+    "parameters_clipped": None,
+    "prediction": None,
+    "processes": lambda names: f"Seen in {', '.join(map(str, names))}.",
+    "reached": None,
+    "relative_influence": "Its share in the output is {}.",
+    "replaced": None,
+    "scores": "The scores have the shape {}.",
+    "shape": "The input has the shape {}.",
+    "shapes": lambda shapes: f"Among them {_listed(shapes)}.",
+    "shared": None,
+    "step": "Seen at optimizer step {}.",
+    "steps": None,
+    "steps_not_cleared": None,
+    "target": None,
+    "targets": "The targets: {}.",
+    "tensors": None,
+    "torch": "This is torch {}.",
+    "units": None,
+    "without_gradient": None,
+}
+
+
+def sentences(evidence: Mapping[str, Any]) -> str:
+    """Return what the evidence adds to the message; the empty text where it adds nothing."""
+    found = (_sentence(name, value) for name, value in evidence.items())
+    return " ".join(each for each in found if each)
+
+
+def _sentence(name: str, value: object) -> str:
+    words = WORDS.get(name, f"{name.replace('_', ' ').capitalize()}: {{}}.")
+    if words is None:
+        return ""
+    return words(value) if callable(words) else words.format(number(value))

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings as a person reads them in a terminal or notebook: by file, then once for each code why and what to write."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from truestep.doctor.finding import Finding, Place, Severity
+from truestep.doctor.reporting.evidence import sentences
+
+INDENT = 6
+STYLES = {
+    Severity.BUG: "bold red",
+    Severity.RISK: "yellow",
+    Severity.ADVICE: "cyan",
+    Severity.QUESTION: "magenta",
+}
+
+
+def printable(text: str) -> str:
+    """Return a text in which characters that steer a terminal are written out."""
+    return "".join(each if each.isprintable() or each == "\t" else repr(each)[1:-1] for each in text)
+
+
+def show_findings(findings: Sequence[Finding], lines: Mapping[Place, str]) -> list[RenderableType]:
+    """Return findings by file and line, then why and the fix of each code; `lines` are the lines they stand at."""
+    in_order = sorted(findings, key=lambda each: (each.place, each.severity.rank, each.code))
+    shown: list[RenderableType] = []
+    for path, group in groupby(in_order, key=lambda each: each.place.path):
+        # a path that is cut can't be clicked or searched for; only in a group does rich keep to that
+        shown.append(Group(Text(printable(path), "bold underline", no_wrap=True, overflow="ignore")))
+        found = list(group)
+        widths = [max(map(len, words)) for words in zip(*(_head(each) for each in found), strict=True)]
+        shown += [_finding(each, lines.get(each.place), widths) for each in found]
+        shown.append(Text())
+    return [*shown, *_codes(findings)]
+
+
+def _head(finding: Finding) -> tuple[str, str, str]:
+    return finding.place.within(), finding.severity.value, finding.code
+
+
+def _finding(finding: Finding, line: str | None, widths: Sequence[int]) -> RenderableType:
+    head = Table.grid(padding=(0, 2, 0, 0))
+    for width in widths:
+        head.add_column(no_wrap=True, min_width=width)
+    style = STYLES[finding.severity]
+    styles = ("bold", style, style)
+    words = (Text(word, style) for word, style in zip(_head(finding), styles, strict=True))
+    head.add_row(*words, Text(finding.message))
+    parts: list[RenderableType] = []
+    change = finding.replacement
+    if line and line.strip():
+        code = _marked(finding.place, line)
+        if (
+            change is None
+            or "\n" in code.plain
+            or line.strip() not in {each[2:].strip() for each in change.diff}
+        ):
+            parts.append(code)  # else the change below shows it
+    if said := sentences(finding.evidence):
+        parts.append(Text(said))
+    if change is not None:
+        parts.append(_diff(change.diff))
+    return Group(
+        Padding(head, (0, 0, 0, 2), expand=False),
+        *(Padding(part, (0, 0, 0, INDENT), expand=False) for part in parts),
+    )
+
+
+def _marked(place: Place, line: str) -> Text:
+    """Return a line of code; where the finding is about a part of it, that is underlined."""
+    code = printable(line.expandtabs(1).rstrip())
+    bare = code.lstrip()
+    shown = Text(bare, "bold", no_wrap=True, overflow="ellipsis")
+    before = place.column - 1 - (len(code) - len(bare))
+    width = min(place.width, len(bare) - before)
+    if before >= 0 and 0 < width < len(bare):  # to underline all of it says nothing
+        shown.append(f"\n{' ' * before}{'^' * width}", "red")
+    return shown
+
+
+def _diff(lines: Sequence[str]) -> Text:
+    """Return the lines of a diff with their common indentation taken off."""
+    bare = textwrap.dedent("\n".join(line[2:] for line in lines)).split("\n")
+    styles = {"-": "red", "+": "green", " ": "dim"}
+    shown = [
+        Text(f"{line[0]} {printable(text)}", styles[line[0]]) for line, text in zip(lines, bare, strict=True)
+    ]
+    return Text("\n").join(shown)
+
+
+def _codes(findings: Sequence[Finding]) -> list[RenderableType]:
+    """Return for each code how often it was found, why it matters and the fix, the gravest first."""
+    first: dict[str, Finding] = {}
+    for each in sorted(findings, key=lambda each: each.order):
+        first.setdefault(each.code, each)
+    shown: list[RenderableType] = []
+    for code, example in first.items():
+        same = [each for each in findings if each.code == code]
+        head = Text.assemble(
+            (code, STYLES[example.severity]), f"  {example.name}  ", *_counts(same), no_wrap=True
+        )
+        reasons = Table.grid(padding=(0, 2, 0, 0))
+        reasons.add_row(Text("why", "dim"), Text(example.why))
+        reasons.add_row(Text("fix", "dim"), Text(example.fix))
+        shown += [head, Padding(reasons, (0, 0, 0, 2), expand=False)]
+    if shown:
+        shown += [Text("`truestep checks CODE` shows a check's examples.", "dim"), Text()]
+    return shown
+
+
+def _counts(findings: Sequence[Finding]) -> list[Text | str]:
+    """Return "2 bugs, 1 risk" in pieces, with the colours of the severities."""
+    counts = Counter(each.severity for each in findings)
+    parts: list[Text | str] = []
+    for severity in Severity:
+        if count := counts[severity]:
+            plural = severity.value if severity is Severity.ADVICE or count == 1 else f"{severity.value}s"
+            parts += [", "] if parts else []
+            parts.append(Text(f"{count} {plural}", STYLES[severity]))
+    return parts
+
+
+def counted(findings: Sequence[Finding]) -> Text:
+    """Return "2 bugs, 1 risk" with the colours of the severities."""
+    return Text.assemble(*_counts(findings)) if findings else Text("nothing found", "green")
+
+
+def render_watched(findings: Sequence[Finding], num_steps: int, seconds: float) -> list[RenderableType]:
+    """Return what a watch in a script or notebook has found so far, in so many steps and at what cost."""
+    steps = f" · {num_steps} optimizer steps watched, at a cost of {seconds:.2f} s"
+    return [*show_findings(findings, {}), Text.assemble(counted(findings), steps)]
+
+
+def print_all(shown: Iterable[RenderableType], console: Console) -> None:
+    """Print it; to a file without the blanks that fill up each line."""
+    if console.is_terminal or console.is_jupyter:
+        for each in shown:
+            console.print(each, crop=False)
+        return
+    with console.capture() as captured:
+        for each in shown:
+            console.print(each, crop=False)
+    console.file.write("\n".join(line.rstrip() for line in captured.get().split("\n")))

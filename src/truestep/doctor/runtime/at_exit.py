@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sees to it that a report is given however a process ends, short of being killed outright."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Self
+
+_active: list["ReportAtExit"] = []
+
+
+class ReportAtExit:
+    """Within this, `os._exit` and a SIGTERM that nobody handles let `speak` speak first; the status stays.
+
+    Args:
+        speak: gives the report; takes the status with which the process ends and returns the one to end with.
+    """
+
+    def __init__(self, speak: Callable[[int], int]) -> None:
+        self._speak = speak
+        self._process = os.getpid()
+        self._exit = os._exit
+        self._has_signal = False
+
+    def __enter__(self) -> Self:
+        os._exit = self._leave
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._terminated)
+            self._has_signal = True
+        _active.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if os._exit == self._leave:
+            os._exit = self._exit
+        self._release_signal()
+        if self in _active:
+            _active.remove(self)
+
+    def _release_signal(self) -> None:
+        in_main = threading.current_thread() is threading.main_thread()  # elsewhere Python sets no handlers
+        if in_main and self._has_signal and signal.getsignal(signal.SIGTERM) == self._terminated:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _leave(self, status: int) -> Any:
+        if os.getpid() == self._process:
+            self.__exit__()
+            status = self._speak(status)
+        self._exit(status)
+
+    def _terminated(self, number: int, _frame: FrameType | None) -> None:
+        self.__exit__()
+        self._speak(128 + number)
+        os.kill(os.getpid(), number)
+
+    def forget(self) -> None:
+        """In a forked child, nothing is left to be said."""
+        os._exit = self._exit
+        self._release_signal()
+
+
+def _after_fork() -> None:
+    while _active:
+        _active.pop().forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)

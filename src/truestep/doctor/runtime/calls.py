@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wrapped calls of the training protocol; each does its own work first and tells the gate.
+
+Every wrapper begins with one look at a flag: out of the window it costs a function call.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import lr_scheduler
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+from truestep.doctor.runtime.dispatcher import Dispatcher
+from truestep.doctor.runtime.frames import user_place
+from truestep.doctor.runtime.ordinary import is_ordinary
+from truestep.doctor.runtime.wrapping import Wrappers
+
+DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+LOSSES = (
+    "cross_entropy",
+    "nll_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "gaussian_nll_loss",
+    "poisson_nll_loss",
+)
+Call = Callable[..., Any]
+
+
+def wrap_protocol(gate: Dispatcher, wrappers: Wrappers) -> None:
+    """Wrap the calls of the protocol."""
+    _optimizers(gate, wrappers)
+    _clearing(gate, wrappers)
+    _gradients(gate, wrappers)
+    _derivatives(gate, wrappers)
+    _clipping(gate, wrappers)
+    _schedules(gate, wrappers)
+    _modules(gate, wrappers)
+    _dropping(gate, wrappers)
+    _switching_off(gate, wrappers)
+    _compiling(gate, wrappers)
+    _data(gate, wrappers)
+    wrap_losses(gate, wrappers)
+
+
+def wrap_losses(gate: Dispatcher, wrappers: Wrappers) -> None:
+    """Wrap the losses alone."""
+    for name in LOSSES:
+        wrappers.function(F, name, _loss(gate, name))
+
+
+def _optimizers(gate: Dispatcher, wrappers: Wrappers) -> None:
+    def construction(original: Call) -> Call:
+        def __init__(self: Optimizer, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(self, *args, **kwargs)
+            if gate.sees():
+                gate.tell("on_optimizer", self)
+
+        return __init__
+
+    def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if gate.live and is_ordinary() and gate.sees():
+            gate.tell("on_step", optimizer, len(args) > 1 or kwargs.get("closure") is not None)
+
+    def after(optimizer: Optimizer, *_: Any) -> None:
+        if gate.sees() and not torch.compiler.is_compiling():
+            gate.after_step(optimizer)
+
+    wrappers.method(Optimizer, "__init__", construction)
+    wrappers.handle(register_optimizer_step_pre_hook(before))
+    wrappers.handle(register_optimizer_step_post_hook(after))
+
+
+def _clearing(gate: Dispatcher, wrappers: Wrappers) -> None:
+    def clearing(original: Call) -> Call:
+        def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            if gate.live and gate.sees():
+                gate.tell("on_clear", self)
+
+        return zero_grad
+
+    wrappers.method(Optimizer, "zero_grad", clearing)
+    wrappers.method(nn.Module, "zero_grad", clearing)
+
+
+def _gradients(gate: Dispatcher, wrappers: Wrappers) -> None:
+    def backward(original: Call) -> Call:
+        def wrapped(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if not gate.live or not is_ordinary() or not gate.sees():
+                return original(tensors, *args, **kwargs)
+            roots = tensors if isinstance(tensors, list | tuple) else (tensors,)
+            if any(
+                each.is_meta for each in roots if isinstance(each, torch.Tensor)
+            ):  # shapes without numbers
+                gate.note("differentiated")
+                return original(tensors, *args, **kwargs)
+            gate.tell("on_backward", roots)
+            with gate.quiet():
+                result = original(tensors, *args, **kwargs)
+            gate.note("went_backward")
+            return result
+
+        return wrapped
+
+    wrappers.method(torch.Tensor, "backward", backward)
+    wrappers.function(torch.autograd, "backward", backward)
+
+
+def _derivatives(gate: Dispatcher, wrappers: Wrappers) -> None:
+    def grad(original: Call) -> Call:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if not torch.compiler.is_compiling() and gate.live and is_ordinary() and gate.sees():
+                gate.note("differentiated")
+            return original(*args, **kwargs)
+
+        return wrapped
+
+    wrappers.function(torch.autograd, "grad", grad)
+
+
+def _clipping(gate: Dispatcher, wrappers: Wrappers) -> None:
+    def clip(original: Call) -> Call:
+        def wrapped(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+            if gate.live and is_ordinary() and gate.sees():
+                single = isinstance(parameters, torch.Tensor)
+                parameters = parameters if single else list(parameters)  # it may be a generator
+                gate.tell("on_clip", [parameters] if single else parameters)
+            return original(parameters, *args, **kwargs)
+
+        return wrapped
+
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        for home in (torch.nn.utils, torch.nn.utils.clip_grad):
+            wrappers.function(home, name, clip)
+
+
+def _schedules(gate: Dispatcher, wrappers: Wrappers) -> None:
+    def step(original: Call) -> Call:
+        def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not gate.live or not gate.sees():
+                return original(self, *args, **kwargs)
+            with gate.quiet():  # it may step schedules of its own
+                result = original(self, *args, **kwargs)
+            gate.tell("on_schedule", self)
+            return result
+
+        return wrapped
+
+    def construction(original: Call) -> Call:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            with gate.quiet():  # its constructor takes a step of its own
+                original(self, *args, **kwargs)
+
+        return __init__
+
+    for each in vars(lr_scheduler).values():
+        if isinstance(each, type) and issubclass(each, lr_scheduler.LRScheduler):
+            wrappers.method(each, "step", step)
+            wrappers.method(each, "__init__", construction)
+
+
+def _modules(gate: Dispatcher, wrappers: Wrappers) -> None:
+    def train(original: Call) -> Call:
+        def wrapped(self: nn.Module, mode: bool = True) -> nn.Module:
+            if torch.compiler.is_compiling() or not gate.sees():
+                return original(self, mode)  # type: ignore[no-any-return]
+            with gate.quiet():
+                original(self, mode)
+            if not mode and not gate.live and gate.pace.wakes_for_evaluation():
+                gate.look(True)  # an evaluation is watched whenever it comes
+            gate.tell("on_evaluation")
+            gate.tell("on_mode", self, mode)
+            return self
+
+        return wrapped
+
+    wrappers.method(nn.Module, "train", train)
+
+
+def _switching_off(gate: Dispatcher, wrappers: Wrappers) -> None:
+    def enter(original: Call) -> Call:
+        def __enter__(self: Any) -> Any:  # noqa: N807
+            compiling = torch.compiler.is_compiling()
+            if not compiling and gate.sees() and gate.pace.is_new_line(user_place()):
+                gate.look(True)  # at a line that was not there in the first steps it may be an evaluation
+            return original(self)
+
+        return __enter__
+
+    wrappers.method(torch.no_grad, "__enter__", enter)
+    wrappers.method(torch.inference_mode, "__enter__", enter)
+
+
+def _dropping(gate: Dispatcher, wrappers: Wrappers) -> None:
+    def dropout(original: Call) -> Call:
+        def wrapped(input: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+            if not torch.compiler.is_compiling() and gate.live and training and p > 0:
+                gate.recorder.dropped()
+            return original(input, p, training, *args, **kwargs)
+
+        return wrapped
+
+    for name in DROPOUTS:
+        wrappers.function(F, name, dropout)
+
+
+def _compiling(gate: Dispatcher, wrappers: Wrappers) -> None:
+    def compiling(original: Call) -> Call:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            _compiled(gate)
+            result = original(*args, **kwargs)
+            _compiled_modules(gate, wrappers)
+            return result
+
+        return wrapped
+
+    wrappers.function(torch, "compile", compiling)
+    wrappers.method(nn.Module, "compile", compiling)
+    _compiled_modules(gate, wrappers)
+
+
+def _compiled(gate: Dispatcher) -> None:
+    """Something is compiled: hooks on modules would change what it compiles."""
+    gate.recorder.compiled()
+    gate.switch_layers(False)
+
+
+def _compiled_modules(gate: Dispatcher, wrappers: Wrappers) -> None:
+    """Follow calls of compiled modules from outside: hooks within would change what is compiled."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    compiled = getattr(frames, "OptimizedModule", None)
+    if compiled is None or hasattr(compiled.__call__, "__wrapped__"):
+        return
+
+    def call(original: Call) -> Call:
+        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if torch.compiler.is_compiling():
+                return original(self, *args, **kwargs)
+            _compiled(gate)  # it may have been compiled before the watch
+            output = original(self, *args, **kwargs)
+            if gate.live and is_ordinary() and gate.sees():
+                gate.tell("on_forward", self._orig_mod, args, kwargs, output)
+            return output
+
+        return __call__
+
+    wrappers.method(compiled, "__call__", call)
+
+
+def _data(gate: Dispatcher, wrappers: Wrappers) -> None:
+    def iterating(original: Call) -> Call:
+        def __iter__(self: Any) -> Any:  # noqa: N807
+            if gate.sees():
+                if gate.pace.is_new(self):  # perhaps an evaluation: watched until the next step
+                    gate.look(True)
+                gate.tell("on_evaluation")
+                gate.tell("on_epoch", self)
+            return original(self)
+
+        return __iter__
+
+    wrappers.method(DataLoader, "__iter__", iterating)
+    wrappers.method(DistributedSampler, "__iter__", iterating)
+
+
+def _loss(gate: Dispatcher, name: str) -> Callable[[Call], Call]:
+    def make(original: Call) -> Call:
+        def wrapped(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+            value = original(input, target, *args, **kwargs)
+            if not torch.compiler.is_compiling() and gate.live and is_ordinary() and gate.sees():
+                gate.tell("on_loss", name, input, target, kwargs, value)
+            return value
+
+        return wrapped
+
+    return make

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watches the processes that a watched script starts itself, with multiprocessing or torch's spawn."""
+
+import contextlib
+import functools
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from truestep.doctor.runtime.at_exit import ReportAtExit
+from truestep.doctor.runtime.frames import is_library
+from truestep.doctor.runtime.notes import Folder, Notes
+from truestep.doctor.runtime.pace import StopWatching
+from truestep.doctor.runtime.watch import Watch, WatchOptions
+
+
+@dataclass(frozen=True)
+class ChildPlan:
+    """How a process is watched, and where it leaves what was seen."""
+
+    folder: Folder
+    options: WatchOptions
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a process was to run, under a watch of its own; it travels to spawned processes too."""
+
+    target: Callable[..., Any]
+    plan: ChildPlan
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it, and leave notes however it ends."""
+        plan = self.plan
+        watch = Watch(plan.options)
+        plan.folder.begin(process_name())
+
+        def leave(status: int = 0) -> int:
+            watch.end()
+            plan.folder.leave(notes_of(watch))
+            return status
+
+        with ReportAtExit(leave):
+            try:
+                with watch:
+                    return self.target(*args, **kwargs)
+            except StopWatching:
+                return None
+            finally:
+                leave()
+
+
+def notes_of(watch: Watch) -> Notes:
+    """Return what this process saw."""
+    return Notes(process_name(), watch.history.num_steps, watch.findings, watch.failures)
+
+
+def process_name() -> str:
+    """Return what this process is called in reports."""
+    rank = os.environ.get("RANK")
+    child = multiprocessing.current_process().name
+    if rank is None:
+        return child
+    return f"rank {rank}" if child == "MainProcess" else f"{child} of rank {rank}"
+
+
+@contextlib.contextmanager
+def watched_children(watch: Watch, folder: Folder | None) -> Iterator[Callable[[], Folder | None]]:
+    """Within this, processes that the script starts are watched; yields what gives their folder, once there is one."""
+    found: list[Folder] = [folder] if folder is not None else []
+    if folder is not None and os.environ["LOCAL_RANK"] != "0":
+        folder.begin(process_name())
+    original = BaseProcess.start
+
+    @functools.wraps(original)
+    def start(self: Any) -> None:
+        if _runs_users_code(self):
+            if not found:
+                found.append(Folder(Path(tempfile.mkdtemp(prefix="truestep-doctor-"))))
+            self._target = Watched(self._target, ChildPlan(found[0], watch.options))
+        original(self)
+
+    BaseProcess.start = start  # type: ignore[method-assign]
+    try:
+        yield lambda: found[0] if found else None
+    finally:
+        BaseProcess.start = original  # type: ignore[method-assign]
+
+
+def _runs_users_code(process: Any) -> bool:
+    """Tell whether a process runs the user's code itself, not a loader's or a pool's that calls it for data."""
+    target = getattr(process, "_target", None)
+    while isinstance(target, functools.partial):
+        target = target.func
+    if target is None or isinstance(target, Watched):
+        return False
+    module = sys.modules.get(getattr(target, "__module__", None) or type(target).__module__)
+    name, file = getattr(module, "__name__", ""), getattr(module, "__file__", None)
+    spawned_by_torch = name == "torch.multiprocessing.spawn"
+    return spawned_by_torch or name == "__main__" or (file is not None and not is_library(file))
+
+
+def gathered(
+    watch: Watch, folder: Folder | None, *, is_shared: bool, wait: bool
+) -> tuple[list[Notes], list[str]] | None:
+    """Return what the other processes of the run saw, or None where another process reports.
+
+    Args:
+        watch: this process's.
+        folder: where notes are left; None where no process but this one was watched.
+        is_shared: whether torchrun started this process beside others: the first of them reports.
+        wait: give the others a moment to end.
+    """
+    if folder is None:
+        return [], []
+    if is_shared and os.environ["LOCAL_RANK"] != "0":
+        folder.leave(notes_of(watch))
+        return None
+    num_expected = int(os.environ["LOCAL_WORLD_SIZE"]) - 1 if is_shared else 0
+    found = folder.collect(num_expected=num_expected, wait=wait)
+    folder.remove()
+    return found

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Has each event of a run recorded, tells the checks that follow it, and counts what that costs.
+
+Nothing that breaks here reaches the user's training: a check that raises is left out from then on, and where the
+recording itself raises, the watch ends; the report says so.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from truestep.doctor.check import Check
+from truestep.doctor.finding import Failure, Finding
+from truestep.doctor.runtime.frames import user_place
+from truestep.doctor.runtime.pace import Pace
+from truestep.doctor.runtime.recorder import Recorder
+from truestep.doctor.watcher import EVENTS, Observation, Watcher
+
+MAX_PER_CHECK = 5  # further findings of one check are left out
+Handler = Callable[..., Any]
+
+
+class Depth(threading.local):
+    """How deep a thread is within wrapped calls: what those call themselves is not the user's."""
+
+    inside = 0
+
+
+class Dispatcher:
+    """Stands between the wrapped calls of a run, its recorder and the checks."""
+
+    def __init__(self, recorder: Recorder, checks: Sequence[Check], pace: Pace) -> None:
+        self.recorder = recorder
+        self.pace = pace
+        self.live = False  # what the wrapped calls look at before anything else
+        self.findings: list[Finding] = []
+        self.failures: list[Failure] = []
+        self.seconds = 0.0  # spent on watching
+        self.switch_layers: Callable[[bool], None] = lambda _live: None  # set by who hooks the layers
+        self._depth = Depth()
+        self._handlers = {event: _handlers(checks, event) for event in EVENTS}
+
+    def sees(self) -> bool:
+        """Tell whether a call is the user's own (not made by another wrapped call), in the thread that trains."""
+        if self._depth.inside:
+            return False
+        thread = self.recorder.history.thread
+        return thread is None or thread == threading.get_ident()
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Within this, wrapped calls are part of another one."""
+        depth = self._depth
+        depth.inside += 1
+        try:
+            yield
+        finally:
+            depth.inside -= 1
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Within this, time is the watch's own cost, calls are not the user's, and an error ends the watch."""
+        started = time.perf_counter()
+        depth = self._depth
+        depth.inside += 1
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, the user's training goes on
+            self._give_up(error)
+        finally:
+            depth.inside -= 1
+            self.seconds += time.perf_counter() - started
+
+    def tell(self, event: str, *facts: Any) -> None:
+        """Have an event recorded, and tell the checks that follow it."""
+        with self.guarded():
+            told = getattr(self.recorder, event)(*facts)
+            if told is not None and self._handlers[event]:
+                self._tell(event, told)
+
+    def note(self, what: str, *facts: Any) -> None:
+        """Have something recorded of which no check is told."""
+        with self.guarded():
+            getattr(self.recorder, what)(*facts)
+
+    def _tell(self, event: str, facts: tuple[Any, ...]) -> None:
+        with torch.no_grad():
+            for check, handler in tuple(self._handlers[event]):
+                try:
+                    for seen in handler(self.recorder.history, *facts) or ():
+                        self._add(check, seen)
+                except Exception as error:  # noqa: BLE001 - a check of ours must not stop the user's training
+                    self._drop(check, error)
+
+    def _add(self, check: Check, seen: Observation) -> None:
+        known = [each for each in self.findings if each.code == check.code]
+        if len(known) >= MAX_PER_CHECK or any(each.place == seen.place for each in known):
+            return
+        finding = check.finding(seen.place, seen.message, seen.severity, evidence=seen.evidence, seen="ran")
+        self.findings.append(finding)
+
+    def _drop(self, check: Check, error: Exception) -> None:
+        self.failures.append(Failure(check.code, "<run>", f"{type(error).__name__}: {error}"))
+        for event, handlers in self._handlers.items():
+            self._handlers[event] = [each for each in handlers if each[0] is not check]
+
+    def _give_up(self, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        self.recorder.give_up(reason)
+        self.failures.append(Failure("watch", "<run>", reason))
+        self.live = False
+        self.switch_layers(False)
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        """An optimizer has stepped: the place at which looking closely begins and ends.
+
+        Raises:
+            StopWatching: so many steps were wanted.
+        """
+        try:
+            self.recorder.count_step(optimizer)
+            if self.live:
+                self.tell("on_stepped", optimizer)
+                self.note("begin_step", optimizer)
+            if (num_steps := self.recorder.count_run(optimizer)) is not None:
+                self.look(self.pace.looks_after(num_steps))
+        except Exception as error:  # noqa: BLE001 - as above
+            self._give_up(error)
+
+    def engine_stepped(self, optimizers: Sequence[Optimizer]) -> None:
+        """Our engine has made an update, which goes past the calls that scripts make."""
+        if not self.sees():
+            return
+        for optimizer in optimizers:
+            self.note("known", optimizer, user_place())
+        self.tell("on_backward", ())
+        for optimizer in optimizers:
+            self.tell("on_step", optimizer, False)
+            self.after_step(optimizer)
+
+    def engine_updated(self) -> None:
+        """Our engine has made an update in a script that is watched as a whole."""
+        if self.live and self.sees():
+            self.note("engine_updated")
+
+    def look(self, live: bool) -> None:
+        """Look closely from here on, or no more."""
+        if live == self.live or self.recorder.history.gave_up is not None:
+            return
+        with self.guarded():
+            self.live = live
+            self.switch_layers(live)
+            self.recorder.look(live)
+
+    def stop(self) -> None:
+        """Tell nobody anything from now on."""
+        self.live = False
+        self._handlers = {event: [] for event in EVENTS}
+        self.switch_layers(False)
+
+
+def _handlers(checks: Sequence[Check], event: str) -> list[tuple[Check, Handler]]:
+    """Return the methods of the checks that follow an event, watchers' before probes'."""
+    followed = [
+        each for each in checks if getattr(type(each), event, None) not in (None, getattr(Watcher, event))
+    ]
+    return [(each, getattr(each, event)) for each in followed]

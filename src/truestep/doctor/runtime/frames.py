@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the line of the user's own code that a call comes from."""
+
+import sys
+import sysconfig
+from pathlib import Path
+from types import FrameType
+
+from truestep.doctor.finding import Place
+
+_PATHS = sysconfig.get_paths()
+_LIBRARY = tuple(
+    str(Path(folder)) + "/"
+    for folder in {
+        _PATHS["stdlib"],
+        _PATHS["platstdlib"],
+        _PATHS["purelib"],
+        _PATHS["platlib"],
+        str(Path(__file__).parents[2]),  # truestep itself
+    }
+)
+_known: dict[str, bool] = {}
+
+
+def is_library(filename: str) -> bool:
+    """Tell whether a file belongs to Python, an installed package or Truestep."""
+    found = _known.get(filename)
+    if found is None:
+        inside = filename.startswith((*_LIBRARY, "<frozen", "<__array_function__", "<eval_with_key>"))
+        inside = inside or "/torchinductor_" in filename  # what torch.compile wrote
+        _known[filename] = found = inside or "site-packages" in filename or "dist-packages" in filename
+    return found
+
+
+def user_place(depth: int = 2) -> Place:
+    """Return the innermost line of the user's code on the stack, or the outermost line there is."""
+    frame: FrameType | None = sys._getframe(depth)
+    outermost = frame
+    while frame is not None:
+        if not is_library(frame.f_code.co_filename):
+            return Place(frame.f_code.co_filename, frame.f_lineno)
+        outermost, frame = frame, frame.f_back
+    assert outermost is not None
+    return Place(outermost.f_code.co_filename, outermost.f_lineno)
+
+
+def name_of(wanted: object, depth: int = 2) -> str | None:
+    """Return the name by which the user's code knows an object: a variable's, or an attribute's as `self.net`."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None:
+        if not is_library(frame.f_code.co_filename):
+            for name, value in frame.f_locals.items():
+                if value is wanted and not name.startswith("_") and name != "self":
+                    return name
+            owner = frame.f_locals.get("self")
+            kept = getattr(owner, "__dict__", {})
+            for name, value in (kept | kept.get("_modules", {})).items():
+                if value is wanted:
+                    return f"self.{name}"
+        frame = frame.f_back
+    return None

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a run so far: its optimizers, its models, its steps. Checks read it; only the recorder writes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from truestep.doctor.finding import Place
+from truestep.doctor.runtime.looking import first_tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+WINDOW = 20  # the first steps are watched in full
+SAMPLE = 4  # of an optimizer's parameters, so many are followed one by one
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A module applied by the user's code itself (not by another module)."""
+
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any
+    place: Place
+    gradients_on: bool
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A call of a loss function of torch, before it is computed, and its value."""
+
+    name: str
+    input: Tensor
+    target: Tensor
+    options: dict[str, Any]
+    value: Tensor
+    place: Place
+
+
+class Application(NamedTuple):
+    """What is kept of one application of a model by the user's code."""
+
+    model: nn.Module
+    place: Place
+    active: list[str]  # layers that act differently in training, and did
+    training: bool  # the model's own mode
+    recorded: bool  # whether its output holds a graph
+
+    @classmethod
+    def of(cls, forward: Forward, active: list[str]) -> Application:
+        """Return what is kept of a forward."""
+        output = first_tensor(forward.output)
+        recorded = forward.gradients_on and output is not None and output.requires_grad
+        return cls(forward.module, forward.place, active, forward.module.training, recorded)
+
+
+@dataclass
+class OptimizerRecord:
+    """One optimizer, and what has happened to its gradients since its last step."""
+
+    optimizer: Optimizer
+    place: Place  # where it was made
+    num_steps: int = 0
+    num_backwards: int = 0  # since its last step
+    was_reached: bool = False  # whether a backward since its last step or clear gave it gradients
+    cleared_at: Place | None = None  # the last zero_grad() of gradients, if it got none after it
+    has_closure: bool = False
+    stale: bool = False  # the last backward added to gradients from before the last step
+    num_stale_steps: int = 0  # in a row
+    # of a few gradients: parameter, address and version, as they were after the last step
+    marks: list[tuple[Tensor, int, int]] = field(default_factory=list)
+
+    def parameters(self) -> Iterator[Tensor]:
+        """Yield every parameter it holds."""
+        for group in self.optimizer.param_groups:
+            yield from group["params"]
+
+    def has_gradients(self) -> bool:
+        """Tell whether any parameter has a gradient."""
+        return any(each.grad is not None for each in self.parameters())
+
+    def sample(self) -> list[Tensor]:
+        """Return a few parameters with a gradient, from the first to the last."""
+        held = [each for each in self.parameters() if each.grad is not None]
+        if len(held) <= SAMPLE:
+            return held
+        return [held[index * (len(held) - 1) // (SAMPLE - 1)] for index in range(SAMPLE)]
+
+    def unchanged_since_mark(self) -> bool:
+        """Tell whether gradients are the ones marked: nothing cleared them, by whatever way."""
+        return any(
+            each.grad is not None and address(each.grad) == marked and each.grad._version == version
+            for each, marked, version in self.marks
+        )
+
+
+def address(gradient: Tensor) -> int:
+    """Return where a gradient's numbers lie."""
+    return (gradient._values() if gradient.is_sparse else gradient).data_ptr()
+
+
+class History:
+    """What has happened in one watched run."""
+
+    def __init__(self, *, thorough: bool = False) -> None:
+        self.thorough = thorough  # whether checks that cost many steps were asked for
+        self.records: dict[int, OptimizerRecord] = {}  # by the identity of the optimizer
+        # applied by the user's code; by identity, since a module may have an __eq__ of its own
+        self.models_by_id: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
+        self.model_names: set[str] = set()  # they outlive the models
+        self.num_steps = 0
+        self.num_backwards = 0
+        self.compiled = False
+        self.is_cut_short = False  # the code raised
+        self.gave_up: str | None = None  # why the watch ended before the run
+        self.thread: int | None = None  # the one that first goes backward or steps
+        self.forwards_since_backward: list[Application] = []
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """Return the models that the user's code has applied, and that are still there."""
+        return list(self.models_by_id.values())
+
+    @property
+    def in_window(self) -> bool:
+        """Tell whether these are the first steps."""
+        return self.num_steps < WINDOW
+
+    def holding(self, parameters: Iterable[Tensor]) -> list[OptimizerRecord]:
+        """Return the optimizers that hold any of these parameters."""
+        wanted = {id(each) for each in parameters}
+        return [each for each in self.records.values() if any(id(p) in wanted for p in each.parameters())]
+
+    def stepping(self) -> list[OptimizerRecord]:
+        """Return the optimizers that have stepped."""
+        return [each for each in self.records.values() if each.num_steps]
+
+    def is_trained(self, module: nn.Module) -> bool:
+        """Tell whether an optimizer that steps holds parameters of this module."""
+        held = {id(each) for record in self.stepping() for each in record.parameters()}
+        return any(id(each) in held for each in module.parameters())
+
+    def name_of(self, parameter: Tensor) -> str:
+        """Return a parameter's name in the model that has it."""
+        for model in self.models:
+            for name, each in model.named_parameters():
+                if each is parameter:
+                    return f"{type(model).__name__}.{name}"
+        return f"parameter of shape {tuple(parameter.shape)}"

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Learns one batch with a copy of the model, and leaves no trace in the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from truestep.doctor.runtime.history import Forward, Loss
+from truestep.doctor.runtime.looking import first_tensor
+from truestep.doctor.runtime.model_copy import ModelCopy
+
+STEPS = 100
+EXAMPLES = 16  # of the batch: so few can be learned by heart
+SECONDS = 20.0  # after so long it stops with what it has
+RATE = 0.01
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What was reached on one batch: by the model, and by the best constant output."""
+
+    first: float
+    halfway: float  # the least of the first half of the steps
+    reached: float
+    constant: float
+    num_steps: int
+
+    def stuck(self, share: float) -> bool:
+        """Tell whether the model is no better than a constant, and was no longer getting better."""
+        better = self.reached < share * self.constant or self.reached < share * self.halfway
+        return self.constant > 1e-3 and not better
+
+
+class OneBatch:
+    """The loss of a few examples of one batch, for a copy of the model that was applied to it."""
+
+    def __init__(self, forward: Forward, loss: Loss) -> None:
+        self.forward = forward
+        self.loss = loss
+        output = first_tensor(forward.output)
+        assert output is not None
+        self.whole = len(output)
+        self.examples = EXAMPLES if self._divisible(output) else self.whole
+
+    def _divisible(self, output: Tensor) -> bool:
+        same = self.whole == len(self.loss.input) == len(self.loss.target) and output.dim() > 1
+        return same and self.whole > EXAMPLES and not self.loss.options.get("weight", None)
+
+    def obstacle(self) -> str | None:
+        """Return why it can't be tried, or None."""
+        output = first_tensor(self.forward.output)
+        if output is None or output.numel() != self.loss.input.numel():
+            return "the loss is not computed from the model's output as it is"
+        if not torch.equal(output.detach().reshape(self.loss.input.shape), self.loss.input.detach()):
+            return "the loss is not computed from the model's output as it is"
+        return None
+
+    def learn(self) -> Learned:
+        """Train the copy on the batch by Adam, then a constant output; return the losses reached."""
+        with ModelCopy(self.forward) as trial, torch.enable_grad():
+            trial.copy.train()
+            for each in trial.copy.modules():
+                if isinstance(each, nn.modules.dropout._DropoutNd):
+                    each.eval()
+            trained = [each for each in trial.copy.parameters() if each.requires_grad]
+            args = [self._part(each) for each in self.forward.args]
+            kwargs = {name: self._part(each) for name, each in self.forward.kwargs.items()}
+            values = _descend(lambda: self._value(first_tensor(trial.copy(*args, **kwargs))), trained)
+            constant = torch.zeros_like(self.loss.input[:1]).detach().requires_grad_()
+            shape = self._part(self.loss.input).shape
+            floor = _descend(lambda: self._value(constant.expand(shape)), [constant], rate=0.1)
+        half = min(values[: len(values) // 2 + 1])
+        return Learned(values[0], half, min(values), min(floor), len(values) - 1)
+
+    def _part(self, value: Any) -> Any:
+        if isinstance(value, Tensor) and value.dim() and len(value) == self.whole:
+            return value.detach()[: self.examples]
+        return value.detach() if isinstance(value, Tensor) else value
+
+    def _value(self, output: Tensor | None) -> Tensor:
+        assert output is not None
+        given = output.reshape(self._part(self.loss.input).shape)
+        value: Tensor = getattr(F, self.loss.name)(given, self._part(self.loss.target), **self.loss.options)
+        return value.mean()
+
+
+def _descend(value: Callable[[], Tensor], parameters: Sequence[Tensor], rate: float = RATE) -> list[float]:
+    """Return the losses along so many steps of Adam, written out: the run's own optimizers are watched."""
+    first = [torch.zeros_like(each) for each in parameters]
+    second = [torch.zeros_like(each) for each in parameters]
+    values: list[float] = []
+    started = time.perf_counter()
+    for step in range(1, STEPS + 2):
+        loss = value()
+        values.append(float(loss))
+        if not loss.requires_grad or time.perf_counter() - started > SECONDS:
+            break
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        with torch.no_grad():
+            for each, gradient, mean, square in zip(parameters, gradients, first, second, strict=True):
+                if gradient is not None:
+                    mean.lerp_(gradient, 0.1)
+                    square.lerp_(gradient.square(), 0.001)
+                    scaled = square.div(1 - 0.999**step).sqrt_().add_(1e-8)
+                    each.sub_(rate / (1 - 0.9**step) * mean / scaled)
+    return values

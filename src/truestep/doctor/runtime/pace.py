@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a watch looks: the first steps, two in so many later, and whatever may be an evaluation."""
+
+from typing import Any
+
+from truestep.doctor.finding import Place
+from truestep.doctor.runtime.history import WINDOW
+
+PERIOD = 256  # of the later steps, two in so many: one compares with the one before
+EVALUATIONS = 3  # so many that eval() announces wake the watch
+MAX_QUIET_LINES = 64  # so many lines that switch gradients off
+
+
+class StopWatching(BaseException):
+    """Ends the script once the wanted number of steps is done; no `except Exception` catches it."""
+
+
+class Pace:
+    """Knows after which steps to look, and what would wake the watch."""
+
+    def __init__(self, max_steps: int | None = None) -> None:
+        self.max_steps = max_steps
+        self._evaluations = 0
+        self._sources: set[int] = set()
+        self._quiet_lines: set[Place] = set()
+
+    def looks_after(self, num_steps: int) -> bool:
+        """Tell whether to look at what follows so many steps.
+
+        Raises:
+            StopWatching: no more were wanted.
+        """
+        if self.max_steps is not None and num_steps >= self.max_steps:
+            raise StopWatching
+        return num_steps < WINDOW or num_steps % PERIOD in (0, 1)
+
+    def wakes_for_evaluation(self) -> bool:
+        """Tell whether an eval() is still to be watched."""
+        self._evaluations += 1
+        return self._evaluations <= EVALUATIONS
+
+    def is_new(self, source: Any) -> bool:
+        """Tell whether a loader or a sampler begins for the first time."""
+        new = id(source) not in self._sources
+        self._sources.add(id(source))
+        return new
+
+    def is_new_line(self, place: Place) -> bool:
+        """Tell whether gradients were never switched off at this line before."""
+        if place in self._quiet_lines or len(self._quiet_lines) >= MAX_QUIET_LINES:
+            return False
+        self._quiet_lines.add(place)
+        return True

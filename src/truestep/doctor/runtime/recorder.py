@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes down what happens in a run; nobody else writes to the history.
+
+A method for each event: it takes what a wrapped call knows, notes it, and returns what the checks are told of the
+event, or None where they are told nothing.
+"""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from truestep.doctor.finding import Place
+from truestep.doctor.runtime.frames import name_of, user_place
+from truestep.doctor.runtime.history import (
+    WINDOW,
+    Application,
+    Forward,
+    History,
+    Loss,
+    OptimizerRecord,
+    address,
+)
+from truestep.doctor.runtime.looking import sensitive_layers
+
+Facts = tuple[Any, ...] | None
+
+
+class Recorder:
+    """The history of one run, and the only one that writes it."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self._drops = False  # whether functional dropout was at work since the last forward
+        self._counted: OptimizerRecord | None = None  # the optimizer whose steps count
+        self._num_uncounted = 0  # steps of other optimizers in a row
+
+    def known(self, optimizer: Optimizer, place: Place | None = None) -> OptimizerRecord:
+        """Return what is known of an optimizer, also of one that was made before the watch."""
+        records = self.history.records
+        if (found := records.get(id(optimizer))) is None:
+            found = records[id(optimizer)] = OptimizerRecord(optimizer, place or Place("<unknown>", 0))
+        return found
+
+    def add_model(self, model: nn.Module) -> None:
+        """Note a model, also one that is known already."""
+        self.history.models_by_id[id(model)] = model
+
+    # ── what checks are told of ───────────────────────────────────────────────────────────────
+
+    def on_optimizer(self, optimizer: Optimizer) -> Facts:
+        """An optimizer was constructed."""
+        self.history.records.pop(id(optimizer), None)  # the identity of one that is gone may come again
+        return (self.known(optimizer, user_place()),)
+
+    def on_forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Facts:
+        """A module was applied by the user's code."""
+        forward = Forward(module, args, kwargs, output, user_place(), torch.is_grad_enabled())
+        if id(module) not in self.history.models_by_id:
+            name, kind = name_of(module), type(module).__name__
+            self.history.model_names.add(f"{name} ({kind})" if name else kind)
+        self.add_model(module)
+        active = sensitive_layers(module, training=True) or ["F.dropout"] * self._drops
+        self._drops = False
+        self.history.forwards_since_backward.append(Application.of(forward, active))
+        return (forward,)
+
+    def on_layer(self, module: nn.Module, output: Any) -> Facts:
+        """Any module, also within others, gave its output."""
+        return module, output
+
+    def on_loss(self, name: str, given: Any, target: Any, options: dict[str, Any], value: Any) -> Facts:
+        """A loss was computed."""
+        if not isinstance(given, Tensor) or not isinstance(target, Tensor) or given.is_meta:
+            return None
+        return (Loss(name, given, target, options, value, user_place()),)
+
+    def on_backward(self, tensors: Sequence[Tensor]) -> Facts:
+        """A backward is about to run."""
+        self.history.thread = self.history.thread or threading.get_ident()
+        for record in self.history.records.values():
+            record.stale = record.num_steps > 0 and record.unchanged_since_mark()
+        return tuple(tensors), user_place()
+
+    def on_clear(self, owner: Optimizer | nn.Module) -> Facts:
+        """zero_grad() of an optimizer or a module has run."""
+        place = user_place()
+        mine = isinstance(owner, Optimizer)
+        records = [self.known(owner)] if mine else self.history.holding(owner.parameters())  # type: ignore[arg-type, union-attr]
+        for record in records:
+            record.cleared_at = place if record.was_reached else record.cleared_at
+            record.was_reached = False
+            record.marks = []
+        return records, place
+
+    def on_clip(self, parameters: list[Tensor]) -> Facts:
+        """Gradients are about to be clipped."""
+        return parameters, user_place()
+
+    def on_step(self, optimizer: Optimizer, has_closure: bool) -> Facts:
+        """An optimizer is about to step."""
+        record = self.known(optimizer)
+        record.has_closure = has_closure
+        record.num_stale_steps = record.num_stale_steps + 1 if record.stale and record.num_backwards else 0
+        return record, user_place()
+
+    def on_stepped(self, optimizer: Optimizer) -> Facts:
+        """An optimizer has stepped, and its step is counted."""
+        return self.known(optimizer), user_place()
+
+    def on_schedule(self, scheduler: Any) -> Facts:
+        """A schedule has stepped."""
+        return scheduler, user_place()
+
+    def on_mode(self, module: nn.Module, training: bool) -> Facts:
+        """train() or eval() was called."""
+        return module, training, user_place()
+
+    def on_epoch(self, source: Any) -> Facts:
+        """A loader or a sampler begins anew."""
+        return source, user_place()
+
+    def on_evaluation(self) -> Facts:
+        """What was applied, and not gone backward through until now, was evaluated."""
+        applied, self.history.forwards_since_backward = self.history.forwards_since_backward, []
+        return (applied,) if applied and self.history.num_steps else None
+
+    def on_finish(self) -> Facts:
+        """The run is over."""
+        return ()
+
+    # ── what is only written down ─────────────────────────────────────────────────────────────
+
+    def went_backward(self) -> None:
+        """A backward has run."""
+        self.history.num_backwards += 1
+        self.differentiated()
+        for record in self.history.records.values():
+            record.num_backwards += 1
+            record.was_reached = record.was_reached or record.has_gradients()
+            record.cleared_at = None if record.was_reached else record.cleared_at
+            if record.stale:
+                _mark(record)
+
+    def differentiated(self) -> None:
+        """Gradients were computed past backward(): what was applied was no evaluation."""
+        self.history.forwards_since_backward.clear()
+
+    def engine_updated(self) -> None:
+        """Our engine has made an update in a script that is watched as a whole: its forwards were training."""
+        self.history.num_backwards += 1
+        self.differentiated()
+
+    def count_step(self, optimizer: Optimizer) -> None:
+        """Count a step of an optimizer."""
+        self.known(optimizer).num_steps += 1
+
+    def count_run(self, optimizer: Optimizer) -> int | None:
+        """Count a step of the run, if this optimizer's are; return the new number.
+
+        Of several optimizers the first that steps counts, until its training is over.
+        """
+        record = self.known(optimizer)
+        self._num_uncounted = 0 if self._counted is record else self._num_uncounted + 1
+        if self._counted is None or self._num_uncounted > WINDOW:
+            self._counted = record
+        if self._counted is not record:
+            return None
+        self.history.num_steps += 1
+        return self.history.num_steps
+
+    def begin_step(self, optimizer: Optimizer) -> None:
+        """The checks were told of the last step: what comes belongs to the next one."""
+        record = self.known(optimizer)
+        _forget(record)
+        _mark(record)
+
+    def begin_forward(self) -> None:
+        """The user's code applies a module."""
+        self._drops = False  # a checkpoint's recomputation drops too
+
+    def dropped(self) -> None:
+        """A functional dropout was at work."""
+        self._drops = True
+
+    def compiled(self) -> None:
+        """Something is compiled."""
+        self.history.compiled = True
+
+    def cut_short(self) -> None:
+        """The code raised: a forward that no backward followed need not have been an evaluation."""
+        self.differentiated()
+        self.history.is_cut_short = True
+
+    def give_up(self, reason: str) -> None:
+        """Nothing more is recorded."""
+        self.history.gave_up = reason
+
+    def look(self, live: bool) -> None:
+        """The run is looked at closely from here on, or no more: marks from before a gap mean nothing."""
+        for record in self.history.records.values():
+            if live:
+                _mark(record)
+            else:
+                record.marks = []
+                _forget(record)
+
+
+def _forget(record: OptimizerRecord) -> None:
+    record.num_backwards, record.was_reached, record.cleared_at = 0, False, None
+
+
+def _mark(record: OptimizerRecord) -> None:
+    """Remember which gradients there are, to see later whether anything replaced or changed them."""
+    found = ((each, each.grad) for each in record.sample())
+    record.marks = [(each, address(grad), grad._version) for each, grad in found if grad is not None]

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a script or module of the user's as Python would, under watch, and keeps its exit status."""
+
+import builtins
+import contextlib
+import io
+import multiprocessing
+import os
+import runpy
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from truestep.core.errors import OptionError
+from truestep.doctor.finding import Place
+from truestep.doctor.runtime.at_exit import ReportAtExit
+from truestep.doctor.runtime.frames import is_library, user_place
+from truestep.doctor.runtime.pace import StopWatching
+from truestep.doctor.runtime.script import Script
+from truestep.doctor.runtime.tracebacks import own_part, show
+from truestep.doctor.runtime.watch import Watch
+
+
+@dataclass
+class Outcome:
+    """How the script ended."""
+
+    status: int = 0
+    stopped_early: bool = False  # by --steps
+    error: str | None = None
+    error_place: Place | None = None
+    warnings: list[tuple[Place, str]] = field(default_factory=list)  # torch's own, with the user's line
+
+
+def run_watched(
+    script: Script,
+    watch: Watch,
+    speak: Callable[[Outcome], int],
+    explain: Callable[[BaseException], None] = lambda _error: None,
+) -> int:
+    """Run the script as `python SCRIPT ARGUMENTS` would, within the watch; return the status to end with.
+
+    Args:
+        script: what to run.
+        watch: what watches it.
+        speak: called once with how it ended, whichever way that was; gives the report, and returns the status.
+        explain: called with what the script raised, before that is shown; it may add a note to it.
+
+    Raises:
+        OptionError: there is no such file.
+    """
+    if not script.is_module and not Path(script.name).is_file():
+        raise OptionError(f"There is no file {script.name!r} to run.")
+    outcome = Outcome()
+    process = os.getpid()
+
+    def conclude(status: int) -> int:
+        outcome.status = status
+        watch.end()
+        with _in_folder(script.started_in):
+            return speak(outcome)
+
+    if (shadow := script.own_torch()) is not None:
+        watch.recorder.give_up(f"{shadow} hides PyTorch from this script, which ran unwatched")
+        return conclude(script.run_apart())
+    with _as_found(_noting(outcome, warnings.showwarning)), ReportAtExit(conclude), watch:
+        _guarded(lambda: _start(script), outcome, explain)
+        if outcome.error is not None:
+            watch.recorder.cut_short()
+        if os.getpid() == process and not outcome.stopped_early:
+            _await_children()
+    if os.getpid() != process:  # a forked child that went on to the script's end has nothing to report
+        return outcome.status
+    return conclude(outcome.status)
+
+
+@contextlib.contextmanager
+def _in_folder(folder: Path) -> Iterator[None]:
+    """Within this, paths mean what they meant when the script began, wherever it went since."""
+    before = None
+    with contextlib.suppress(OSError):  # a folder may have been removed meanwhile
+        before = Path.cwd()
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.chdir(before)
+
+
+def _await_children() -> None:
+    """Wait, as Python does at the end of a script, for threads and processes that are no daemons."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    for child in multiprocessing.active_children():
+        if not child.daemon:
+            child.join()
+
+
+@contextlib.contextmanager
+def _as_found(showwarning: Callable[..., None]) -> Iterator[None]:
+    """Give the script the interpreter's state as its own, and put everything back after it."""
+    streams = sys.stdin, sys.stdout, sys.stderr
+    before = sys.argv[:], sys.path[:], sys.modules["__main__"], warnings.showwarning
+    warnings.showwarning = showwarning
+    sys.excepthook = sys.__excepthook__  # the command line's own has no part in what the script raises
+    try:
+        yield
+    finally:
+        for own, first in zip((sys.stdout, sys.stderr), streams[1:], strict=True):
+            if own is not first:
+                with contextlib.suppress(Exception):
+                    own.flush()
+        sys.stdin, sys.stdout, sys.stderr = streams
+        sys.argv[:], sys.path[:], sys.modules["__main__"], warnings.showwarning = before
+
+
+def _start(script: Script) -> None:
+    sys.argv[:] = [script.name, *script.arguments]
+    if script.is_module:
+        sys.path.insert(0, str(Path.cwd()))
+        runpy.run_module(script.name, run_name="__main__", alter_sys=True)
+    else:
+        _run_file(script)
+
+
+def _run_file(script: Script) -> None:
+    """As `runpy.run_path`, but the module stays `__main__`: spawned workers look there."""
+    sys.path.insert(0, str(script.folder()))
+    module = ModuleType("__main__")
+    vars(module).update(__file__=script.file(), __builtins__=builtins, __spec__=None, __cached__=None)
+    vars(module).update(__annotations__={}, __loader__=SourceFileLoader("__main__", script.file()))
+    sys.modules["__main__"] = module
+    with io.open_code(script.file()) as file:
+        code = compile(file.read(), script.file(), "exec")
+    exec(code, vars(module))  # noqa: S102 - running the user's script is what was asked for
+
+
+def _guarded(start: Callable[[], None], outcome: Outcome, explain: Callable[[BaseException], None]) -> None:
+    """Turn the ways in which a script can end into a status, as the interpreter would."""
+    try:
+        start()
+    except StopWatching:
+        outcome.stopped_early = True
+    except SystemExit as exit_:
+        outcome.status = _status(exit_.code)
+    except BaseException as error:  # noqa: BLE001 - whatever the script raised is shown as Python shows it
+        outcome.status = 130 if isinstance(error, KeyboardInterrupt) else 1
+        _note(error, outcome)
+        explain(error)
+        show(error)
+
+
+def _status(code: Any) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    sys.stderr.write(f"{code}\n")
+    return 1
+
+
+def _note(error: BaseException, outcome: Outcome) -> None:
+    outcome.error = f"{type(error).__name__}: {error}"
+    trail = own_part(error.__traceback__)
+    if trail is not None:
+        last = traceback.extract_tb(trail)
+        own = [each for each in last if not is_library(each.filename)]
+        if own:
+            outcome.error_place = Place(own[-1].filename, own[-1].lineno or 0)
+    if isinstance(error, SyntaxError) and error.filename:
+        outcome.error_place = Place(error.filename, error.lineno or 0)
+
+
+def _noting(outcome: Outcome, original: Callable[..., None]) -> Callable[..., None]:
+    """Show warnings as ever, and keep torch's own with the line of the user's that they are about."""
+
+    def showwarning(message: Any, category: Any, filename: str, lineno: int, *rest: Any, **more: Any) -> None:
+        place = user_place()
+        if filename.startswith(str(Path(__file__).parent)):  # a call that is wrapped: not the user's line
+            filename, lineno = place.path, place.line
+        original(message, category, filename, lineno, *rest, **more)
+        if f"{os.sep}torch{os.sep}" in filename or place.path == filename:
+            text = f"{category.__name__}: {str(message).splitlines()[0]}"
+            if (place, text) not in outcome.warnings:
+                outcome.warnings.append((place, text))
+
+    return showwarning

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The script or module that is to be run under watch."""
+
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from truestep.doctor.finding import Place
+
+
+@dataclass(frozen=True)
+class Script:
+    """What is to be run: a file, or a module as `python -m` would."""
+
+    name: str
+    is_module: bool
+    arguments: tuple[str, ...]
+    started_in: Path = field(default_factory=Path.cwd)
+
+    def file(self) -> str:
+        """Return the script's absolute name, which is what Python itself calls it."""
+        return str(self.started_in / self.name)
+
+    def shown(self, place: Place) -> Place:
+        """Return a place with its file named as the user would: the script as it was given, others from here."""
+        path = Path(place.path)
+        if not self.is_module and place.path == self.file():
+            return replace(place, path=self.name)
+        inside = path.is_relative_to(self.started_in)
+        return replace(place, path=str(path.relative_to(self.started_in))) if inside else place
+
+    def folder(self) -> Path:
+        """Return where Python looks first for what a script imports."""
+        return Path.cwd() if self.is_module else Path(self.name).resolve().parent
+
+    def own_torch(self) -> Path | None:
+        """Return a file or package of the user's that is called torch, if there is one."""
+        places = (self.folder() / "torch.py", self.folder() / "torch" / "__init__.py")
+        return next((each for each in places if each.is_file()), None)
+
+    def run_apart(self) -> int:
+        """Run it in a Python of its own, unwatched, and return its status."""
+        how = ["-m", self.name] if self.is_module else [self.name]
+        ran = subprocess.run([sys.executable, *how, *self.arguments], check=False)
+        return ran.returncode if ran.returncode >= 0 else 128 - ran.returncode
+
+    def sources(self) -> list[Path]:
+        """Return the source file, where there is one to read."""
+        if not self.is_module:
+            return [Path(self.name)] if Path(self.name).is_file() else []
+        import importlib.util
+
+        sys.path.insert(0, str(Path.cwd()))
+        try:
+            found = importlib.util.find_spec(self.name)
+            if found is not None and found.submodule_search_locations:
+                found = importlib.util.find_spec(f"{self.name}.__main__")
+        except (ImportError, ValueError):
+            found = None
+        finally:
+            sys.path.pop(0)
+        return [Path(found.origin)] if found is not None and found.origin else []

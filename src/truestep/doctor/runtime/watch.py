@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watches a run of training code: `with ts.watch(): ...`, or `truestep doctor` for a whole script.
+
+A watch begins and ends here. What happened is written down by its recorder, and told by its dispatcher.
+"""
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from truestep.doctor.finding import Failure, Finding
+from truestep.doctor.probe import Probe
+from truestep.doctor.runtime.dispatcher import Dispatcher
+from truestep.doctor.runtime.history import History
+from truestep.doctor.runtime.layers import LayerHooks
+from truestep.doctor.runtime.not_run import reasons_not_run
+from truestep.doctor.runtime.pace import Pace
+from truestep.doctor.runtime.recorder import Recorder
+from truestep.doctor.runtime.scope import WatchScope, whole_script
+from truestep.doctor.runtime.wrapping import Wrappers
+from truestep.doctor.selection import Selection
+from truestep.doctor.watcher import Watcher
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+_active: list["Watch"] = []
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """How a run is watched; it travels to the processes that a watched script starts."""
+
+    selection: Selection = field(default_factory=Selection)
+    max_steps: int | None = None
+    probe: bool = True  # whether to try out a copy of the model
+    thorough: bool = False  # whether to run checks that cost many steps
+    gives_way: bool = False  # to a watch that begins while this one is on
+    is_of_command: bool = False  # the script's own watches leave it the field
+
+
+class Watch:
+    """One watched run: use it as a context manager, then look at `findings`."""
+
+    def __init__(self, options: WatchOptions | None = None, scope: WatchScope | None = None) -> None:
+        self.options = options = options or WatchOptions()
+        self._scope = scope or whole_script()
+        wanted = [check for check in self._scope.checks if options.selection.wants(check.code)]
+        self.watchers = [check() for check in wanted if issubclass(check, Watcher)]
+        self.probes = [check() for check in wanted if issubclass(check, Probe)] if options.probe else []
+        self.history = History(thorough=options.thorough)
+        self.recorder = Recorder(self.history)
+        checks = [*self.watchers, *self.probes]
+        self.dispatcher = Dispatcher(self.recorder, checks, Pace(options.max_steps))
+        self.dispatcher.switch_layers = LayerHooks(self.dispatcher).switch
+        self._wrappers = Wrappers()
+
+    def __enter__(self) -> Self:
+        for other in [each for each in _active if each.options.gives_way]:
+            other.end()
+        if any(each.options.is_of_command for each in _active):
+            self.recorder.give_up("truestep doctor watches the whole script")
+            return self
+        if _active:
+            raise RuntimeError(
+                "A watch is already on. End it before beginning another; they can't be nested."
+            )
+        _active.append(self)
+        started = time.perf_counter()
+        self._scope.wrap(self.dispatcher, self._wrappers)
+        self.dispatcher.seconds += time.perf_counter() - started
+        self.dispatcher.look(True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.recorder.cut_short()
+        self.end()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self in _active
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found so far."""
+        return self.dispatcher.findings
+
+    @property
+    def failures(self) -> list[Failure]:
+        """What broke in the watch itself."""
+        return self.dispatcher.failures
+
+    def end(self) -> None:
+        """Look at what is left, and put everything back; more calls do nothing."""
+        if self not in _active:
+            return
+        if self.history.gave_up is None:
+            self.dispatcher.tell("on_evaluation")
+            self.dispatcher.tell("on_finish")
+        self.abandon()
+        _active.remove(self)
+
+    def abandon(self) -> None:
+        """Put everything back, and look at nothing: a forked child is not the run that is watched."""
+        self.dispatcher.stop()
+        self._wrappers.undo()
+
+    def not_run(self) -> dict[str, str]:
+        """Return the checks that could not run, each with its reason."""
+        return reasons_not_run(self.history, self.watchers, self.probes)
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        """Show the findings so far."""
+        from truestep.doctor.reporting.findings import render_watched
+
+        yield from render_watched(self.findings, self.history.num_steps, self.dispatcher.seconds)
+
+    def _repr_html_(self) -> str:
+        from truestep.core.results import html_of
+
+        return html_of(self)
+
+
+def active() -> Watch | None:
+    """Return the watch that is on in this process, if there is one."""
+    return _active[-1] if _active else None
+
+
+def _after_fork() -> None:
+    while _active:
+        _active.pop().abandon()
+
+
+os.register_at_fork(after_in_child=_after_fork)

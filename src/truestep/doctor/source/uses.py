@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Definitions and uses within one function: which values that it gives to its names are ever read.
+
+The statements are walked from the last to the first with the names that will still be read. A loop is walked until
+nothing is added, and what may raise is taken to reach each handler; so what is called unread is read on no way.
+"""
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function, dotted
+
+Names = frozenset[str]
+_NONE: Names = frozenset()
+_SEES_ALL = ("locals", "vars", "eval", "exec", "globals")  # what calls these may read any name
+
+
+@dataclass(frozen=True)
+class _Exits:
+    """The names that are read behind the ways out of a block."""
+
+    broken: Names = _NONE  # behind the loop
+    continued: Names = _NONE  # in its next iteration
+    raised: Names = _NONE  # by handlers, and by what is done at last
+
+
+class Uses:
+    """What becomes of the values that a function gives to its names."""
+
+    def __init__(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self.function = function
+        self.read_later: dict[tuple[ast.stmt, str], bool] = {}  # each store: may its value be read?
+        self._always = _read_by_inner(function)
+        self._block(function.body, _NONE, _Exits())
+
+    def unread(self) -> list[ast.Assign]:
+        """Return the assignments to one name whose value is read on no way, in order."""
+        found = [
+            node
+            for (node, name), is_read in self.read_later.items()
+            if not is_read and isinstance(node, ast.Assign) and _only_target(node) == name
+        ]
+        return sorted(found, key=lambda node: node.lineno)
+
+    def _block(self, body: Iterable[ast.stmt], later: Names, exits: _Exits) -> Names:
+        for statement in reversed(list(body)):
+            later = self._statement(statement, later | exits.raised, exits)
+        return later
+
+    def _statement(self, node: ast.stmt, later: Names, exits: _Exits) -> Names:
+        match node:
+            case ast.If():
+                arms = self._block(node.body, later, exits) | self._block(node.orelse, later, exits)
+                return arms | names_read(node.test)
+            case ast.For() | ast.AsyncFor() | ast.While():
+                return self._loop(node, later, exits)
+            case ast.Try():
+                return self._try(node, later, exits)
+            case ast.With() | ast.AsyncWith():
+                inner = self._block(node.body, later, exits)
+                targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
+                given = [item.context_expr for item in node.items]
+                return self._stored(node, targets, inner) | _all_read(given)
+            case ast.Match():
+                arms = later.union(*(self._block(case.body, later, exits) for case in node.cases))
+                return arms | names_read(node.subject)
+            case ast.Return() | ast.Raise():
+                return names_read(node) | exits.raised
+            case ast.Break():
+                return exits.broken | exits.raised
+            case ast.Continue():
+                return exits.continued | exits.raised
+            case _:
+                return self._simple(node, later)
+
+    def _simple(self, node: ast.stmt, later: Names) -> Names:
+        match node:
+            case ast.Assign():
+                return self._stored(node, node.targets, later) | names_read(node.value)
+            case ast.AnnAssign():
+                later = self._stored(node, [node.target], later) if node.value is not None else later
+                return later | names_read(node)
+            case ast.AugAssign():
+                self._stored(node, [node.target], later)
+                stored = {node.target.id} if isinstance(node.target, ast.Name) else set()
+                return later | names_read(node) | stored
+        return later | names_read(node)
+
+    def _stored(self, node: ast.stmt, targets: list[ast.expr], later: Names) -> Names:
+        """Note whether what is stored is read later; what is read before is given back."""
+        names = {
+            each.id
+            for target in targets
+            for each in ast.walk(target)
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+        }
+        for name in names:
+            is_read = name in later or name in self._always
+            self.read_later[node, name] = self.read_later.get((node, name), False) or is_read
+        return (later - names) | _all_read(targets)
+
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, later: Names, exits: _Exits) -> Names:
+        ended = self._block(node.orelse, later, exits)
+        tested = names_read(node.test) if isinstance(node, ast.While) else _NONE
+        targets = [] if isinstance(node, ast.While) else [node.target]
+        again = ended | tested
+        while True:
+            inner = self._block(node.body, again, _Exits(later, again, exits.raised))
+            before = again | self._stored(node, targets, inner)
+            if before == again:
+                return again if isinstance(node, ast.While) else again | names_read(node.iter)
+            again = before
+
+    def _try(self, node: ast.Try, later: Names, exits: _Exits) -> Names:
+        last = self._block(node.finalbody, later, exits)
+        at_last = last if node.finalbody else _NONE
+        outer = _Exits(exits.broken | at_last, exits.continued | at_last, (exits.raised | at_last))
+        handled = _NONE.union(*(self._block(each.body, last, outer) for each in node.handlers))
+        handled |= _NONE.union(*(names_read(each.type) for each in node.handlers if each.type is not None))
+        inside = _Exits(outer.broken, outer.continued, outer.raised | handled)
+        return self._block(node.body, self._block(node.orelse, last, outer), inside) | handled
+
+
+def uses_of(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Uses:
+    """Return the definitions and uses of a function, found once for all who ask."""
+    key = (uses_of, function)
+    if key not in module.remembered:
+        module.remembered[key] = Uses(function)
+    found: Uses = module.remembered[key]
+    return found
+
+
+def names_read(node: ast.AST) -> Names:
+    """Return the names that are read somewhere in a node."""
+    return frozenset(
+        each.id
+        for each in ast.walk(node)
+        if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Store)
+    )
+
+
+def _all_read(nodes: Iterable[ast.AST]) -> Names:
+    return _NONE.union(*(names_read(each) for each in nodes))
+
+
+def _read_by_inner(function: ast.AST) -> Names:
+    """Return the names that inner functions and classes read, at whatever time, and those that belong elsewhere."""
+    found: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, Function | ast.ClassDef) and node is not function:
+            found |= names_read(node)
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            found.update(node.names)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SEES_ALL:
+            found |= {each.id for each in ast.walk(function) if isinstance(each, ast.Name)}
+    return frozenset(found)
+
+
+def _only_target(node: ast.Assign) -> str | None:
+    return node.targets[0].id if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name) else None
+
+
+def arms(node: ast.If) -> tuple[ast.expr, list[ast.stmt], list[ast.stmt]]:
+    """Return the test of an `if` without `not`, what is done where it holds, and what where it does not."""
+    test, body, orelse = node.test, node.body, node.orelse
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, body, orelse = test.operand, orelse, body
+    return test, _without_pass(body), _without_pass(orelse)
+
+
+def _without_pass(body: list[ast.stmt]) -> list[ast.stmt]:
+    return [each for each in body if not isinstance(each, ast.Pass)]
+
+
+def names_stored(node: ast.AST) -> Names:
+    """Return the names that are given a value somewhere in a node."""
+    return frozenset(
+        each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    )
+
+
+def places_read(node: ast.AST, place: str) -> list[ast.expr]:
+    """Return where a name or a chain of attributes is read in a node."""
+    return [
+        each
+        for each in ast.walk(node)
+        if isinstance(each, ast.Name | ast.Attribute)
+        and isinstance(each.ctx, ast.Load)
+        and dotted(each) == place
+    ]

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers that take statistics from the batch, so that a split update differs from the whole one."""
+
+import warnings
+from collections.abc import Sequence
+
+from torch import nn
+
+BATCH_STATISTICS = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+    *(nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d),
+)
+
+
+def warn_of_batch_statistics(modules: Sequence[nn.Module]) -> None:
+    """Warn of the layers in training mode that see the batch split."""
+    layers = [name for module in modules for name in _layers_of(module)]
+    if layers:
+        warnings.warn(
+            f"Batch normalisation ({', '.join(layers[:6])}) takes its statistics from each micro-batch, so a split update "
+            "differs from the whole one. Use a larger micro_batch, or GroupNorm or LayerNorm, if that matters.",
+            stacklevel=7,
+        )
+
+
+def _layers_of(module: nn.Module) -> list[str]:
+    """Return the names of the layers in training mode that take statistics from the batch."""
+    return [
+        name for name, part in module.named_modules() if isinstance(part, BATCH_STATISTICS) and part.training
+    ]

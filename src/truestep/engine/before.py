@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trying a batch again."""
+
+from collections.abc import Sequence
+
+from truestep.core.buffers import MovingBuffers
+from truestep.core.random_streams import host_streams, set_host_streams
+
+
+class Before:
+    """What is put back before a batch is tried again: buffers and the host's random streams (torch's are keyed anew)."""
+
+    def __init__(self, buffers: Sequence[MovingBuffers]) -> None:
+        self._buffers = buffers
+        self._streams = host_streams()
+
+    def restore(self) -> None:
+        """Put them back."""
+        for buffers in self._buffers:
+            buffers.restore()
+        set_host_streams(self._streams)

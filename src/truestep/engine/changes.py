@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a module of a learner has got another parameter, another part, or a buffer by a new name.
+
+torch calls a hook where one is registered, so that no update walks through its modules to see it. What goes past
+`nn.Module` (writing to `module._parameters`) is found at the beginning of the next pass, see `untrained.py`.
+"""
+
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
+
+
+class Changes:
+    """How many there have been, in all modules that are watched."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._watched: set[int] = set()  # ids: one that comes again in another module costs a look too many
+        self._listens = False
+
+    def watch(self, module: nn.Module) -> None:
+        """Count what is registered in `module` and its parts from now on."""
+        if not self._listens:
+            self._listens = True
+            register_module_parameter_registration_hook(self._parameter)
+            register_module_module_registration_hook(self._part)
+            register_module_buffer_registration_hook(self._buffer)
+        self._watched.update(map(id, module.modules()))
+
+    def _parameter(self, module: nn.Module, name: str, value: nn.Parameter) -> None:
+        if id(module) in self._watched and module._parameters.get(name) is not value:
+            self.number += 1
+
+    def _part(self, module: nn.Module, name: str, value: nn.Module) -> None:
+        if id(module) in self._watched and module._modules.get(name) is not value:
+            self.number += 1
+
+    def _buffer(self, module: nn.Module, name: str, value: object) -> None:
+        # One assigned anew in each forward is looked up where it stands; only the place of a new one is not known.
+        if id(module) in self._watched and name not in module._buffers:
+            self.number += 1
+
+
+changes = Changes()

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FileMissing."""
+
+import difflib
+import os
+from pathlib import Path
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+_MOST_NAMES = 10_000
+
+
+class FileMissing(Explainer):
+    """A file or folder is read that is not there.
+
+    Means: a path without a leading / counts from the folder the program was started in, not from the script's.
+
+    Raises:
+        torch.save({}, "model_last.pt")
+        torch.load("model-last.pt")
+
+    Works:
+        torch.save({}, "model_last.pt")
+        torch.load("model_last.pt")
+
+    Fix: print the path's absolute form (Path(path).resolve()) and list its folder. Count paths from the script:
+    Path(__file__).parent / NAME. Make folders before saving: path.parent.mkdir(parents=True, exist_ok=True).
+    """
+
+    types = ("FileNotFoundError", "RuntimeError", "NotADirectoryError")
+    messages = (
+        r"\[Errno 2\] No such file or directory: ?(?P<path>.*)",
+        r"\[WinError [23]\] [^:]*: ?(?P<path>.*)",
+        r"Parent directory (?P<folder>.*) does not exist",
+        r"Couldn't find any class folder in (?P<path>.*)",
+        r"[Nn]o such file or directory: ?(?P<path>.*)",
+    )
+    not_in_a_log = "which files are there"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        if any(frame.path.endswith("subprocess.py") for frame in crash.frames):
+            return Cause(
+                "it is a program that was to be started, and is not found on the PATH.",
+                "install it, or add its folder to PATH.",
+            )
+        path = getattr(crash.error, "filename", None)
+        if not crash.is_live or not isinstance(path, str | os.PathLike):
+            return None
+        return _beside(Path(path))
+
+
+def _beside(path: Path) -> Cause:
+    """Say which part of a path is missing, and what stands there instead."""
+    counted = "" if path.is_absolute() else f" (counted from the working folder, {Path.cwd().name}/)"
+    there = path.absolute()
+    while not there.parent.is_dir():
+        there = there.parent
+    kind = "file" if there == path.absolute() else "folder"
+    close = _nearest(there)
+    if close:
+        return Cause(
+            f"its folder{counted} has no such {kind}, but {close}.",
+            "correct the name, if that is what is meant.",
+        )
+    return Cause(
+        f"the first part that is missing is the {kind} {there.name}, in {there.parent.name}/{counted}."
+    )
+
+
+def _nearest(path: Path) -> str:
+    """Return the names most like a missing one, of those that stand in its folder."""
+    with os.scandir(path.parent) as entries:
+        names = [entry.name for entry, _ in zip(entries, range(_MOST_NAMES), strict=False)]
+    close = difflib.get_close_matches(path.name, names, n=3, cutoff=0.7)
+    return " and ".join(close)

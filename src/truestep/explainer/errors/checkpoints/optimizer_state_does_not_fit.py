@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OptimizerStateDoesNotFit."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class OptimizerStateDoesNotFit(Explainer):
+    """An optimizer's saved state is of other parameter groups than this optimizer has.
+
+    Means: the state is stored by position: as many groups, and as many parameters in each, as when it was saved.
+
+    Raises:
+        net = nn.Linear(2, 2)
+        saved = torch.optim.SGD([net.weight], lr=0.1).state_dict()
+        torch.optim.SGD(net.parameters(), lr=0.1).load_state_dict(saved)
+
+    Works:
+        net = nn.Linear(2, 2)
+        saved = torch.optim.SGD(net.parameters(), lr=0.1).state_dict()
+        torch.optim.SGD(net.parameters(), lr=0.1).load_state_dict(saved)
+
+    Fix: make model and optimizer as they were when it was saved: the same layers, frozen ones alike, the same groups in the same
+    order. For a model that was changed (a new head, another freezing) load the weights alone and start the optimizer anew.
+    """
+
+    messages = (
+        r"loaded state dict contains a parameter group that doesn't match the size of optimizer's group",
+        r"loaded state dict has a different number of parameter groups",
+    )
+    not_in_a_log = "how many groups and parameters each of the two has"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        for frame in reversed(crash.frames):
+            names = frame.locals()
+            now, saved = names.get("groups"), names.get("saved_groups")
+            if isinstance(now, list | tuple) and isinstance(saved, list | tuple):
+                return Cause(f"the file has {_sizes(saved)}, the optimizer here {_sizes(now)}.")
+        return None
+
+
+def _sizes(groups: Sequence[dict[str, Any]]) -> str:
+    """Say how many parameters stand in each group."""
+    num = [str(len(group["params"])) for group in groups]
+    shown = ", ".join(num[:4]) + (", ..." if len(num) > 4 else "")
+    return f"{len(num)} group{'s' if len(num) > 1 else ''} (parameters: {shown})"

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ArgumentOfOtherType."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class ArgumentOfOtherType(Explainer):
+    """A function of torch gets an argument of a type it does not take, often a size that is no integer.
+
+    Means: sizes are integers: n / 2 is a float in Python, n // 2 an integer; dtypes and devices are not strings everywhere.
+
+    Raises:
+        width = 8
+        layer = nn.Linear(width / 2, 3)
+
+    Works:
+        width = 8
+        layer = nn.Linear(width // 2, 3)
+
+    Fix: compare the types in the message with the function's page: int(n) or // for sizes, one number where a tuple or a shape
+    was passed (x.shape[1], not x.shape), torch.float32 in place of "float32", a tensor in place of a list.
+    """
+
+    types = ("TypeError",)
+    messages = (
+        r"(?P<function>\w+)\(\) received an invalid combination of arguments - got \((?P<given>[^)]{0,300})",
+        (
+            r"argument '(?P<argument>\w+)' failed to unpack the object at pos \d+ with error \"type must be [\w ]+, ?but got "
+            r"(?P<kind>[\w.]+)"
+        ),
+        (
+            r"argument '(?P<argument>\w+)' (?:\(position \d+\) )?must be (?P<wanted>(?!Tensor|tuple of Tensors)[\w. ]+), "
+            r"(?:not|but found element of type) (?P<kind>[\w.]+)"
+        ),
+    )
+    not_in_a_log = "which value on that line it is"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        found = match.groupdict()
+        if found.get("kind"):
+            kind = found["kind"]
+            names = [each.name for each in crash.values if type(each.value).__name__ == kind]
+            what = (
+                f"`{names[0]}` is"
+                if names
+                else f"the argument {found.get('argument') or ''} is".replace("  ", " ")
+            )
+            wanted = f", and {found['wanted']} is needed" if found.get("wanted") else ""
+            return Cause(f"{what} of type {kind}{wanted}.", _fix(kind))
+        given = " ".join((found.get("given") or "").split()).rstrip(", ")
+        return Cause(f"{found['function']} takes no arguments of the types ({given}).") if given else None
+
+
+def _fix(kind: str) -> str:
+    """Say what to write for the types that are met most."""
+    return {
+        "float": "write // in place of /, or int(...).",
+        "tuple": "pass one number: x.shape[1] in place of x.shape, or unpack the tuple with *.",
+        "Size": "pass one number: x.shape[1] in place of x.shape.",
+        "NoneType": "look for the option that was not set, or the function without return.",
+    }.get(kind, "")

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NameWithoutValue."""
+
+import ast
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.source import file_name, tree_of
+
+_HOLDERS = {
+    ast.For: "a loop that never ran",
+    ast.While: "a loop that never ran",
+    ast.If: "a branch that was not taken",
+}
+_HOLDERS |= {ast.Try: "a try that failed", ast.With: "a with block"}
+
+
+class NameWithoutValue(Explainer):
+    """A variable is used before anything was assigned to it.
+
+    Means: its only assignments stand in a loop that never ran (an empty loader) or in a branch that was not taken.
+
+    Raises:
+        def epoch(loader):
+            for batch in loader:
+                loss = batch.sum()
+            return loss
+
+        epoch([])
+
+    Works:
+        def epoch(loader):
+            loss = None
+            for batch in loader:
+                loss = batch.sum()
+            return loss
+
+        epoch([])
+
+    Fix: look at why the loop is empty: len(dataset), drop_last with fewer samples than a batch, an iterator that was used up. Give
+    the name a value before, or raise in the else of the branches. A name that is assigned anywhere in a function is its own.
+    """
+
+    types = ("UnboundLocalError", "NameError")
+    messages = (
+        r"local variable '(?P<name>\w+)' referenced before assignment",
+        r"cannot access local variable '(?P<name>\w+)' where it is not associated with a value",
+        r"cannot access free variable '(?P<name>\w+)' where it is not associated with a value",
+    )
+    not_in_a_log = "which loop did not run, or which branch was not taken"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        user = crash.user
+        if user is None or not crash.is_live:
+            return None
+        found = _given_in(user.path, user.line, match["name"])
+        return Cause(f"`{match['name']}` gets its value in {found}.") if found else None
+
+
+def _given_in(path: str, line: int, name: str) -> str:
+    """Say in which statements of a function a name gets its value."""
+    functions = [
+        node
+        for node in ast.walk(tree_of(path) or ast.Module([], []))
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    function = max(functions, key=lambda node: node.lineno, default=None)
+    for holder in ast.walk(function) if function else ():
+        words = _HOLDERS.get(type(holder))
+        if words and any(
+            isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+            for node in ast.walk(holder)
+        ):
+            return f"{words}, {file_name(path)}:{getattr(holder, 'lineno', 0)}"
+    return ""

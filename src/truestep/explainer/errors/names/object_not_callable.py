@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ObjectNotCallable."""
+
+import ast
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.evidence import at
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class ObjectNotCallable(Explainer):
+    """A value is called as if it were a function.
+
+    Means: a name that was a function, a class or a layer now holds a value, or an attribute is followed by parentheses.
+
+    Raises:
+        loss = nn.CrossEntropyLoss()
+        for step in range(2):
+            loss = loss(torch.zeros(2, 3), torch.tensor([0, 1]))
+
+    Works:
+        criterion = nn.CrossEntropyLoss()
+        for step in range(2):
+            loss = criterion(torch.zeros(2, 3), torch.tensor([0, 1]))
+
+    Fix: give the function and its result two names (criterion and loss, model and output); leave the parentheses away from
+    attributes (x.shape, x.grad, x.dtype); tensors are indexed with brackets: x[0].
+    """
+
+    types = ("TypeError",)
+    messages = (r"'(?P<kind>(?!NoneType)[\w.]+)' object is not callable",)
+    not_in_a_log = "which name it is, and where it got its value"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        expression = crash.user.expression() if crash.user else None
+        calls = (
+            [node.func for node in ast.walk(expression) if isinstance(node, ast.Call)] if expression else []
+        )
+        called = {ast.unparse(function) for function in calls}
+        kind = match["kind"].rpartition(".")[2]
+        for each in crash.values:
+            if each.name in called and type(each.value).__name__ == kind:
+                if crash.user and crash.user.text.startswith(f"{each.name} = "):
+                    return Cause(
+                        f"`{each.name}` is of type {kind}: this line gave it its own result, and runs again."
+                    )
+                line = crash.made(each.name)
+                return Cause(f"`{each.name}` is of type {kind}{at(line)}.")
+        attributes = [
+            ast.unparse(each)
+            for each in calls
+            if isinstance(each, ast.Attribute) and each.attr in _ATTRIBUTES
+        ]
+        return Cause(f"{attributes[0]} is no method.", f"write {attributes[0]}.") if attributes else None
+
+
+_ATTRIBUTES = {"shape", "dtype", "device", "grad", "data", "T", "ndim", "is_cuda", "requires_grad", "grad_fn"}

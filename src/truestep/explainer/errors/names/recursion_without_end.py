@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RecursionWithoutEnd."""
+
+from collections import Counter
+
+from truestep.explainer.crash import Crash, Frame
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+_MANY = 3  # a log shows a repeated frame three times
+
+
+class RecursionWithoutEnd(Explainer):
+    """A function calls itself without end.
+
+    Means: forward calls the model itself (self(x), self.forward(x)), or __getattr__ looks an attribute up that is not there.
+
+    Raises:
+        class Net(nn.Module):
+            def forward(self, x):
+                return self.forward(x)
+
+        Net()(torch.zeros(1))
+
+    Works:
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(1, 1)
+
+            def forward(self, x):
+                return self.layer(x)
+
+        Net()(torch.zeros(1))
+
+    Fix: call a layer in forward, never the model itself; in __getattr__ of a module try super().__getattr__(name) first, as
+    layers are found through it. A model that holds itself (self.parent = parent) recurses in every walk of its layers.
+    """
+
+    types = ("RecursionError",)
+    messages = (r"maximum recursion depth exceeded",)
+    not_in_a_log = "which object it was called on"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        round_trip = _repeated(crash)
+        if not round_trip:
+            return None
+        shown = ", ".join(f"{frame.function} ({frame.place}: {frame.text})" for frame in round_trip[:3])
+        if any(frame.function == "__getattr__" for frame in round_trip):
+            return Cause(
+                f"{shown} looks up an attribute of the object itself, which calls __getattr__ again.",
+                "begin with: try: return super().__getattr__(name), except AttributeError: look elsewhere.",
+            )
+        return Cause(
+            f"these call each other without end: {shown}."
+            if len(round_trip) > 1
+            else f"{shown} calls itself."
+        )
+
+
+def _repeated(crash: Crash) -> list[Frame]:
+    """Return the frames that the error came through again and again, the user's own if there are any."""
+    times = Counter((frame.path, frame.line) for frame in crash.frames)
+    again = {
+        (frame.path, frame.line): frame for frame in crash.frames if times[frame.path, frame.line] >= _MANY
+    }
+    own = [frame for frame in again.values() if frame.is_users]
+    return own or list(again.values())

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ArgumentNotTensor."""
+
+from typing import Any
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+from truestep.explainer.values import describe_layer
+
+
+class ArgumentNotTensor(Explainer):
+    """A layer or function gets a tuple, a list, an array or a string where it needs a tensor.
+
+    Means: the step before gave something else than one tensor; LSTM and GRU give (output, state), attention (output, weights).
+
+    Raises:
+        net = nn.Sequential(nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 1))
+        net(torch.zeros(2, 5, 3))
+
+    Works:
+        rnn, head = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 1)
+        outputs, state = rnn(torch.zeros(2, 5, 3))
+        head(outputs[:, -1])
+
+    Fix: unpack what gives several results (outputs, state = lstm(x)); make tensors of arrays and lists (torch.from_numpy,
+    torch.tensor, torch.stack); take the field of a batch or an output that is a dict.
+    """
+
+    types = ("TypeError",)
+    messages = (
+        r"argument '(?P<argument>\w+)' (?:\(position \d+\) )?must be (?:tuple of )?Tensors?, not (?P<kind>[\w.]+)",
+        r"expected Tensor as element \d+ in argument \d+, but got (?P<kind>[\w.]+)",
+    )
+    not_in_a_log = "what gave that value"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        kind = match["kind"]
+        before = _layer_before(crash)
+        if kind == "tuple" and before:
+            return Cause(
+                f"{before} gives several results, and nn.Sequential passes them on as one tuple.",
+                "call it outside of nn.Sequential and unpack it, or put a layer after it whose forward returns its input's [0].",
+            )
+        found = next((each for each in crash.values if type(each.value).__name__ == kind), None)
+        made = crash.made(found.name) if found else None
+        where = f", from line {made.number}: {made.text}" if made else ""
+        name = f"`{found.name}`{where} is" if found else "the value is"
+        return Cause(f"{name} of type {kind}.", _FIXES.get(kind.rpartition(".")[2], ""))
+
+
+def _layer_before(crash: Crash) -> str:
+    """Return the layer that comes before the failing one in an nn.Sequential, by its path in it."""
+    for frame in reversed(crash.frames):
+        names = frame.locals()
+        owner: Any = names.get("self")
+        if type(owner).__name__ == "Sequential" and "module" in names:
+            layers = list(owner.named_children())
+            place = next((index for index, (_, layer) in enumerate(layers) if layer is names["module"]), 0)
+            if place:
+                name, layer = layers[place - 1]
+                return f"layer {name}, {describe_layer(layer)},"
+    return ""
+
+
+_FIXES = {
+    "tuple": "unpack it where it is made: outputs, state = layer(x).",
+    "list": "make one tensor: torch.stack(list) for tensors of one size, torch.tensor(list) for numbers.",
+    "ndarray": "write torch.from_numpy(array), with .float() for inputs of layers.",
+    "str": "look at what the loop gives: a dict gives its keys; texts are to be made into numbers first.",
+    "NoneType": "look for a function without return, or an argument that was left out.",
+    "dict": "take the field that is meant: batch[...] or output[...].",
+    "int": "write torch.tensor(value).",
+    "float": "write torch.tensor(value).",
+    "Image": "turn the image into a tensor in the data set's transform (transforms.ToTensor()).",
+}

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DataOfUnequalLength."""
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.evidence import shapes
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class DataOfUnequalLength(Explainer):
+    """Inputs and labels of a data set are not of the same number.
+
+    Means: row i of each belongs to one sample, so that all have the same size along their first axis.
+
+    Raises:
+        inputs, labels = torch.zeros(10, 3), torch.zeros(9)
+        data = TensorDataset(inputs, labels)
+
+    Works:
+        inputs, labels = torch.zeros(10, 3), torch.zeros(10)
+        data = TensorDataset(inputs, labels)
+
+    Fix: look at where they were cut or filtered: the same rows must go from both (a split, dropna, a window over a series). Where
+    samples are columns, transpose.
+    """
+
+    messages = (
+        r"Size mismatch between tensors",
+        r"Found input variables with inconsistent numbers of samples: \[(?P<lengths>[\d, ]+)\]",
+        r"Expected same length for all datasets",
+    )
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        lengths = match.groupdict().get("lengths")
+        shown = f"{lengths} samples" if lengths else shapes(crash)
+        return Cause(f"{shown}.") if shown else None

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DivisionByZero."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.explainer import Cause, Explainer, Match
+
+
+class DivisionByZero(Explainer):
+    """A sum is divided by a number of samples or batches that is 0.
+
+    Means: nothing was counted: the loader is empty, everything was filtered out, or a length was divided down to 0.
+
+    Raises:
+        losses = []
+        mean = sum(losses) / len(losses)
+
+    Works:
+        losses = [0.5]
+        mean = sum(losses) / len(losses)
+
+    Fix: look at why the count is 0: a folder or split without samples, drop_last with fewer samples than a batch, a mask that
+    selects nothing, len(loader) // steps. Stop with a message where the data is read.
+    """
+
+    types = ("ZeroDivisionError",)
+    messages = (
+        r"(?:float |integer )?(?:division|floor division|divmod\(\)|modulo)(?: or modulo)?(?: by zero)",
+    )
+    not_in_a_log = "which number is 0"
+
+    def cause(self, crash: Crash, match: Match) -> Cause | None:
+        divisors = list(_divisors(crash))
+        zero = [
+            each.name
+            for each in crash.values
+            if type(each.value) in (int, float) and each.value == 0 and each.name in divisors
+        ]
+        empty = [each.name for each in crash.values if f"len({each.name})" in divisors]
+        if zero:
+            return Cause(f"`{zero[0]}` is 0.")
+        return Cause(f"`{empty[0]}` is empty: len({empty[0]}) is 0.") if empty else None
+
+
+def _divisors(crash: Crash) -> Iterator[str]:
+    """Yield what the user's line divides by."""
+    expression = crash.user.expression() if crash.user else None
+    for node in ast.walk(expression) if expression else ():
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mod):
+            yield ast.unparse(node.right)
+        elif isinstance(node, ast.AugAssign):
+            yield ast.unparse(node.value)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares autograd graphs: which value two losses share, and which stood before an earlier backward."""
+
+import ast
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.explainer.crash import Crash
+from truestep.explainer.evidence import at
+from truestep.explainer.explainer import Cause
+from truestep.explainer.source import tree_of
+from truestep.explainer.values import dtype_of, is_tensor, shape_of, shape_text
+
+_MAX_NODES = 50_000
+
+
+def shared_value(crash: Crash) -> Cause | None:
+    """Return the value that a loss shares with one whose backward ran before; None where it can't be seen.
+
+    It is in the failing graph, was made before an earlier backward() of the same function, and is no loss itself.
+    """
+    failing = _failing(crash)
+    if failing is None or crash.user is None:
+        return None
+    nodes = _nodes(failing.grad_fn)
+    earlier = [line for line in _backward_lines(crash) if line < crash.user.line]
+    if not earlier:
+        return None
+    names = [(name, value) for frame, name, value in crash.users_locals() if frame is crash.user]
+    held = [(name, value) for name, value in names if is_tensor(value) and value.grad_fn is not None]
+    shared = [
+        (name, value, line)
+        for name, value in held
+        if value is not failing and value.dim() and value.grad_fn in nodes
+        if (line := crash.made(name)) is not None and line.number < earlier[-1]
+    ]
+    if not shared:
+        return None
+    others = [
+        (name, _nodes(value.grad_fn)) for name, value in held if value is not failing and not value.dim()
+    ]
+    name, value, line = max(shared, key=lambda each: sum(each[1].grad_fn in known for _, known in others))
+    loss = next((f"`{other}`" for other, known in others if value.grad_fn in known), "an earlier loss")
+    return Cause(
+        f"`{name}` ({dtype_of(value)} {shape_text(shape_of(value))}){at(line)}, is in this graph and in that of {loss}, "
+        f"whose backward (line {earlier[-1]}) freed it.",
+        f"write {name}.detach() for the loss that is not to train what made it (a GAN's discriminator), or add the losses "
+        f"and call backward once. Where both train it, compute {name} anew after the first step.",
+    )
+
+
+def _failing(crash: Crash) -> Any:
+    """Return the loss whose backward failed."""
+    for frame in reversed(crash.frames):
+        names = frame.locals()
+        for value in (names.get("self"), *_first(names.get("tensors"))):
+            if frame.function == "backward" and is_tensor(value) and value.grad_fn is not None:
+                return value
+    return None
+
+
+def _first(values: Any) -> tuple[Any, ...]:
+    return tuple(values[:1]) if type(values) in (tuple, list) else (values,)
+
+
+def _nodes(root: Any) -> set[Any]:
+    """Return the nodes of a graph, but for those of leaves, which graphs share anyway."""
+    found, waiting = {root}, deque([root])
+    while waiting and len(found) < _MAX_NODES:
+        for node, _ in waiting.popleft().next_functions:
+            if node is not None and node not in found and node.name() != "torch::autograd::AccumulateGrad":
+                found.add(node)
+                waiting.append(node)
+    return found
+
+
+def _backward_lines(crash: Crash) -> list[int]:
+    """Return the lines of the user's running function that call backward."""
+    assert crash.user is not None
+    code = crash.user.live.f_code if crash.user.live is not None else None
+    own = {line for *_, line in code.co_lines() if line} if code is not None else set()
+    return sorted(line for line in _calls_of_backward(tree_of(crash.user.path)) if line in own)
+
+
+def _calls_of_backward(tree: ast.Module | None) -> Iterator[int]:
+    for node in ast.walk(tree or ast.Module([], [])):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "backward"
+        ):
+            yield node.lineno

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One trunk with two heads: names a turned handwritten digit, and draws it upright.
+
+The losses go backward one after another, so that one head's activations are kept at a time; the trunk is computed for each. Logged
+is the peak memory of such a step and of the usual one, which sums the losses. --no-one-by-one trains by the sum: to rounding, the
+updates are the same.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import truestep as ts
+from truestep.recipes import digits
+from truestep.recipes.parts.peak import peak_mib
+
+DRAWING = 20.0  # weight of its mean squared error beside the cross-entropy
+Batch = tuple[Tensor, Tensor, Tensor]  # turned images, images, labels
+
+
+@dataclass(frozen=True)
+class Config:
+    """What can be chosen."""
+
+    epochs: int = 20  # passes over the training images
+    batch_size: int = 128  # images per update
+    lr: float = 2e-3  # at the start; it falls to 0
+    width: int = 32  # channels of the heads
+    layers: int = 4  # of each head
+    one_by_one: bool = True  # go backward once a loss
+    micro_batch: int | None = None  # most images computed at once; the update is the same
+    threads: int = 1  # of torch on a CPU
+
+
+class Net(nn.Module):
+    """Images (batch, 1, 8, 8) to features by `trunk`; those to scores of ten digits by `label`, to images by `image`."""
+
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(*digits.convolution(1, 16))
+        self.label = head(width, layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * width, 10))
+        self.image = head(width, layers, nn.Conv2d(width, 1, kernel_size=3, padding=1))
+
+
+def head(width: int, layers: int, *last: nn.Module) -> nn.Sequential:
+    """Return convolutions on the trunk's features."""
+    inner = (layer for _ in range(layers - 1) for layer in digits.convolution(width, width))
+    return nn.Sequential(*digits.convolution(16, width), *inner, *last)
+
+
+def naming(net: Any, features: Tensor, batch: Batch) -> Tensor:
+    """Return the loss of the digits' names, one per example."""
+    return F.cross_entropy(net.label(features), batch[2], reduction="none")
+
+
+def drawing(net: Any, features: Tensor, batch: Batch) -> Tensor:
+    """Return the loss of the upright images, one per example."""
+    difference: Tensor = net.image(features) - batch[1]
+    return DRAWING * difference.square().mean((1, 2, 3))
+
+
+def summed(net: Any, batch: Batch) -> Tensor:
+    """Return the sum of both; the trunk is computed once."""
+    features = net.trunk(batch[0])
+    return naming(net, features, batch) + drawing(net, features, batch)
+
+
+def in_turn(net: Any, batch: Batch) -> Iterator[Tensor]:
+    """Give one loss, and the other when the first has gone backward."""
+    yield naming(net, net.trunk(batch[0]), batch)
+    yield drawing(net, net.trunk(batch[0]), batch)
+
+
+def train(run: Any, config: Config) -> None:
+    """Train the network; log after each epoch how many test images it names, and how far its drawings are off."""
+    torch.set_num_threads(config.threads)
+    (images, labels), (test_images, test_labels) = digits.digits()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        test_turned = digits.moved(test_images, angle=0.6)
+    test = run.data((test_turned, test_images, test_labels), batch_size=1024)
+    train = run.data((images, labels), batch_size=config.batch_size, shuffle=True)
+    total = config.epochs * len(train)
+    made = Net(config.width, config.layers)
+    first = (images[: config.batch_size], images[: config.batch_size], labels[: config.batch_size])
+    peaks = {
+        "peak_mib_together": peak_mib(made, lambda net: [summed(net, first)]),
+        "peak_mib_one_by_one": peak_mib(made, lambda net: in_turn(net, first)),
+    }
+    net = run.learner(
+        made,
+        lambda p: torch.optim.Adam(p, lr=config.lr),
+        schedule=lambda o: ts.warmup_cosine(o, warmup_steps=0, total_steps=total),
+        micro_batch=config.micro_batch,
+    )
+
+    def one_by_one(batch: Batch) -> None:
+        size = config.micro_batch or len(batch[0])
+        with net.accumulating(weight=len(batch[0])) as update:
+            for part in zip(*(torch.split(each, size) for each in batch), strict=True):
+                for loss in in_turn(net, part):
+                    update.backward(loss)
+
+    def seen(batch: Batch) -> dict[str, Tensor]:
+        features = net.trunk(batch[0])
+        right = (net.label(features).argmax(1) == batch[2]).float()
+        return {"accuracy": right, "drawing_error": drawing(net, features, batch) / DRAWING}
+
+    for epoch in run.epochs(config.epochs):
+        if epoch == 0:
+            run.log(**peaks)
+        for upright, names in run.batches(train):
+            batch = (digits.moved(upright, angle=0.6), upright, names)  # drawn once, for both heads
+            if config.one_by_one:
+                one_by_one(batch)
+            else:
+                net.update(lambda part: summed(net, part), batch)
+        run.log(**net.evaluate(seen, test))
+        if epoch + 1 == config.epochs:
+            with torch.no_grad():
+                drawn = made.image(made.trunk(test_turned[:16].to(run.device))).cpu()
+            rows = torch.cat([test_turned[:16], drawn, test_images[:16]])
+            run.log(turned_drawn_upright=ts.Image(rows, columns=16))

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Speech of the machine's own synthesiser, if it has one."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from truestep.core.errors import DataError
+
+SYNTHESISER = "espeak-ng"
+SENTENCES = [
+    f"{number} {what} {place}."
+    for number in ("Seven", "Twenty four", "Nine hundred", "Only three", "Almost twelve")
+    for what in ("green boats lay", "young horses ran", "old songs were heard", "loud bells rang")
+    for place in ("along the river this morning", "beyond the quiet hills", "under a wide evening sky")
+]
+
+
+def speak(folder: Path) -> Path | None:
+    """Have each sentence spoken into a WAV file of a folder, unless it is there; None where there is no synthesiser."""
+    if (folder / "spoken").exists():
+        return folder
+    if shutil.which(SYNTHESISER) is None:
+        return None
+    folder.mkdir(exist_ok=True)
+    for number, sentence in enumerate(SENTENCES):
+        path = folder / f"{number:03d}.wav"
+        command = [SYNTHESISER, "-v", "en", "-p", str(30 + 7 * (number % 7)), "-w", str(path), sentence]
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=60)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise DataError(
+                f"{SYNTHESISER} is installed but failed: {error}. Give a folder of WAV files of your own: --data FOLDER."
+            ) from error
+    (folder / "spoken").touch()  # all of them
+    return folder

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`media/` in a run's directory: a folder a name, a file a step, and nothing that no line of metrics names."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from truestep.core.errors import RunDirectoryError
+from truestep.core.files import is_partial, read_regular, replacing
+from truestep.report.history import histories
+from truestep.report.media import MEDIA, MEDIA_SUFFIXES, MediaLine
+from truestep.report.metrics import read_metrics
+from truestep.run.media.kind import Media
+
+MAX_NAME = 100
+
+
+class Written(NamedTuple):
+    """What was written: enough for a tracker, `tracker.media(name, kind, path, step)`, and for the line of metrics."""
+
+    name: str
+    kind: str
+    path: Path
+    step: int
+    line: MediaLine
+
+
+def write_media(directory: Path, step: int, media: Mapping[str, Media]) -> list[Written]:
+    """Write each into its file under a run's directory; they are on the disk for good when this returns."""
+    return [_write(directory, step, name, each) for name, each in media.items()]
+
+
+def _write(directory: Path, step: int, name: str, media: Media) -> Written:
+    folder = directory / MEDIA / folder_name(name)
+    try:
+        _make(folder.parent)
+        _make(folder)
+        path = _place(folder, step, media)
+    except OSError as error:
+        raise RunDirectoryError(
+            f"run.log({name}=...) could not be written under {folder}: {error}. Make room there, or make it a folder that can be "
+            "written to, and start the run again: it goes on from its last checkpoint."
+        ) from error
+    line = MediaLine(kind=media.kind, file=path.relative_to(directory).as_posix(), note=media.note)
+    return Written(name, media.kind, path, step, line)
+
+
+def _make(folder: Path) -> None:
+    if folder.is_symlink():  # a run's files are its own, and a link could lead anywhere
+        raise OSError("it is a symbolic link")
+    folder.mkdir(exist_ok=True)
+
+
+def _place(folder: Path, step: int, media: Media) -> Path:
+    """Return the file that holds the content: one that has it already, or a new one."""
+    for number in range(1, 10_000):
+        path = folder / f"{step:08d}{f'-{number}' if number > 1 else ''}{media.suffix}"
+        try:
+            if read_regular(path) == media.content:
+                return path
+        except FileNotFoundError:
+            with replacing(path) as file:
+                file.write(media.content)
+            return path
+    raise OSError(f"10,000 of one name at step {step}")
+
+
+def folder_name(name: str) -> str:
+    """Return the folder of a name: letters, digits, `_`, `-` and inner dots as they are, all else as %XX of its UTF-8 bytes."""
+    escaped = quote(name, safe="").replace("~", "%7E")
+    if escaped.startswith("."):
+        escaped = f"%2E{escaped[1:]}"
+    if len(escaped) > MAX_NAME:
+        escaped = f"{escaped[:MAX_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    return escaped
+
+
+def remove_unlisted(metrics: Path) -> None:
+    """Remove the media that neither `metrics.jsonl` nor what is kept of it names: they belong to steps that were cut off."""
+    folder = metrics.parent / MEDIA
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    listed = {path for file in histories(metrics) for path in _listed(file)}
+    for path in folder.glob("*/*"):
+        ours = path.suffix in MEDIA_SUFFIXES.values() or is_partial(path)
+        if (
+            ours
+            and not path.parent.is_symlink()
+            and path.relative_to(metrics.parent).as_posix() not in listed
+        ):
+            path.unlink(missing_ok=True)
+            with suppress(OSError):  # something else is in it
+                path.parent.rmdir()
+
+
+def _listed(metrics: Path) -> Iterable[str]:
+    with suppress(FileNotFoundError):
+        for line in read_metrics(metrics, only_media=True):
+            yield from (each.file for each in line.media.values())

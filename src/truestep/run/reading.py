@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a loop reads a pass from: with a length where there is one, and with a look ahead where there is none."""
+
+from collections.abc import Generator, Iterator
+from typing import Any, Self
+
+
+class Reading:
+    """The batches of a pass; one may be asked for before it is given out, and what that raises is raised when it is due."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+        self._ahead: list[Any] = []
+        self._error: Exception | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        if self._ahead:
+            return self._ahead.pop()
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return next(self._batches)
+
+    def has_more(self) -> bool:
+        """Ask for the next batch and keep it; data that raise are not at their end."""
+        if not self._ahead and self._error is None:
+            try:
+                self._ahead.append(next(self._batches))
+            except StopIteration:
+                self._batches = iter(())
+                return False
+            except Exception as error:  # noqa: BLE001  (whatever it is, it is raised where the batch is due)
+                self._error = error
+        return True
+
+
+class Batches(Iterator[Any]):
+    """The batches of a pass, and how many there are; a `for` loop reads the generator itself."""
+
+    def __init__(self, batches: Generator[Any], num_left: int | None) -> None:
+        self._batches, self._num_left = batches, num_left
+
+    def __iter__(self) -> Generator[Any]:
+        return self._batches
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+    def __len__(self) -> int:
+        if self._num_left is None:
+            raise TypeError("the number of batches of this pass is not known: its data is a stream")
+        return self._num_left

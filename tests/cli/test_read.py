@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep read`: its forms of output, its exit status, and what it reads when nothing is named."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from truestep.cli.main import app
+
+FAULTY = """\
+import torch
+import torch.nn.functional as F
+net = torch.nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in loader:
+    F.cross_entropy(net(x).softmax(1), y).backward()
+    opt.zero_grad(); opt.step()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train,1.py").write_text(FAULTY)
+    return tmp_path
+
+
+def call(*arguments, command="read"):
+    return CliRunner().invoke(app, [command, *map(str, arguments)])
+
+
+def test_the_current_folder_is_read_when_nothing_is_named(folder):
+    assert "train,1.py" in call().stdout
+    assert call().exit_code == 1
+
+
+def test_concise_has_a_line_for_each_finding(folder):
+    lines = call("--output", "concise").stdout.splitlines()
+    assert lines[0].startswith("train,1.py:6:5: bug LOSS001 The input of cross entropy")
+    assert len(lines) == len(json.loads(call("--json").stdout)["findings"])
+
+
+def test_github_s_commands_escape_what_would_end_them(folder):
+    line = call("--output", "github").stdout.splitlines()[0]
+    assert line.startswith(
+        "::error file=train%2C1.py,line=6,col=5,title=LOSS001 softmax-before-cross-entropy::The input"
+    )
+
+
+def test_json_is_output_json_and_holds_what_was_fixed(folder):
+    assert json.loads(call("--json").stdout).keys() == json.loads(call("--output", "json").stdout).keys()
+    fixed = json.loads(call("--json", "--fix").stdout)["fixed"]
+    assert [each["code"] for each in fixed[0]["fixed"]] == ["LOSS001"]
+    assert "+    F.cross_entropy(net(x), y).backward()" in fixed[0]["diff"]
+
+
+def test_a_file_that_can_t_be_read_gives_2_whatever_else_was_found(folder):
+    (folder / "old.py").write_text("import torch\nprint 'x'\n")
+    result = call()
+    assert result.exit_code == 2
+    assert "old.py  not read: SyntaxError" in result.stdout
+    assert "1 file read" in result.stdout
+    (folder / "train,1.py").unlink()
+    assert call("--fail-on", "bug").exit_code == 2
+
+
+def test_a_cell_that_is_no_python_does_not_change_the_status(folder):
+    (folder / "train,1.py").unlink()
+    cells = [{"cell_type": "code", "metadata": {}, "source": ["import torch\n", "x = = 1"]}]
+    (folder / "n.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
+    result = call()
+    assert (result.exit_code, "n.ipynb:1  not read" in result.stdout) == (0, True)
+
+
+def test_nothing_found_says_what_else_there_is(folder):
+    (folder / "train,1.py").write_text("import torch\n")
+    assert "`truestep doctor FILE.py` runs a script" in call().stdout
+
+
+def test_what_could_not_be_told_is_shown_when_asked(folder):
+    (folder / "train,1.py").write_text(
+        "import torch\nfrom somewhere import helper\nnet = torch.nn.Linear(1, 1)\n"
+        "opt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "for x in data:\n    net(x).sum().backward()\n    helper(opt)\n    opt.step()\n"
+    )
+    assert "--show-abstentions" in call().stdout
+    assert "train,1.py:8  GRAD001 can't tell: " in call("--show-abstentions").stdout
+
+
+def test_off_a_terminal_lines_are_not_cut_at_80(folder):
+    (folder / "train,1.py").write_text(FAULTY.replace("(1)", "(1" + " " * 90 + ")"))
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    done = subprocess.run(
+        [sys.executable, "-m", "truestep", "read"],
+        check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "…" not in done.stdout
+    assert "      F.cross_entropy(net(x).softmax(1" + " " * 90 + "), y).backward()\n" in done.stdout
+
+
+def test_checks_lists_by_prefix_and_kind_and_shows_the_page_of_one():
+    rows = [
+        line.split()[0]
+        for line in call("GRAD", command="checks").stdout.splitlines()
+        if line.startswith("GRAD")
+    ]
+    assert len(rows) > 10
+    probes = call("--how", "probe", "--json", command="checks")
+    assert all("probe" in each["ways"] for each in json.loads(probes.stdout)["checks"])
+    for name in ("GRAD001", "grad001", "backward-without-zero-grad"):
+        page = call(name, command="checks").stdout
+        assert "Bad:" in page, name
+        assert "# <- here" in page, name

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Causes of errors in files, names, arguments and memory that the pages' examples do not show."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import truestep as ts
+from truestep.explainer import holding
+from truestep.explainer.holding import Alive
+from truestep.explainer.logs.explaining import explain_log
+
+
+def note_of(function, *arguments):
+    with pytest.raises(Exception) as caught, ts.explain_errors():  # noqa: PT011
+        function(*arguments)
+    return " ".join(caught.value.__notes__[0].split())
+
+
+def test_a_missing_file_is_told_by_what_stands_in_its_folder(tmp_path, monkeypatch):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "best_model.pt").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+
+    def load(path):
+        torch.load(path)
+
+    assert "no such file, but best_model.pt." in note_of(load, "runs/best-model.pt")
+    assert "no such folder, but runs." in note_of(load, "run/best_model.pt")
+    assert "the folder checkpoints, in" in note_of(load, "checkpoints/last/best_model.pt")
+    assert "counted from the working folder" not in note_of(load, str(tmp_path / "nothing.pt"))
+
+
+def test_a_program_that_is_missing_is_told_from_a_file():
+    def start():
+        subprocess.run(["no-such-program-anywhere"], check=True)
+
+    assert "not found on the PATH" in note_of(start)
+
+
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        ({"weight": torch.zeros(1)}, "is the state dict itself: 1 tensors by name"),
+        ({"model": {}, "a secret": 1}, "has 2 entries, among them model, and no optimizer"),
+    ],
+)
+def test_a_checkpoint_of_another_form_is_told_without_its_own_names(kept, says):
+    def resume(checkpoint):
+        return checkpoint["optimizer"]
+
+    note = note_of(resume, kept)
+    assert says in note
+    assert "secret" not in note
+
+
+def test_the_key_of_another_dict_is_not_taken_for_a_checkpoints():
+    assert explain_log("KeyError: 'colour'").main.explanation is None
+    text = (
+        "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\n    {line}\nKeyError: 'colour'\n"
+    )
+    assert explain_log(text.format(line='x = row["colour"]')).main.explanation is None
+    found = explain_log(text.format(line='x = checkpoint["colour"]')).main.explanation
+    assert found.name == "checkpoint-key-missing"
+
+
+def test_a_module_that_looks_itself_up_is_told_from_one_that_calls_itself():
+    class Lazy:
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+    class Round(nn.Module):
+        def forward(self, x):
+            return self.other(x)
+
+        def other(self, x):
+            return self(x)
+
+    assert "calls __getattr__ again" in note_of(lambda: Lazy().weight)
+    assert "these call each other without end" in note_of(lambda: Round()(1))
+
+
+def test_a_log_shows_what_repeats():
+    frame = '  File "model.py", line 9, in forward\n    return self.forward(x)\n'
+    text = f"Traceback (most recent call last):\n{frame * 3}  [Previous line repeated 970 more times]\n"
+    text += "RecursionError: maximum recursion depth exceeded\n"
+    assert (
+        "forward (model.py:9: return self.forward(x)) calls itself" in explain_log(text).main.explanation.here
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: nn.Linear(2, 2)({"x": 1}), "take the field that is meant"),
+        (lambda: torch.stack([[1.0], [2.0]]), "torch.stack(list)"),
+        (lambda: torch.optim.SGD(nn.Linear(2, 2).parameters, lr=0.1), "parameters was not called"),
+        (lambda: torch.optim.SGD([nn.Linear(2, 2)], lr=0.1), "the layer itself (Linear)"),
+        (lambda: torch.optim.SGD(torch.zeros(2), lr=0.1), "write [tensor]"),
+        (lambda: torch.zeros(3).shape(), "is no method."),
+        (lambda: 1 - torch.ones(2).bool(), "~mask"),
+        (lambda: list(range(2))[5], "index-out-of-range"),
+        (lambda: torch.zeros(2)[0, 0], "axis-out-of-range"),
+        (lambda: torch.einsum("ij,jk->ik", torch.zeros(2, 3), torch.zeros(4, 5)), "3 meets 4 at axis j"),
+        (lambda: torch.tensor(None), "value-is-none"),
+        (lambda: torch.zeros(2.5), "argument-of-other-type"),
+    ],
+)
+def test_one_mistake_is_told_from_another_of_its_class(call, says):
+    assert says in note_of(call)
+
+
+def test_a_short_list_is_named_with_its_length():
+    def third(rows):
+        return rows[3]
+
+    assert "`rows` has 2 items" in note_of(third, [1, 2])
+
+
+def test_a_name_that_its_own_line_replaced():
+    def train(net):
+        for _ in range(2):
+            net = net(torch.zeros(1, 2))
+
+    assert "this line gave it its own result, and runs again" in note_of(train, nn.Linear(2, 2))
+
+
+def test_an_empty_loader_is_named_as_the_divisor():
+    def mean(total, loader):
+        total /= len(loader)
+
+    assert "`loader` is empty" in note_of(mean, 1.0, [])
+
+
+def test_json_is_not_in_the_list():
+    with pytest.raises(TypeError) as caught, ts.explain_errors():
+        json.dumps(torch.zeros(1))
+    assert not getattr(caught.value, "__notes__", ())
+
+
+def test_of_many_tensors_only_some_are_looked_into(monkeypatch):
+    """What a full memory's explanation costs grows with the number of tensors by one question for each."""
+    asked = []
+    real = holding._storage_bytes
+    monkeypatch.setattr(
+        holding, "_storage_bytes", lambda tensors: asked.append(len(tensors)) or real(tensors)
+    )
+    before = Alive.now()
+    many = [torch.zeros(8) for _ in range(40_000)]
+    large = torch.zeros(2**20)
+    view = large[:2]
+    sparse = torch.zeros(2, 2).to_sparse()
+    asked.clear()
+    alive = Alive.now()
+    assert sum(asked) < 2 * holding._MAX_ASKED + len(alive.large)
+    assert alive.num_bytes - before.num_bytes == pytest.approx(large.nbytes + 32 * len(many), rel=0.2)
+    assert {id(large), id(view)} <= {id(each) for each in alive.large}
+    assert sparse.is_sparse
+
+
+def test_what_is_not_imported_has_no_tensors():
+    code = (
+        "from truestep.explainer.holding import Alive; import sys; "
+        "assert Alive.now().num_bytes == 0; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
