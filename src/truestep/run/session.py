@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from truestep.core.errors import DataError, RunDirectoryError
 from truestep.core.files import remove_partial
@@ -26,7 +26,7 @@ from truestep.run.loop_random import LoopRandom
 from truestep.run.media.folder import write_media
 from truestep.run.media.kind import Media
 from truestep.run.moments import Moments
-from truestep.run.notebook import is_interactive
+from truestep.run.notebook import end_process_or_cell, is_interactive
 from truestep.run.options import Show, Watching
 from truestep.run.owner import Owner, disarm_in_children, refuse_other_group
 from truestep.run.progress import Progress
@@ -311,14 +311,14 @@ class Session:
         self._signals.requested = None
         if is_interactive():
             self._run.cursor.take_up()
-        _exit(status)
+        end_process_or_cell(status)
 
     def _stop_after_the_end(self) -> None:
         """A signal came after the last moment at which the loop looks: all is saved, and what follows is not begun."""
         if self._signals.requested is not None:
             status = self._signals.exit_status
             self._signals.requested = None
-            _exit(status)
+            end_process_or_cell(status)
 
     def leave(self, error: BaseException | None) -> None:
         """The `with` block ends, by itself or by an exception (which goes on upwards unchanged)."""
@@ -442,18 +442,10 @@ class Session:
             write_json(run.directory / "choices.json", [choice._asdict() for choice in run.context.choices])
             write_report(run.directory)
         except (OSError, RunDirectoryError) as error:
-            self.say(
-                f"the report could not be written ({error}); ts.write_report({str(run.directory)!r}) makes it later"
-            )
+            later = f"ts.write_report({str(run.directory)!r}) makes it later"
+            self.say(f"the report could not be written ({error}); {later}")
 
 
 def _id(error: BaseException | None) -> int | None:
-    """Return what an exception is recognised by; to keep it would keep every tensor in its frames."""
+    # what an exception is recognised by; to keep it would keep every tensor in its frames
     return None if error is None else id(error)
-
-
-def _exit(status: int) -> NoReturn:
-    """Leave the process, or the notebook's cell."""
-    if is_interactive():
-        raise KeyboardInterrupt
-    raise SystemExit(status)
