@@ -201,8 +201,7 @@ class Session:
             )
         resumable = self._moments.body_done(stream)
         only_if = stream.has_more if stream.is_open_ended else None
-        asked = run.agreement.between_batches(self._wishes())
-        self._take_up(asked)
+        asked = self._take_up(run.agreement.between_batches(self._wishes()))
         if asked.signal:
             self._stop_if(resumable, only_if)
         self._saver.between_batches(asked, resumable=resumable, only_if=only_if)
@@ -210,10 +209,11 @@ class Session:
     def _wishes(self) -> Wishes:
         return Wishes(self._signals.requested or 0, self.save_requested, self._saver.is_time)
 
-    def _take_up(self, asked: Wishes) -> None:
+    def _take_up(self, asked: Wishes) -> Wishes:
         """What one rank was asked for, all do: the signal is everybody's, and the wish for a checkpoint is granted."""
         self._signals.requested = asked.signal or self._signals.requested
         self.save_requested = self.save_requested and not asked.save
+        return asked
 
     def _write_line(self) -> bool:
         run = self._run
@@ -234,8 +234,7 @@ class Session:
         self._rates.epoch_ended()
         self._progress.end_epoch(self._run.logbook.newest)
         wishes = self._wishes()._replace(is_time=self._saver.has_waited)
-        asked = self._run.agreement.asked("the end of an epoch", wishes)
-        self._take_up(asked)
+        asked = self._take_up(self._run.agreement.asked("the end of an epoch", wishes))
         if asked.signal:
             self.stop()
         self._saver.between_epochs(has_waited=asked.is_time)
@@ -411,8 +410,7 @@ class Session:
         self._finish()
 
     def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
-        world = self._run.context.world
-        if world is not None and world.error is not None:
+        if (world := self._run.context.world) is not None and world.error is not None:
             return False
         unsaved = self._saver.is_unsaved or (looks_at_tracked and self._saver.is_tracked_unsaved)
         return self._run.agreement.rank_0_says("the end of the run", unsaved)
