@@ -22,11 +22,7 @@ MAX_PARAMETERS = 6
 
 # Each exception has its reason. `path` or `path:function`.
 LONG_FILES: dict[str, str] = {}
-LONG_FUNCTIONS: dict[str, str] = {
-    "recipes/multitask.py:train": "a recipe is read from top to bottom, as a script is",
-    "recipes/vocoder.py:train": "a recipe is read from top to bottom; its losses close over its parts",
-    "recipes/wgan_gp.py:train": "a recipe is read from top to bottom; its losses close over its parts",
-}
+LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "checkpoints/store.py:save": "what a checkpoint says of itself, and what outlives it; all but step and state by name",
     "run/run.py:__init__": "each keyword is an option of the run, and users write them by name",

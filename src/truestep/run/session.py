@@ -33,7 +33,8 @@ from truestep.run.progress import Progress
 from truestep.run.rates import Rates
 from truestep.run.saver import Saver
 from truestep.run.signals import StopSignals
-from truestep.run.words import at_the_start, nothing_is_left
+from truestep.run.tracking import sizes
+from truestep.run.words import nothing_is_left, what_it_keeps, where_it_goes_on
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
@@ -130,8 +131,13 @@ class Session:
         run.accept_edits()
         run.trackers.open()
         self._layers.open()
-        for text in at_the_start(run, resumed):
+        for text in where_it_goes_on(resumed, run.context, run.cursor, run.edits, holds_run=run.holds_run):
             self.say(text)
+        for text in what_it_keeps(resumed.tracked if resumed else sizes(run.tracked.state())):
+            self.say(text)
+        for choice in run.context.choices:
+            if choice.weakens:
+                self.say(f"{choice.name}: {choice.value}; {choice.reason}")
 
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
@@ -150,14 +156,17 @@ class Session:
         self._progress.close()
         self._progress = Progress(total_epochs, self._batches_per_epoch(), self._bar)
         if 0 < total_epochs <= self._run.epoch or self._run.cursor.finished:
-            self.say(nothing_is_left(self._run, f"all {total_epochs} epochs are done already", "run.epochs"))
+            self._nothing_is_left(f"all {total_epochs} epochs are done already", "run.epochs")
 
     def begin_steps(self, total: int) -> None:
         """The steps begin: show progress."""
         self._progress.close()
         self._progress = Progress(0, total, self._bar)
         if 0 < total <= self._run.step or self._run.cursor.finished:
-            self.say(nothing_is_left(self._run, f"all {total} steps are done already", "run.steps"))
+            self._nothing_is_left(f"all {total} steps are done already", "run.steps")
+
+    def _nothing_is_left(self, done: str, call: str) -> None:
+        self.say(nothing_is_left(self._run.directory, self._run.cursor, done, call))
 
     def _batches_per_epoch(self) -> int | None:
         first = next(iter(self._run.cursor.streams.values()), None)
