@@ -13,11 +13,11 @@ from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryEr
 from truestep.engine.state import load_learner_state
 from truestep.report.history import NOTHING, Mark
 from truestep.run import snapshot
-from truestep.run.words import Beginning
 from truestep.run.agreement import Wishes
 from truestep.run.directory import CHECKPOINTS
 from truestep.run.tracking import sizes
 from truestep.run.user_state import digest, glance
+from truestep.run.words import Beginning
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Checkpoint, CheckpointStore

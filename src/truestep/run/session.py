@@ -17,7 +17,7 @@ from truestep.report import write_report
 from truestep.run.agreement import Wishes
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
-from truestep.run.endings import Endings
+from truestep.run.endings import Endings, identity
 from truestep.run.fingerprint import fingerprint
 from truestep.run.first_steps import FirstSteps
 from truestep.run.layers import RunLayers
@@ -34,7 +34,7 @@ from truestep.run.rates import Rates
 from truestep.run.saver import Saver
 from truestep.run.signals import StopSignals
 from truestep.run.tracking import sizes
-from truestep.run.words import nothing_is_left, what_it_keeps, where_it_goes_on
+from truestep.run.words import nothing_is_left, what_it_keeps, what_weakens, where_it_goes_on
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
@@ -131,13 +131,10 @@ class Session:
         run.accept_edits()
         run.trackers.open()
         self._layers.open()
-        for text in where_it_goes_on(resumed, run.context, run.cursor, run.edits, holds_run=run.holds_run):
+        said = where_it_goes_on(resumed, run.context, run.cursor, run.edits, holds_run=run.holds_run)
+        kept = resumed.tracked if resumed else sizes(run.tracked.state())
+        for text in (*said, *what_it_keeps(kept), *what_weakens(run.context.choices)):
             self.say(text)
-        for text in what_it_keeps(resumed.tracked if resumed else sizes(run.tracked.state())):
-            self.say(text)
-        for choice in run.context.choices:
-            if choice.weakens:
-                self.say(f"{choice.name}: {choice.value}; {choice.reason}")
 
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
@@ -145,7 +142,7 @@ class Session:
         refuse_other_group(self._run.world_size)
         self.starting()
         self._crashed = self._closed = False
-        self._handled = _id(sys.exception())
+        self._handled = identity(sys.exception())
         self._first_steps.begin()
         self._signals.listen()
         self._endings.watch()
@@ -384,7 +381,7 @@ class Session:
     def _on_its_way(self) -> BaseException | None:
         """Return the exception that left a loop and is being handled now: in a `finally` it may yet be the end of the run."""
         error = sys.exception()
-        return error if _id(error) != self._handled and self._run.cursor.is_within else None
+        return error if identity(error) != self._handled and self._run.cursor.is_within else None
 
     # ------------------------------------------------------------------ the end
 
@@ -451,8 +448,3 @@ class Session:
         except (OSError, RunDirectoryError) as error:
             later = f"ts.write_report({str(run.directory)!r}) makes it later"
             self.say(f"the report could not be written ({error}); {later}")
-
-
-def _id(error: BaseException | None) -> int | None:
-    # what an exception is recognised by; to keep it would keep every tensor in its frames
-    return None if error is None else id(error)

@@ -4,6 +4,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from truestep.engine.choices import Choice
 from truestep.engine.context import Context
 from truestep.run.cursor import Cursor
 from truestep.run.fingerprint import fingerprint, promise
@@ -36,6 +37,13 @@ def what_it_keeps(tracked: dict[str, str]) -> Iterator[str]:
     if tracked:
         listed = ", ".join(f"{name} {size}" for name, size in tracked.items())
         yield f"every checkpoint also keeps what run.track was given: {listed}"
+
+
+def what_weakens(choices: Sequence[Choice]) -> Iterator[str]:
+    """Yield the automatic choices that promise less than was asked for, each with its reason."""
+    for choice in choices:
+        if choice.weakens:
+            yield f"{choice.name}: {choice.value}; {choice.reason}"
 
 
 def nothing_is_left(directory: object, cursor: Cursor, done: str, call: str) -> str:
