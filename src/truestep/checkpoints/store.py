@@ -71,6 +71,9 @@ class CheckpointStore:
         self.retention = _checked_retention(retention)
         self.background = background
         self.stall_seconds = Stall(0.0, 0.0)
+        self.way_back: int | None = None
+        """The number of a checkpoint that outlives the next saves, whatever the retention says."""
+        self._only_if: Callable[[], bool] | None = None
         self._damaged: set[str] = set()
         self._known: dict[str, Manifest] = {}  # without tensors, by the checksum of what is on disk
         self._files = files or Files()
@@ -120,17 +123,14 @@ class CheckpointStore:
         metrics: dict[str, float] | None = None,
         healthy: bool = True,
         complete: bool = True,
-        only_if: Callable[[], bool] | None = None,
-        keep: int | None = None,
     ) -> bool:
         """Save a state; in the background everything may be changed as soon as this returns.
 
         One save is in flight at a time: another waits for it. `healthy=False` says that the state is no
         target for a rollback, `complete=False` that it was taken in the middle of a step and is no state to
-        go on from. `only_if` is asked when a copy of the state has been taken, and may change what it was
-        taken from: where it says no, nothing is saved and False is returned. The checkpoint of number `keep`
-        outlives this save, whatever the retention says.
+        go on from. Return whether it is saved, which only `save_if` may prevent.
         """
+        only_if, keep = self._only_if, self.way_back
         self._check_open()
         started = time.perf_counter()
         asked = 0.0
@@ -160,6 +160,19 @@ class CheckpointStore:
         finally:
             last = time.perf_counter() - started - asked
             self.stall_seconds = Stall(last, self.stall_seconds.total + last)
+
+    def save_if(
+        self, condition: Callable[[], bool] | None, step: int, state: dict[str, Any], **how: Any
+    ) -> bool:
+        """Save as `save` does, unless the condition says no.
+
+        It is asked when a copy of the state has been taken, and may change what that was taken from.
+        """
+        self._only_if = condition
+        try:
+            return self.save(step, state, **how)
+        finally:
+            self._only_if = None
 
     def _prepare(self, state: Any, summary: CheckpointSummary, *, copies: bool) -> Pending:
         # imported here so that looking at checkpoints needs no torch

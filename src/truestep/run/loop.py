@@ -65,11 +65,7 @@ class Loop:
         cursor.go_on()
         stream.check_free()
         leads = cursor.leader is None
-        if cursor.finished:
-            cursor.cut = cursor.cut or stream.num_left(limit) != 0
-            return
-        if not stream.begin(leads=leads, limit=limit):
-            session.pass_skipped(stream)
+        if not self._begins(stream, limit, leads=leads):
             return
         session.pass_begun(stream, leads=leads)
         reader = stream.reader = object()
@@ -95,6 +91,17 @@ class Loop:
         if leads:
             cursor.done = cursor.step
             session.pass_done(stream)
+
+    def _begins(self, stream: Stream, limit: int | None, *, leads: bool) -> bool:
+        """Whether a pass begins, or goes on: not where the run is finished, or it was over at the save."""
+        cursor = self._run.cursor
+        if cursor.finished:
+            cursor.cut = cursor.cut or stream.num_left(limit) != 0
+            return False
+        begins = stream.begin(leads=leads, limit=limit)
+        if not begins:
+            self._run.session.pass_skipped(stream)
+        return begins
 
     def _body_done(self, stream: Stream, *, leads: bool) -> None:
         cursor = self._run.cursor

@@ -207,12 +207,15 @@ class Saver:
         newest = next((found.name for found in self.store.usable() if found.summary.complete), None)
         return f"{saved}, to be looked at; the next start goes on from {newest or 'the beginning'}"
 
-    def give_up_behind_passes(self) -> None:
-        """No run can go on from what was saved behind a pass of an epoch, since the code there needs that pass."""
-        whole = [found for found in self.store.usable() if found.summary.complete]
-        self.store.give_up(
-            found.name for found in whole if found.name == self._went_on_from or not _finds_its_way(found)
-        )
+    def give_up_behind_passes(self, error: BaseException) -> None:
+        """No run can go on from what was saved behind a pass of an epoch: the code there needs that pass, and raised."""
+        try:
+            whole = [found for found in self.store.usable() if found.summary.complete]
+            self.store.give_up(
+                found.name for found in whole if found.name == self._went_on_from or not _finds_its_way(found)
+            )
+        except Exception as own:  # noqa: BLE001  (the user's exception is the one to see)
+            error.add_note(f"truestep: besides, the checkpoints could not be marked: {own}")
 
     @property
     def is_body_whole(self) -> bool:
@@ -235,15 +238,15 @@ class Saver:
         run.tracked.note_sizes(state.get("tracked", {}), run.context)
         place, number = self._place(), self.store.next_sequence
         behind = run.cursor.is_behind_a_pass
-        saved = self.store.save(
+        self.store.way_back = self._way_back if behind else None
+        saved = self.store.save_if(
+            only_if,
             run.cursor.done,
             state,
             reason=reason,
             metrics=metrics,
             healthy=is_healthy(run),
             complete=complete,
-            only_if=only_if,
-            keep=self._way_back if behind else None,
         )
         run.logbook.stall_seconds = self.store.stall_seconds.total
         if saved:

@@ -7,19 +7,19 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import DataError, RunDirectoryError
 from truestep.core.files import remove_partial
 from truestep.engine.parts import Parts
 from truestep.engine.result import Update
-from truestep.report import write_report
 from truestep.run import snapshot
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
 from truestep.run.endings import Endings
 from truestep.run.fingerprint import fingerprint, promise
 from truestep.run.first_steps import FirstSteps
+from truestep.run.leaving import id_of, leave_process, nothing_is_left, write_end
 from truestep.run.media.folder import write_media
 from truestep.run.media.kind import Media
 from truestep.run.moments import Moments
@@ -146,7 +146,7 @@ class Session:
         refuse_many_processes()
         self.starting()
         self._crashed = self._closed = False
-        self._handled = _id(sys.exception())
+        self._handled = id_of(sys.exception())
         self._first_steps.begin()
         self._signals.listen()
         self._endings.watch()
@@ -157,24 +157,25 @@ class Session:
         self._progress.close()
         self._progress = Progress(total_epochs, self._batches_per_epoch(), self._bar)
         if 0 < total_epochs <= self._run.epoch or self._run.cursor.finished:
-            self._say_nothing_is_left(f"all {total_epochs} epochs are done already", "run.epochs")
+            self.say(
+                nothing_is_left(
+                    self._run.directory,
+                    self._run.cursor,
+                    f"all {total_epochs} epochs are done already",
+                    "run.epochs",
+                )
+            )
 
     def begin_steps(self, total: int) -> None:
         """The steps begin: show progress."""
         self._progress.close()
         self._progress = Progress(0, total, self._bar)
         if 0 < total <= self._run.step or self._run.cursor.finished:
-            self._say_nothing_is_left(f"all {total} steps are done already", "run.steps")
-
-    def _say_nothing_is_left(self, done: str, call: str) -> None:
-        run = self._run
-        more = f"give {call} a larger number to make it longer"
-        if run.cursor.finished:
-            done = f"run.finish() ended this run at step {run.step}"
-            more = 'resume="edited" takes it up where it was ended'
-        self.say(
-            f'{done}; nothing is left to train. ts.Run(..., resume="anew") starts a new run beside {run.directory}, {more}'
-        )
+            self.say(
+                nothing_is_left(
+                    self._run.directory, self._run.cursor, f"all {total} steps are done", "run.steps"
+                )
+            )
 
     def _batches_per_epoch(self) -> int | None:
         first = next(iter(self._run.cursor.streams.values()), None)
@@ -292,7 +293,7 @@ class Session:
         self._saver.logged(values)
         if self._endings.ended:
             run.logbook.close()
-            self._report()
+            write_end(self._run, self.say)
             self._saver.close(alive=False)
 
     def updated(self, learner: Parts, update: Update) -> None:
@@ -345,14 +346,14 @@ class Session:
         self._signals.requested = None
         if is_interactive():
             self._run.cursor.take_up()
-        _exit(status)
+        leave_process(status)
 
     def _stop_after_the_end(self) -> None:
         """A signal came after the last moment at which the loop looks: all is saved, and what follows is not begun."""
         if self._signals.requested is not None:
             status = self._signals.exit_status
             self._signals.requested = None
-            _exit(status)
+            leave_process(status)
 
     def leave(self, error: BaseException | None) -> None:
         """The `with` block ends, by itself or by an exception (which goes on upwards unchanged)."""
@@ -371,7 +372,8 @@ class Session:
             return
         self._crashed = True
         if self._moments.explained(error):
-            self._give_up_behind_passes(error)
+            self._saver.give_up_behind_passes(error)
+            self._finish(alive=False)
             return
         meant = isinstance(error, SystemExit | GeneratorExit)
         try:
@@ -383,14 +385,6 @@ class Session:
         finally:
             self._finish(alive=meant)
 
-    def _give_up_behind_passes(self, error: BaseException) -> None:
-        try:
-            self._saver.give_up_behind_passes()
-        except Exception as own:  # noqa: BLE001  (as above)
-            error.add_note(f"truestep: besides, the checkpoints could not be marked: {own}")
-        finally:
-            self._finish(alive=False)
-
     def interrupted(self) -> None:
         """A cell was interrupted in the midst of a body: what stands there is no state to go on from, unless the user does."""
         cursor = self._run.cursor
@@ -400,7 +394,7 @@ class Session:
     def _on_its_way(self) -> BaseException | None:
         """Return the exception that left a loop and is being handled now: in a `finally` it may yet be the end of the run."""
         error = sys.exception()
-        return error if _id(error) != self._handled and self._run.cursor.is_within else None
+        return error if id_of(error) != self._handled and self._run.cursor.is_within else None
 
     # ------------------------------------------------------------------ the end
 
@@ -447,27 +441,4 @@ class Session:
             for stream in run.cursor.streams.values():
                 stream.source.close()
             if self.started:
-                self._report()
-
-    def _report(self) -> None:
-        """Write the choices and the report; what they are made of is safe, so a full disk ends nothing here."""
-        run = self._run
-        try:
-            write_json(run.directory / "choices.json", [choice._asdict() for choice in run.context.choices])
-            write_report(run.directory)
-        except (OSError, RunDirectoryError) as error:
-            self.say(
-                f"the report could not be written ({error}); ts.write_report({str(run.directory)!r}) makes it later"
-            )
-
-
-def _id(error: BaseException | None) -> int | None:
-    """Return what an exception is recognised by; to keep it would keep every tensor in its frames."""
-    return None if error is None else id(error)
-
-
-def _exit(status: int) -> NoReturn:
-    """Leave the process, or the notebook's cell."""
-    if is_interactive():
-        raise KeyboardInterrupt
-    raise SystemExit(status)
+                write_end(self._run, self.say)
