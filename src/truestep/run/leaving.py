@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a run leaves its process, and what it says where it has nothing to do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from truestep.core.errors import RunDirectoryError
+from truestep.engine.choices import Choice
 from truestep.report import write_report
 from truestep.run.cursor import Cursor
 from truestep.run.directory import write_json
 from truestep.run.notebook import is_interactive
-
-if TYPE_CHECKING:
-    from truestep.run.run import Run
 
 
 def nothing_is_left(directory: Path, cursor: Cursor, done: str, call: str) -> str:
@@ -37,12 +35,10 @@ def leave_process(status: int) -> NoReturn:
     raise SystemExit(status)
 
 
-def write_end(run: "Run", say: Callable[[str], None]) -> None:
+def write_end(directory: Path, choices: Iterable[Choice], say: Callable[[str], None]) -> None:
     """Write the choices and the report; what they are made of is safe, so a full disk ends nothing here."""
     try:
-        write_json(run.directory / "choices.json", [choice._asdict() for choice in run.context.choices])
-        write_report(run.directory)
+        write_json(directory / "choices.json", [choice._asdict() for choice in choices])
+        write_report(directory)
     except (OSError, RunDirectoryError) as error:
-        say(
-            f"the report could not be written ({error}); ts.write_report({str(run.directory)!r}) makes it later"
-        )
+        say(f"the report could not be written ({error}); ts.write_report({str(directory)!r}) makes it later")

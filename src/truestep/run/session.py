@@ -293,7 +293,7 @@ class Session:
         self._saver.logged(values)
         if self._endings.ended:
             run.logbook.close()
-            write_end(self._run, self.say)
+            write_end(run.directory, run.context.choices, self.say)
             self._saver.close(alive=False)
 
     def updated(self, learner: Parts, update: Update) -> None:
@@ -441,4 +441,4 @@ class Session:
             for stream in run.cursor.streams.values():
                 stream.source.close()
             if self.started:
-                write_end(self._run, self.say)
+                write_end(run.directory, run.context.choices, self.say)
