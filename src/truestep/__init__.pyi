@@ -15,6 +15,7 @@ from truestep.core.errors import MissingPackageError as MissingPackageError
 from truestep.core.errors import ModelError as ModelError
 from truestep.core.errors import NonFiniteError as NonFiniteError
 from truestep.core.errors import OptionError as OptionError
+from truestep.core.errors import RankError as RankError
 from truestep.core.errors import RunDirectoryError as RunDirectoryError
 from truestep.core.errors import TruestepError as TruestepError
 from truestep.core.example_draws import rand as rand
@@ -42,6 +43,7 @@ from truestep.engine.optimizers import Parameters as Parameters
 from truestep.engine.optimizers import muon_with_adamw as muon_with_adamw
 from truestep.engine.precision import Precision as Precision
 from truestep.engine.precision.loss_scale import LossScale as LossScale
+from truestep.engine.processes.gathering import gather as gather
 from truestep.engine.result import Update as Update
 from truestep.engine.schedules import one_cycle as one_cycle
 from truestep.engine.schedules import per_epoch as per_epoch
@@ -60,6 +62,7 @@ from truestep.machine.memory import free_memory as free_memory
 from truestep.machine.memory import leftover_memory as leftover_memory
 from truestep.model.export.onnx import export_onnx as export_onnx
 from truestep.model.graph.graph import graph as graph
+from truestep.model.layers.watch import watch_layers as watch_layers
 from truestep.model.schedules.plot import plot_schedule as plot_schedule
 from truestep.model.summaries.summary import summary as summary
 from truestep.model.table import parameters as parameters
@@ -82,10 +85,14 @@ from truestep.nn.rows import pack_rows as pack_rows
 from truestep.nn.sampling import sample_logits as sample_logits
 from truestep.nn.seeds import seed_everything as seed_everything
 from truestep.report import write_report as write_report
+from truestep.run.launching.spawn import spawn as spawn
 from truestep.run.media.audio import Audio as Audio
 from truestep.run.media.image import Image as Image
 from truestep.run.media.text import Text as Text
 from truestep.run.options import Saving as Saving
 from truestep.run.run import Run as Run
+from truestep.run.trackers.comma_separated import CsvTracker as CsvTracker
+from truestep.run.trackers.tensorboard import TensorBoardTracker as TensorBoardTracker
+from truestep.run.trackers.tracker import Tracker as Tracker
 
 __version__: str

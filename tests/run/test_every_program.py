@@ -112,7 +112,12 @@ def program(directory, shape, place):  # noqa: C901  (several programs in one)
         every_steps=shape.every_steps, every_seconds=None, epoch_seconds=0.0, background=False, keep_last=1
     )
     run = ts.Run(directory, seed=0, progress=False, quiet=True, doctor=False, log_every=1, saving=saving)
-    net = run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+    net = run.learner(
+        nn.Linear(2, 1),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+        schedule=ts.per_epoch(lambda o: torch.optim.lr_scheduler.StepLR(o, 1, 0.5)),
+        ema=ts.EMA(decay=0.9),
+    )
     first, second, check = (source(run, shape, rows, place) for rows in (ROWS, ROWS.flip(0), ROWS[:8]))
     counter = Counter()
     run.track(counter=counter)
@@ -171,7 +176,9 @@ def program(directory, shape, place):  # noqa: C901  (several programs in one)
         run.close()
     lines = map(json.loads, (directory / "metrics.jsonl").read_text().splitlines())
     logged = [(line["step"], {k: v for k, v in line["values"].items() if k not in TIMES}) for line in lines]
-    return net.weight.detach().tolist(), net.bias.detach().tolist(), counter.count, logged
+    with net.averaged():
+        averages = [weight.tolist() for weight in net.parameters()]
+    return [weight.tolist() for weight in net.parameters()], averages, counter.count, logged
 
 
 TIMES = ("samples_per_second", "memory_bytes", "save_stall_seconds")

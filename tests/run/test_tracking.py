@@ -163,6 +163,9 @@ class Holding(Counter):
     def state_dict(self):
         return self.state
 
+    def load_state_dict(self, state):
+        self.state = state
+
 
 @pytest.mark.parametrize(
     ("tracked", "message"),
@@ -176,6 +179,65 @@ def test_a_state_that_would_have_to_be_pickled_is_refused_when_it_is_tracked(tmp
     run = ts.Run(tmp_path / "run", progress=False)
     with pytest.raises(ts.CheckpointError, match=message):
         run.track(x=tracked)
+
+
+class Failing(Counter):
+    """Gives its state a few times."""
+
+    def __init__(self, times):
+        self.value, self.times = 1, times
+
+    def state_dict(self):
+        self.times -= 1
+        if self.times < 0:
+            raise ValueError("no state today")
+        return {"value": self.value}
+
+
+@pytest.mark.parametrize("times", range(5))
+def test_a_state_that_can_not_be_taken_is_the_users_exception_with_a_name(tmp_path, times):
+    with pytest.raises(ValueError, match="no state today") as raised:
+        train(tmp_path, epochs=2, envs=Failing(times))
+    assert any("run.track was given as 'envs'" in note for note in raised.value.__notes__)
+    run = train(tmp_path, epochs=2, envs=Counter(1))
+    assert run.step == 6
+
+
+STATES = {
+    "nested tuples": {"a": (1, (2, (torch.ones(2), (np.arange(3), None))))},
+    "arrays": {
+        "a": np.arange(6).reshape(2, 3).T,
+        "b": np.float32(3),
+        "c": np.array("2020-01-01", dtype="M8[D]"),
+    },
+    "records": {"a": np.zeros(2, dtype=[("x", "i4"), ("y", "f8")]), "b": np.empty((0, 3))},
+    "a tuple": (1, 2, torch.ones(1)),
+    "a tensor": torch.arange(4),
+    "nothing": None,
+    "odd tensors": {
+        "a": torch.ones(2, dtype=torch.complex64).conj(),
+        "b": torch.ones(1).expand(5),
+        "c": torch.tensor(True),
+    },
+    "small floats": {"a": torch.ones(3, dtype=torch.bfloat16), "b": torch.ones(2).to(torch.float8_e4m3fn)},
+    "odd values": {"a": float("nan"), "b": 10**100, "c": "\udc80", 1: {(1, "a"): None}},
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_odd_states_under_odd_names_and_the_same_object_twice_come_back(tmp_path, state):
+    names = ("a/b", "..", "é ñ", "CON", "a" * 300)
+    saved = Holding(STATES[state])
+    train(tmp_path, **dict.fromkeys(names, saved))
+    again = {name: Holding(STATES[state]) for name in names}
+    train(tmp_path, epochs=2, **again)
+    assert all(repr(holding.state) == repr(saved.state) for holding in again.values())
+
+
+@pytest.mark.parametrize("name", ["", "a\x1b[31m", "a\nb", "a\udc80"])
+def test_a_name_that_can_not_be_shown_is_refused(tmp_path, name):
+    with ts.Run(tmp_path, progress=False) as run, pytest.raises(ts.OptionError, match="no control codes"):
+        run.track(**{name: Counter()})
 
 
 def test_what_can_not_be_tracked_is_refused_with_what_to_do(tmp_path):

@@ -23,6 +23,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "truestep.cli.train",
         "Train a recipe: one of `truestep recipes`, or a file of your own.",
     ),
+    "launch": (
+        "truestep.cli.launch",
+        "Run a training file in several processes, on one machine or on many.",
+    ),
     "recipes": (
         "truestep.cli.recipes",
         "List the trainings that `truestep train NAME` runs.",

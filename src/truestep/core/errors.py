@@ -9,6 +9,7 @@ TruestepError
 ├── OptionError           an option, or a pair of options, that does not work
 ├── CheckpointError       a checkpoint that can't be written, read or trusted
 ├── RunDirectoryError     a run directory that belongs to something else
+├── RankError             another process of the run failed, or does not come
 ├── ModelError            a model whose forward fails, or that can't be taken apart or exported
 ├── MissingPackageError   a package that is needed here and not installed
 └── GpuError              a GPU that is missing, taken, or asked for too late
@@ -51,6 +52,12 @@ class CheckpointError(TruestepError, RuntimeError):
 
 class RunDirectoryError(TruestepError, RuntimeError):
     """A run directory holds something else than this run."""
+
+
+class RankError(TruestepError, RuntimeError):
+    """Another process of the run failed or does not come, so this one can't go on; `rank` is its number, where it is known."""
+
+    rank: int | None = None
 
 
 class GpuError(TruestepError, RuntimeError):

@@ -88,6 +88,8 @@ class ExampleDraws:
         self._rows: dict[int, int] = {}
         self._thread = 0
         self._update_key = 0
+        self.first_row = 0
+        """The row that parts of unknown place begin with."""
         self._start: int | None = 0
         self._size: int | None = None
         self._count = 0
@@ -96,6 +98,7 @@ class ExampleDraws:
         """Begin an update: draws of this thread are its own until `close`."""
         global _current
         self._outer, _current = _current, self
+        self.first_row = 0
         self._thread = get_ident()
         self._update_key = 0
         self._start, self._size, self._count = 0, None, 0
@@ -153,7 +156,7 @@ class ExampleDraws:
             return self._drawn[token]
         ordinal = self._count
         self._count += 1
-        start = self._rows.get(ordinal, 0) if self._start is None else self._start
+        start = self._rows.get(ordinal, self.first_row) if self._start is None else self._start
         self._rows[ordinal] = start + num_rows
         drawn = self._drawn[token] = _Drawn(ordinal, start)
         return drawn

@@ -69,6 +69,8 @@ class Accumulating:
 
     def _check_kind(self, part: Part) -> None:
         if self._scalars is None:
+            if part.is_scalar and self._weight is None and self._plan.hooks.shares_batches:
+                raise _uncounted()
             self._scalars = part.is_scalar
             self._sums.expected = self._weight or self._plan.hooks.place(part.num_values)[1]
         if self._scalars != part.is_scalar:
@@ -91,6 +93,9 @@ class Accumulating:
         self._micro_batch = 0
         self._transaction = Transaction(plan).__enter__()
         plan.clear_gradients()
+        if plan.hooks.shares_batches:
+            # where this process's rows lie is not known, but that they are not others'
+            context.draws.first_row = context.rank << 40
         context.draws.begin(None)
         context.random.set(context.key(0))
         plan.side_effects.begin(cleared=True)
@@ -125,6 +130,13 @@ class Accumulating:
         hooks = self._plan.hooks
         hooks.gradients_ready(self._sums)
         return decide(hooks, self._plan.learners, self._sums)[0]
+
+
+def _uncounted() -> LossError:
+    return LossError(
+        "A scalar was given to update.backward, and each process has a part of the batch: nobody knows how much the scalar counts. "
+        "Give losses per example, or sums and what they are divided by: net.accumulating(weight=examples of the whole batch)."
+    )
 
 
 def _mean(loss: Any) -> Tensor:

@@ -83,6 +83,14 @@ def try_count(batch: Batch) -> int | None:
     return count if is_sure else None
 
 
+def is_empty(batch: Batch, split: Split | None) -> bool:
+    """Whether a batch is known to have no example."""
+    try:
+        return (split.count(batch) if split else try_count(batch)) == 0
+    except EmptyBatchError:
+        return True
+
+
 def _count(batch: Batch) -> tuple[int, bool]:
     """Return the number of examples and whether that is sure: where every tensor is in a list, members that agree in size can
     be the columns of a batch, or examples of like size."""
@@ -123,6 +131,11 @@ def cut(batch: Batch, sizes: Sequence[int], split: Split | None = None) -> Itera
         stop = start + size
         yield split.take(batch, start, stop) if split else _take(batch, total, slice(start, stop), "batch")
         start = stop
+
+
+def rows(batch: Batch, start: int, stop: int) -> Batch:
+    """Return the examples `start` to `stop` (exclusive) of a batch."""
+    return _take(batch, count_examples(batch), slice(start, stop), "batch")
 
 
 def map_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Batch:

@@ -11,6 +11,7 @@ from truestep.core.random_streams import KeyedRandom, StepKeys, key_of
 from truestep.engine.choices import Choice
 from truestep.engine.parts import Parts
 from truestep.engine.policy import NonFinite
+from truestep.engine.processes.world import World
 from truestep.engine.result import Update
 from truestep.engine.strategies import Single, Strategy
 
@@ -57,6 +58,8 @@ class Context:
     device: torch.device
     seed: int = 0
     rank: int = 0
+    world: World | None = None
+    """The processes that train together; None where this one is alone."""
     strategy: Strategy = field(default_factory=Single)
     nonfinite: NonFinite = "raise"
     observer: Observer = field(default_factory=Unobserved)

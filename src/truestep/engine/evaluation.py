@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluation: every example once, averaged by weight, with the learner found again as it was."""
 
-from collections.abc import Callable, Iterator
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,41 +12,70 @@ from torch import Tensor, nn
 
 from truestep.core.errors import BatchError, LossError
 from truestep.core.random_streams import key_of
-from truestep.engine.batches import to_device, try_count
+from truestep.engine.batches import is_empty, to_device, try_count
+from truestep.engine.context import Context
+from truestep.engine.feeding import Fed
 from truestep.engine.losses import Weighted, negative_weights
 from truestep.engine.parts import Parts
+from truestep.engine.processes.world import World
 
 Values = Callable[[Any], Any]
 _EVALUATION = 0xE7A1  # keeps the keys of evaluation apart from those of updates
 
 
 def evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
-    """Average `values(batch)` over the batches of `data`, or feed them to a `metric` object."""
+    """Average `values(batch)` over the batches of `data`, or feed them to a `metric` object; the same on all processes."""
+    world = learner.context.world
+    if world is None:
+        return _evaluate(learner, values, data, metric)
+    world.meet(f"an evaluation with {learner.name!r}")
+    try:
+        _share_buffers(learner.context, world)
+        return _evaluate(learner, values, data, metric)
+    except BaseException as error:
+        world.failed(error)
+        raise
+
+
+def _share_buffers(context: Context, world: World) -> None:
+    """Have all processes measure with the same buffers: one that a forward fills from its own examples may differ by now."""
+    buffers = [b for each in context.learners.values() for b in each.module.buffers() if b.numel()]
+    sums = json.dumps(
+        [float(torch.view_as_real(b).sum() if b.is_complex() else b.double().sum()) for b in buffers]
+    )
+    everybody = world.share_bytes(sums.encode(), "the buffers of an evaluation")
+    if any(each != everybody[0] for each in everybody):
+        world.broadcast(buffers, "the buffers of an evaluation")
+
+
+def _evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
     context = learner.context
     context.observer.starting()
     batches = data.batches(0) if hasattr(data, "batches") else data
-    if metric is not None:
-        metric.reset()
+    fed = None if metric is None else Fed(metric, context.world)
     totals = _Totals()
     stopping = False
+    own = [context.rank] if context.rank else []  # several processes: each draws for its own examples
     with evaluating(learner):
         for number, batch in enumerate(batches):
-            context.random.set(key_of(context.seed, _EVALUATION, context.step, number))
-            with learner.precision.surround(context.device):
-                result = values(to_device(batch, context.device))
-            if metric is None:
+            context.random.set(key_of(context.seed, _EVALUATION, context.step, number, *own))
+            result = None
+            if context.world is None or not is_empty(batch, None):
+                with learner.precision.surround(context.device):
+                    result = values(to_device(batch, context.device))
+            if fed is not None:
+                fed.add(result)
+            elif result is not None:
                 totals.add(result, try_count(batch))
-            else:
-                metric.update(*result if isinstance(result, tuple) else (result,))
             if stopping := context.observer.wants_to_stop():
                 break
     if stopping:
         context.observer.stop()
-    if metric is None:
-        return totals.result()
-    answer = _plain(metric.compute())
-    metric.reset()
-    return answer
+    if fed is not None:
+        return fed.answer()
+    if context.world is not None:
+        totals.be_of_all(context.world)
+    return totals.result()
 
 
 @contextmanager
@@ -127,6 +158,28 @@ class _Totals:
                 "bring all to one shape, for example (batch,)."
             )
 
+    def be_of_all(self, world: World) -> None:
+        """Add up what all processes have, in the order of ranks, so that all get the same bits."""
+        sums = {name: float(total) for name, total in self._sums.items()}
+        mine = {
+            "sums": sums,
+            "weight": float(self._weight),
+            "least": float(self._least),
+            "single": self._single,
+        }
+        found = [
+            json.loads(each)
+            for each in world.share_bytes(json.dumps(mine).encode(), "the end of an evaluation")
+        ]
+        names = list(dict.fromkeys(name for each in found for name in each["sums"]))
+        self._sums = {
+            name: torch.tensor(_sum([each["sums"].get(name, 0.0) for each in found]), dtype=torch.float64)
+            for name in names
+        }
+        self._weight = _sum([each["weight"] for each in found])
+        self._least = torch.tensor(min(each["least"] for each in found))
+        self._single = all(each["single"] for each in found)
+
     def result(self) -> float | dict[str, float]:
         """Return the average, or the averages by name."""
         if not self._sums:
@@ -139,10 +192,6 @@ class _Totals:
         return next(iter(means.values())) if self._single and len(means) == 1 else means
 
 
-def _plain(value: Any) -> Any:
-    """Return a metric's answer with scalar tensors as numbers."""
-    if isinstance(value, Tensor):
-        return value.item() if value.numel() == 1 else value.tolist()
-    if isinstance(value, dict):
-        return {key: _plain(member) for key, member in value.items()}
-    return value
+def _sum(numbers: Sequence[float]) -> float:
+    """Return the sum, rounded once; infinities and NaN as in any sum."""
+    return math.fsum(numbers) if all(map(math.isfinite, numbers)) else sum(numbers)

@@ -138,9 +138,9 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
     is_scalar = values.ndim == 0 and weights is None
     if is_scalar and not whole:
         raise LossError(
-            "The loss function returned a scalar, and this batch is split. A mean over a part is not a part of the mean, "
-            'so the update would depend on the split. Return one loss per example (reduction="none"), or pass '
-            "decomposable=False to forbid splitting."
+            "The loss function returned a scalar, and this batch is split (into micro-batches, or among processes). A mean over a "
+            "part is not a part of the mean, so the update would depend on the split. Return one loss per example "
+            '(reduction="none"); on one process decomposable=False forbids splitting.'
         )
     if not is_scalar and not isinstance(result, Weighted):
         _check_shape(values, num_examples)

@@ -43,7 +43,7 @@ def make_parts(
     modules: Modules, factory: OptimizerFactory, options: LearnerOptions, context: Context
 ) -> Parts:
     """Make the parts of a learner and register them by name; a module that can't be trained so is left as it was."""
-    module = _one_module(modules)
+    module = _one_module(modules, context)
     precision = precision_named(options.precision)
     clip = clip_of(options.clip)
     with weights_back_after_error(module):
@@ -85,6 +85,7 @@ def _place(module: nn.Module, precision: Precision, name: str, context: Context)
     check_sharing(module, name, precision, context.learners.values())
     module.to(context.device)
     cast_weights(module, precision)
+    context.strategy.adopt(module, lambda: context.is_busy)
 
 
 def _choose_kernels(
@@ -127,16 +128,29 @@ def _register(parts: Parts) -> None:
     learners[parts.name] = parts
 
 
-def _one_module(modules: Modules) -> nn.Module:
+def _one_module(modules: Modules, context: Context) -> nn.Module:
     if isinstance(modules, nn.Module):
-        return modules
+        return _unwrapped(modules, context)
     if isinstance(modules, Mapping):
-        return nn.ModuleDict(dict(modules))
+        return nn.ModuleDict({name: _unwrapped(module, context) for name, module in modules.items()})
     if isinstance(modules, Sequence) and all(isinstance(module, nn.Module) for module in modules):
-        return nn.ModuleList(modules)
+        return nn.ModuleList([_unwrapped(module, context) for module in modules])
     raise OptionError(
         f"A learner trains an nn.Module, a dict of them or a list of them; got {type(modules).__name__}."
     )
+
+
+def _unwrapped(module: nn.Module, context: Context) -> nn.Module:
+    """Return what torch's data parallel wrappers hold: gradients are summed here, and would be so twice."""
+    if not isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        return module
+    inner: nn.Module = module.module
+    context.choose(
+        f"wrapper of {type(inner).__name__}",
+        "left out",
+        f"{type(module).__name__} is not needed: the engine sums the gradients of the bare module itself",
+    )
+    return inner
 
 
 def _refuse_lazy_parameters(module: nn.Module) -> None:

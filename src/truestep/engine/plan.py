@@ -73,7 +73,8 @@ class Plan:
         self._half = [weights for weights in self.weights if weights.has_half]
         self._scalers = [each.policy.scaler for each in self.learners if each.policy.scaler is not None]
         self._seeds: dict[tuple[torch.Size, torch.dtype, float], Tensor] = {}
-        self.hooks = self.context.strategy.hooks(self.weights)
+        names = " and ".join(repr(learner.name) for learner in self.learners)
+        self.hooks = self.context.strategy.hooks(self.weights, names)
 
     def _decide_what_is_looked_at(self, everybody: list[Parts]) -> None:
         """What a loss must not do, and parameters that would never change or change twice; nothing where there are none."""

@@ -39,6 +39,8 @@ class Cutting(NamedTuple):
     split: Split | None = None
     may_change: bool = False
     """Whether smaller ones may have to be tried."""
+    decomposable: bool = True
+    """Whether the loss of the whole batch is the mean of its examples' losses."""
     goes_back_again: str | None = None
     """Why what was computed before this update may be gone through more than once; None where it is not."""
 

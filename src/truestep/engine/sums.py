@@ -2,6 +2,7 @@
 """What the parts of a batch add up to: the loss, its weight, named values, and the factor still to be applied."""
 
 import operator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,6 +42,33 @@ class Sums:
         self._outputs: Outputs | None = None  # most losses hand out nothing
         self._loss: Tensor | None = None
         self._weight: Tensor | None = None
+
+    def shares(self) -> tuple[Tensor | int, Tensor | float, dict[str, Tensor]]:
+        """Return the total weight, and the loss and the metrics before they are divided by it."""
+        if self._adds_up:
+            loss: Tensor | float = torch.stack([mean for mean, _ in self._parts]).sum()
+        else:
+            loss = self._total_of([mean for mean, _ in self._parts]) if self._parts else 0.0
+        names = self._metrics[0] if self._metrics else {}
+        return (
+            self.total,
+            loss,
+            {name: self._total_of([each[name] for each in self._metrics]) for name in names},
+        )
+
+    def become(
+        self, total: Tensor | int, loss: Tensor, metrics: dict[str, Tensor], *, least: Tensor | None = None
+    ) -> None:
+        """Be the sums of a whole batch of which these were a share: its total weight, and what is to be divided by it."""
+        if self._fixed_total is None:
+            divisor: Any = self.expected if self._adds_up else total
+        else:
+            divisor = self._fixed_total
+        self._loss, self.total, self._weight = loss / divisor, total, None
+        self.may_be_empty = isinstance(total, Tensor)
+        self._parts = [(self._loss, total)]
+        self._metrics = [{name: share / divisor for name, share in metrics.items()}] if metrics else []
+        self.least = least
 
     def add(self, part: Part, num_examples: int | None = None) -> None:
         """Add what one call of the loss function gave for so many examples (None: not counted)."""

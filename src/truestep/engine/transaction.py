@@ -6,6 +6,7 @@ from typing import Self
 
 import torch
 
+from truestep.core.errors import NonFiniteError
 from truestep.engine.isolation import Isolation
 from truestep.engine.parts import Parts
 from truestep.engine.plan import Plan
@@ -56,6 +57,9 @@ class Transaction:
         context.is_busy = False
         context.draws.close()
         context.random.restore(self._caller)
+        # A loss that is not finite is one on all ranks, which raise it alike; whatever else went wrong, went wrong here.
+        if error is not None and context.world is not None and not isinstance(error, NonFiniteError):
+            context.world.failed(error)
 
 
 def not_started(learner: Parts) -> Update:

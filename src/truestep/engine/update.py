@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from truestep.core.errors import BatchError, LossError
+from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.engine.backward import backward
 from truestep.engine.batches import (
     Batch,
@@ -19,6 +19,7 @@ from truestep.engine.batches import (
     count_examples,
     count_with,
     cut,
+    is_empty,
     split_along,
     to_device,
     try_count,
@@ -70,7 +71,7 @@ def update_together(
 def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Sums:
     """Leave the gradient of the loss over the whole batch in the learners' parameters."""
     while True:
-        cutting = WHOLE if splitting.is_whole else _cutting(plan, batch, splitting)
+        cutting = WHOLE if splitting.is_whole and splitting.decomposable else _cutting(plan, batch, splitting)
         again = plan.goes_back_again or cutting.goes_back_again
         if again:
             refuse_graph(batch, again)
@@ -101,12 +102,21 @@ def _cutting(plan: Plan, batch: Batch, splitting: Splitting) -> Cutting:
     if limit == "auto":
         limit, may_change = plan.micro_batch_in_use, True
         again = 'micro_batch="auto" may have to evaluate it again'
+    shares = plan.hooks.shares_batches
+    if limit is None or (shares and is_empty(batch, split)):
+        return Cutting(None, split, may_change, splitting.decomposable, again)
     if isinstance(limit, int):
         total = count_with(split, batch) if split else count_examples(batch)
         limit = None if limit >= total else balanced(total, limit)
+    elif shares:
+        raise OptionError(
+            f"micro_batch={list(limit)} are the sizes of the parts of one batch, and here each process has another part of it. "
+            "Give one number: the largest micro-batch."
+        )
     if limit is None:
-        return Cutting(None, split, may_change, again)
-    return Cutting(limit, split, may_change, again or f"the batch is split into {len(limit)} micro-batches")
+        return Cutting(None, split, may_change, goes_back_again=again)
+    again = again or f"the batch is split into {len(limit)} micro-batches"
+    return Cutting(limit, split, may_change, goes_back_again=again)
 
 
 def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:
@@ -122,15 +132,18 @@ def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting) -> Sums:
     plan.clear_gradients()
     sizes, split = cutting.sizes, cutting.split
     sums = Sums(outputs_dim=split.dim if split else 0)
-    if sizes is None:
+    shares = plan.hooks.shares_batches
+    if shares and is_empty(batch, split):
+        _place(plan, 0, sums=sums, cutting=cutting)  # this process has no example; others do
+    elif sizes is None:
         num_examples = count_with(split, batch) if split else try_count(batch)
-        first, sums.expected = plan.hooks.place(num_examples)
-        plan.context.draws.begin(first)
+        first = _place(plan, num_examples, sums=sums, cutting=cutting)
+        plan.context.draws.begin(first, num_examples if shares else None)
         _compute(plan, loss, batch, num_examples, sums=sums, cutting=cutting)
     else:
         plan.warn_of_batch_statistics(len(sizes))
         spectral = plan.spectral_snapshot() if plan.has_spectral else None
-        first, sums.expected = plan.hooks.place(sum(sizes))
+        first = _place(plan, sum(sizes), sums=sums, cutting=cutting)
         for part, size in zip(cut(batch, sizes, split), sizes, strict=True):
             if sums.num_parts and spectral is not None:
                 spectral.restore()
@@ -140,6 +153,14 @@ def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting) -> Sums:
             plan.accumulate_half()
     plan.hooks.gradients_ready(sums)
     return sums
+
+
+def _place(plan: Plan, count: int | None, *, sums: Sums, cutting: Cutting) -> int:
+    """Say which example of the whole batch this process's part begins with; the mean is over the whole."""
+    first, sums.expected = plan.hooks.place(count, 1 if cutting.sizes is None else len(cutting.sizes))
+    if not cutting.decomposable:
+        plan.hooks.refuse_empty()
+    return first
 
 
 def _compute(
@@ -155,8 +176,11 @@ def _compute(
     finally:
         side_effects.end()
     side_effects.check()
-    part = read_loss(result, num_examples=num_examples, whole=num_parts == 1)
+    whole = num_parts == 1 and not plan.hooks.shares_batches
+    part = read_loss(result, num_examples=num_examples, whole=whole)
     plan.strangers.look(loss, part.values)
+    if not cutting.decomposable:
+        plan.hooks.check_whole()
     if cutting.sizes is None:
         # Without weights every value counts one, so that nothing remains to be multiplied afterwards.
         counted = num_examples if part.weights is not None else None

@@ -23,6 +23,7 @@ class Weights:
     """
 
     def __init__(self, module: nn.Module, stepped: Sequence[nn.Parameter]) -> None:
+        self.module = module
         self.names = [name for name, _ in module.named_parameters()]
         self.parameters = list(module.parameters())
         self.stepped = list(stepped)
@@ -58,6 +59,18 @@ class Weights:
                 held = self._sums.get(parameter)
                 self._sums[parameter] = gradient if held is None else held.add_(gradient)
                 parameter.grad = None
+
+    def gradient_so_far(self, parameter: nn.Parameter) -> Tensor | None:
+        """Return what has been made of a parameter's gradient, in float32 where half-precision ones are summed up there."""
+        held = self._sums.get(parameter)
+        return parameter.grad if held is None else held
+
+    def set_gradient(self, parameter: nn.Parameter, gradient: Tensor) -> None:
+        """Put a gradient in the place of what there was, in float32 for a parameter in half precision."""
+        if gradient.dtype == parameter.dtype:
+            parameter.grad = gradient
+        else:
+            self._sums[parameter], parameter.grad = gradient, None
 
     def gather(self) -> Gradients:
         """Return the gradients as they are to be normalised, clipped and stepped with.

@@ -55,7 +55,13 @@ class MetricsFile:
         self._open()
 
     def _open(self) -> None:
-        self._file = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+        try:
+            self._file = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError as error:
+            raise RunDirectoryError(
+                f"{self.path} can't be made, since its folder is gone: was the run's directory removed or renamed? "
+                "Put it back, and start the run again; it goes on from its newest checkpoint."
+            ) from error
         self._end, self._checksum = _whole_lines(self._file)
         os.ftruncate(self._file, self._end)
 
@@ -80,6 +86,8 @@ class MetricsFile:
         """Write the waiting lines; `durable`: so that they survive a power cut, or raise."""
         self._next_flush = time.monotonic() + FLUSH_SECONDS
         try:
+            if durable and not self.path.exists():
+                self._put_back()
             self._write(b"".join(self._waiting))
             if durable:
                 os.fsync(self._file)
@@ -93,6 +101,23 @@ class MetricsFile:
             self._failing = True
             return
         self._waiting, self._waiting_bytes, self._failing = [], 0, False
+
+    def _put_back(self) -> None:
+        """Somebody removed the file; its lines can still be read, and go into a new one."""
+        logger.warning(
+            "%s was removed while the run trained; it is made again with all of its lines", self.path
+        )
+        removed, end = self._file, self._end
+        made = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+        try:
+            for start in range(0, end, READ_BYTES):
+                os.pwrite(made, os.pread(removed, min(READ_BYTES, end - start), start), start)
+        except OSError:
+            os.close(made)
+            self.path.unlink(missing_ok=True)
+            raise
+        self._file = made
+        os.close(removed)
 
     def _write(self, text: bytes) -> None:
         """Write all of it or nothing: a full disk takes the first bytes of a line and refuses the rest."""

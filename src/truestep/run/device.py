@@ -6,14 +6,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.core.errors import OptionError
 from truestep.engine.batches import map_tensors
 from truestep.engine.context import Context
 from truestep.nn.devices import usable_device
 from truestep.nn.seeds import make_deterministic
+from truestep.run.ranks import launched
 
 
 def choose_device(device: str | torch.device) -> torch.device:
-    """Return the device to train on; "auto" is the accelerator if there is one."""
+    """Return the device to train on; "auto" is the accelerator if there is one, of several processes each its own."""
+    one_of_several = launched()
+    if one_of_several is not None and str(device) in ("auto", "cuda") and torch.cuda.is_available():
+        return _own_gpu(one_of_several.place.local_rank)
     if device == "auto":
         if torch.accelerator.is_available():
             found = torch.accelerator.current_accelerator()
@@ -21,6 +26,17 @@ def choose_device(device: str | torch.device) -> torch.device:
             return torch.device(found.type, torch.accelerator.current_device_index())
         return torch.device("cpu")
     return usable_device(device)
+
+
+def _own_gpu(local_rank: int) -> torch.device:
+    """Return the GPU of this process, which is the current one from now on: before any other call makes a context on the first."""
+    if local_rank >= torch.cuda.device_count():
+        raise OptionError(
+            f"This is process {local_rank} of this machine (counted from 0), and it has {torch.cuda.device_count()} GPUs. Start as "
+            "many processes as there are GPUs on each machine, or train on the CPU: ts.Run(device='cpu')."
+        )
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
 
 
 def set_determinism(context: Context, *, deterministic: bool) -> None:

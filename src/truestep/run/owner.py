@@ -48,27 +48,18 @@ class Owner:
             )
 
 
-def refuse_many_processes() -> None:
-    """Raise an OptionError where this process is one of several that train together."""
+def refuse_other_group(world_size: int) -> None:
+    """Raise an OptionError where a process group has come up that the run does not know of."""
     import torch.distributed
 
-    size, seen = _launched(), "WORLD_SIZE"
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        size, seen = max(size, torch.distributed.get_world_size()), "torch.distributed"
-    if size > 1:
-        raise OptionError(
-            f"This process is one of {size} ({seen} says so), and a run trains in one process so far. Each would train on the same "
-            "batches as if it were alone, and all would write to one directory. Start the script once, with python instead of "
-            "torchrun, or with one task; micro_batch= makes room for a large batch."
-        )
-
-
-def _launched() -> int:
-    """Return how many processes torchrun, or whoever started this one, says there are."""
-    try:
-        return int(os.environ.get("WORLD_SIZE", "1"))
-    except ValueError:
-        return 1
+        size = torch.distributed.get_world_size()
+        if size not in (1, world_size):
+            raise OptionError(
+                f"A process group of {size} was made after ts.Run, which goes by what it finds when it is made: here {world_size} "
+                "process. Call init_process_group before ts.Run, or leave it to the run: it makes the group under torchrun and the "
+                "like."
+            )
 
 
 _armed: "weakref.WeakSet[Disarmed]" = weakref.WeakSet()

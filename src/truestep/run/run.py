@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run: where a training's learners, data, loop, directory and signals meet."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -25,6 +25,7 @@ from truestep.engine.options import LearnerOptions
 from truestep.engine.policy import NonFinite
 from truestep.engine.precision import precision_named
 from truestep.engine.precision.loss_scale import LossScale
+from truestep.engine.processes.shares import WHOLE
 from truestep.engine.schedules import ScheduleFactory
 from truestep.engine.splitting import MicroBatch
 from truestep.engine.untrained import refuse_untrained
@@ -41,6 +42,7 @@ from truestep.run.options import (
     Resume,
     Saving,
     Show,
+    Watching,
     as_number,
     check_directory,
     check_name,
@@ -49,9 +51,11 @@ from truestep.run.options import (
     plain_config,
     refuse_unnamed,
 )
-from truestep.run.owner import refuse_many_processes
 from truestep.run.reading import Batches
 from truestep.run.session import Session
+from truestep.run.together import join
+from truestep.run.trackers.hub import Trackers
+from truestep.run.trackers.tracker import Tracker, Tracking
 from truestep.run.tracking import Tracked
 
 
@@ -81,8 +85,14 @@ class Run:
         progress: show a bar (on a terminal) or lines now and then. Without it the run still says what it promises and finds.
         quiet: say nothing of that either.
         exit_statuses: by signal number, for other statuses than 130, 143, 138 and 129.
+        timeout_seconds: of several processes, how long one may keep the others waiting before all stop and name it; saving a
+            checkpoint may take longer.
         doctor: have the doctor look at data, model and loss in the first 20 updates, and say what is wrong with them; the
             run's numbers are the same with it and without.
+        trackers: what else is told all that is logged: `ts.CsvTracker()`, `ts.TensorBoardTracker()`, a `ts.Tracker` of your own.
+            One that fails is left out, and the run goes on.
+        watch_layers: look at the layers in one update of so many, for the report and to say which of them do not learn; 0 for
+            never. The run's numbers are the same with it and without.
     """
 
     @explains_keywords("ts.Run", elsewhere.RUN)
@@ -103,37 +113,58 @@ class Run:
         quiet: bool = False,
         exit_statuses: Mapping[int, int] | None = None,
         doctor: bool = True,
+        timeout_seconds: float = 600.0,
+        trackers: Sequence[Tracker] = (),
+        watch_layers: int = 64,
     ) -> None:
-        refuse_many_processes()
         seed = check_seed(seed)
         statuses = check_statuses(exit_statuses)
-        check_options(nonfinite=nonfinite, saving=saving, log_every=log_every)
+        check_options(nonfinite, saving, log_every, watch_layers, timeout_seconds)
         self.precision = precision_named(precision)
-        self.directory = choose_directory(check_directory(directory), resume)
         self.context = Context(choose_device(device), seed=seed, nonfinite=nonfinite)
+        self.agreement = join(self.context, timeout_seconds=timeout_seconds)
+        """How the run's processes decide together."""
+        self.directory = self._choose_directory(check_directory(directory), resume)
         self.saving = saving or Saving()
         self.config = plain_config(config)
         """The hyper-parameters that were given."""
         self.state: dict[str, Any] = {}
         """Whatever the loop wants to find again after a resume, in tensors and JSON values."""
         self.best: float | None = None
-        self.cursor = Cursor()
-        self.tracked = Tracked()
+        self.cursor, self.tracked = Cursor(), Tracked()
         self._described = {"seed": seed, "precision": self.precision.name, "config": self.config}
         self.resume = resume
-        self.logbook = Logbook(
-            self.directory / "metrics.jsonl", every=log_every, learners=self.context.learners
-        )
-        self.session = Session(self, show=Show(progress, quiet), exit_statuses=statuses, doctor=doctor)
+        self.trackers = Trackers(trackers if self.is_main else (), self._tracking, self._say)
+        """What else is told what is logged; `figure`, `histogram` and `graph` go to those that take them."""
+        learners = self.context.learners
+        self.logbook = Logbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
+        self.session = Session(self, Show(progress, quiet), statuses, Watching(doctor, watch_layers))
         self._loop = Loop(self)
         with self.session.opening():
-            self.holds_run, self.edits = open_directory(
-                self.directory, self._described, resume, hold=self.session.hold
-            )
+            self.holds_run, self.edits = self._open_directory()
         self.context.choose("precision", self.precision.name, self.precision.meaning)
         set_determinism(self.context, deterministic=deterministic)
         seed_everything(seed)
         self.context.observer = self.session
+
+    def _choose_directory(self, directory: Path | None, resume: Resume) -> Path:
+        """Return the directory that rank 0 chooses."""
+        return Path(
+            self.agreement.from_rank_0("its directory", lambda: str(choose_directory(directory, resume)))
+        )
+
+    def _open_directory(self) -> tuple[bool, list[str]]:
+        """Take the directory, as rank 0; say whether it holds this run, and what was edited since."""
+        self.agreement.refuse_differences(
+            "the run's configuration", self._described | {"resume": self.resume}
+        )
+        found, hold = self.directory, self.session.hold
+        holds_run, edits = self.agreement.from_rank_0(
+            "the run's directory", lambda: open_directory(found, self._described, self.resume, hold=hold)
+        )
+        if not self.is_main:
+            hold()
+        return holds_run, edits
 
     # ------------------------------------------------------------------ what is trained, and on what
 
@@ -197,7 +228,11 @@ class Run:
         number = self.cursor.num_sources
         name = f"data_{number + 1}"
         seed = key_of(self.context.seed, number)
-        source = open_source(data, DataOptions.of(options), seed=seed, device=self.context.device)
+        world = self.context.world
+        share = world.share if world is not None else WHOLE
+        source = open_source(
+            data, DataOptions.of(options), seed=seed, device=self.context.device, share=share
+        )
         for choice in source.choices:
             self.context.choose(
                 f"{choice.name} of {name}", choice.value, choice.reason, weakens=choice.weakens
@@ -228,9 +263,17 @@ class Run:
             )
         self.tracked.add(objects)
 
+    def _tracking(self) -> Tracking:
+        return Tracking(
+            directory=self.directory, config=self.config, step=self.cursor.done, history=self.logbook.history
+        )
+
+    def _say(self, text: str) -> None:
+        self.session.say(text)
+
     def accept_edits(self) -> None:
         """The run goes on with what the code has changed: that is its configuration from now on."""
-        if self.edits:
+        if self.edits and self.is_main:
             write_config(self.directory, self._described)
 
     # ------------------------------------------------------------------ the loop
@@ -287,6 +330,9 @@ class Run:
         for name in media:
             check_name(name, by="run.log was given")
         numbers = {name: as_number(name, value) for name, value in values.items() if name not in media}
+        self.agreement.refuse_differences(
+            f"run.log({', '.join(values)})", {name: repr(value) for name, value in numbers.items()}
+        )
         self.session.log(numbers, media)
 
     @explains_calls(elsewhere.SAVE)
@@ -324,12 +370,12 @@ class Run:
     @property
     def local_rank(self) -> int:
         """This process's number on its machine."""
-        return 0
+        return 0 if self.context.world is None else self.context.world.local_rank
 
     @property
     def world_size(self) -> int:
         """How many processes the run has."""
-        return 1
+        return 1 if self.context.world is None else self.context.world.size
 
     @property
     def is_main(self) -> bool:

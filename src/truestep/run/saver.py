@@ -4,7 +4,8 @@
 import operator
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,23 +13,15 @@ from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryEr
 from truestep.engine.state import load_learner_state
 from truestep.report.history import NOTHING, Mark
 from truestep.run import snapshot
+from truestep.run.agreement import Wishes
 from truestep.run.directory import CHECKPOINTS
 from truestep.run.tracking import sizes
 from truestep.run.user_state import digest, glance
+from truestep.run.words import Beginning
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Checkpoint, CheckpointStore
     from truestep.run.run import Run
-
-
-class Beginning(NamedTuple):
-    """What a run goes on from: a checkpoint, the environment it was saved in, what the code has changed since, and how large
-    each tracked state is."""
-
-    checkpoint: str
-    environment: dict[str, Any]
-    changed: list[str]
-    tracked: dict[str, str]
 
 
 class Saver:
@@ -61,6 +54,7 @@ class Saver:
         if self._store is None:
             from truestep.checkpoints import CheckpointStore
 
+            assert self._run.is_main
             self._run.session.owner.check()
             store = CheckpointStore(
                 self._run.directory / CHECKPOINTS,
@@ -77,12 +71,13 @@ class Saver:
         return self._store
 
     def open(self) -> None:
-        """Hold the directory's lock from now on."""
-        assert self.store
+        """Hold the directory's lock from now on; of several processes rank 0 does."""
+        if self._run.is_main:
+            assert self.store
 
     def resume(self) -> Beginning | None:
         """Bring the run to its newest checkpoint; return what it begins from, None where there is nothing."""
-        found = self.store.resume() if self._run.holds_run else None
+        found = self._run.agreement.tree_from_rank_0("the checkpoint that it goes on from", self._found)
         self._mark_boundary()
         if found is None and self._run.resume == "must":
             raise RunDirectoryError(
@@ -92,17 +87,33 @@ class Saver:
         if found is None:
             self._run.logbook.go_back(NOTHING)  # lines of a start that came to no checkpoint
             return None
-        changed = snapshot.put_back(self._run, found.state, _marks_in(self.store))
+        name, state = found
+        changed = snapshot.put_back(self._run, state, _marks_in(self.store) if self._run.is_main else ())
         self._mark_boundary()
         self._saved_place, self._saved_digest = self._place(), digest(self._run.tracked.state())
-        self._went_on_from = found.checkpoint.name
-        self._way_back = next(map(_sequence, filter(_finds_its_way, self.store.usable())), None)
-        return Beginning(
-            found.checkpoint.name, found.state["environment"], changed, sizes(found.state.get("tracked", {}))
-        )
+        self._went_on_from = name
+        if self._run.is_main:
+            self._way_back = next(map(_sequence, filter(_finds_its_way, self.store.usable())), None)
+        return Beginning(name, state["environment"], changed, sizes(state.get("tracked", {})))
+
+    def _found(self) -> tuple[str, dict[str, Any]] | None:
+        """Return the newest sound checkpoint's name and state."""
+        found = self.store.resume() if self._run.holds_run else None
+        return None if found is None else (found.checkpoint.name, found.state)
+
+    @property
+    def is_time(self) -> bool:
+        """Whether `every_seconds` have gone since the run was saved."""
+        seconds = self._options.every_seconds
+        return seconds is not None and time.monotonic() - self._saved_at >= seconds
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether the last save was long enough ago for one at the end of an epoch."""
+        return time.monotonic() - self._saved_at >= self._options.epoch_seconds
 
     def between_batches(
-        self, *, wanted: bool, resumable: bool = True, only_if: Callable[[], bool] | None = None
+        self, asked: Wishes, *, resumable: bool = True, only_if: Callable[[], bool] | None = None
     ) -> None:
         """Save if it is time to; where the run could not be gone on from, at the next moment where it can.
 
@@ -111,23 +122,20 @@ class Saver:
         made = self._made()
         self._longest = list(map(max, made, self._longest)) if self._longest else made
         self._mark_boundary()
-        self._due = self._reason(wanted=wanted) or self._due
+        self._due = self._reason(asked) or self._due
         if resumable:
             if self._due:
                 self._save(self._due, only_if=only_if)
             self._metrics.clear()
 
-    def _reason(self, *, wanted: bool) -> str | None:
+    def _reason(self, asked: Wishes) -> str | None:
         options, step = self._options, self._run.cursor.done
-        if wanted:
+        if asked.save:
             return "asked for"
         if self._best_found:
             return "best"
         by_steps = options.every_steps and step % options.every_steps == 0
-        by_time = (
-            options.every_seconds is not None and time.monotonic() - self._saved_at >= options.every_seconds
-        )
-        return "periodic" if by_steps or by_time else None
+        return "periodic" if by_steps or asked.is_time else None
 
     def roll_back_if_stuck(self) -> str | None:
         """After too many skipped updates in a row, bring the learners back to the newest healthy checkpoint.
@@ -139,28 +147,32 @@ class Saver:
             learner.counters.skipped_in_a_row < self._options.rollback_after for learner in learners.values()
         ):
             return None
-        checkpoint = self.store.newest(healthy=True)
-        if checkpoint is None:
+        found = self._run.agreement.tree_from_rank_0("the newest healthy checkpoint", self._healthy)
+        if found is None:
             raise NonFiniteError(
                 f"{self._options.rollback_after} updates in a row were not finite, and there is no healthy checkpoint to go back "
                 'to yet. Lower the learning rate or clip the gradients; nonfinite="skip" would go on as it is.'
             )
-        saved = checkpoint.load()["learners"]
+        checkpoint, saved = found
         for name, learner in learners.items():
             skipped = learner.counters.skipped
             load_learner_state(learner, saved[name])
             learner.counters.skipped, learner.counters.skipped_in_a_row = skipped, 0
-        return checkpoint.name
+        return str(checkpoint)
 
-    def between_epochs(self) -> None:
+    def _healthy(self) -> tuple[str, dict[str, Any]] | None:
+        """Return the newest healthy checkpoint's name and learners."""
+        checkpoint = self.store.newest(healthy=True)
+        return None if checkpoint is None else (checkpoint.name, checkpoint.load()["learners"])
+
+    def between_epochs(self, *, has_waited: bool) -> None:
         """Save at the end of an epoch, unless one was saved a moment ago."""
         self._mark_boundary()
-        waited = time.monotonic() - self._saved_at >= self._options.epoch_seconds
         if self._best_found:
             self._save("best")
         elif self._due:
             self._save(self._due)
-        elif self._options.at_epoch_end and waited:
+        elif self._options.at_epoch_end and has_waited:
             self._save("epoch")
 
     def pass_begun(self) -> None:
@@ -224,7 +236,9 @@ class Saver:
         return not self._run.cursor.in_body or all(map(operator.ge, self._made(), usual))
 
     def _newest(self) -> str:
-        self.store.wait()
+        if self._run.is_main:
+            with self._busy():
+                self.store.wait()
         return str(self._run.directory / "checkpoints")
 
     def _save(self, reason: str, *, complete: bool = True, only_if: Callable[[], bool] | None = None) -> bool:
@@ -233,30 +247,56 @@ class Saver:
         metrics = logged | self._metrics
         state = snapshot.take(run)
         run.tracked.note_sizes(state.get("tracked", {}), run.context)
-        place, number = self._place(), self.store.next_sequence
-        behind = run.cursor.is_behind_a_pass
-        saved = self.store.save(
-            run.cursor.done,
-            state,
-            reason=reason,
-            metrics=metrics,
-            healthy=is_healthy(run),
-            complete=complete,
-            only_if=only_if,
-            keep=self._way_back if behind else None,
+        place, behind = self._place(), run.cursor.is_behind_a_pass
+        saved = run.agreement.from_rank_0(
+            "a checkpoint",
+            lambda: self._write(
+                state,
+                reason=reason,
+                metrics=metrics,
+                complete=complete,
+                only_if=only_if,
+                keep_way_back=behind,
+            ),
         )
-        run.logbook.stall_seconds = self.store.stall_seconds.total
         if saved:
             self._saved_at, self._saved_place, self._saved_digest = time.monotonic(), place, None
             self._best_found, self._due = False, None
-            if complete and not behind:
-                self._way_back = number
+        return bool(saved)
+
+    def _write(
+        self,
+        state: dict[str, Any],
+        *,
+        keep_way_back: bool,
+        complete: bool,
+        **told: Any,
+    ) -> bool:
+        """Have the store write a state; return whether it did."""
+        run, number = self._run, self.store.next_sequence
+        keep = self._way_back if keep_way_back else None
+        saved = self.store.save(
+            run.cursor.done, state, healthy=is_healthy(run), complete=complete, keep=keep, **told
+        )
+        run.logbook.stall_seconds = self.store.stall_seconds.total
+        if saved and complete and not keep_way_back:
+            self._way_back = number
         return saved
+
+    def _busy(self) -> AbstractContextManager[None]:
+        """Have the other processes wait for as long as the disk takes."""
+        world = self._run.context.world
+        return nullcontext() if world is None else world.busy("saving a checkpoint")
 
     @property
     def is_unsaved(self) -> bool:
-        """Whether the run, or what it tracks, has moved since it was saved; to be asked where it ends."""
-        return self._saved_place != self._place() or self._saved_digest != digest(self._run.tracked.state())
+        """Whether the run has moved since it was saved."""
+        return self._saved_place != self._place()
+
+    @property
+    def is_tracked_unsaved(self) -> bool:
+        """Whether what the run tracks has changed since it was saved; to be asked where it ends, since all of it is read."""
+        return self._saved_digest != digest(self._run.tracked.state())
 
     def _place(self) -> tuple[Any, ...]:
         """Return what tells whether the run has moved; updates and `run.state` move without batches, too."""

@@ -7,30 +7,34 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from truestep.core.errors import DataError, RunDirectoryError
 from truestep.core.files import remove_partial
 from truestep.engine.parts import Parts
 from truestep.engine.result import Update
 from truestep.report import write_report
-from truestep.run import snapshot
+from truestep.run.agreement import Wishes
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
-from truestep.run.endings import Endings
-from truestep.run.fingerprint import fingerprint, promise
+from truestep.run.endings import Endings, identity
+from truestep.run.fingerprint import fingerprint
 from truestep.run.first_steps import FirstSteps
+from truestep.run.layers import RunLayers
+from truestep.run.likeness import refuse_different_ranks, share_weights
+from truestep.run.loop_random import LoopRandom
 from truestep.run.media.folder import write_media
 from truestep.run.media.kind import Media
 from truestep.run.moments import Moments
-from truestep.run.notebook import is_interactive
-from truestep.run.options import Show
-from truestep.run.owner import Owner, disarm_in_children, refuse_many_processes
+from truestep.run.notebook import end_process_or_cell, is_interactive
+from truestep.run.options import Show, Watching
+from truestep.run.owner import Owner, disarm_in_children, refuse_other_group
 from truestep.run.progress import Progress
 from truestep.run.rates import Rates
 from truestep.run.saver import Saver
 from truestep.run.signals import StopSignals
 from truestep.run.tracking import sizes
+from truestep.run.words import nothing_is_left, what_it_keeps, what_weakens, where_it_goes_on
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
@@ -43,7 +47,7 @@ class Session:
     """Starts, saves, stops and ends a run; the engine's observer."""
 
     def __init__(
-        self, run: "Run", *, show: Show, exit_statuses: Mapping[int, int] | None, doctor: bool
+        self, run: "Run", show: Show, exit_statuses: Mapping[int, int] | None, watching: Watching
     ) -> None:
         self._run = run
         self.owner = Owner()
@@ -54,19 +58,16 @@ class Session:
         self._progress = Progress(None, None, None)
         self._saver = Saver(run)
         self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
-        self._first_steps = FirstSteps(run, wanted=doctor)
+        self._first_steps = FirstSteps(run, wanted=watching.doctor)
+        self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
+        self._layers.every = watching.layers_every if run.is_main else 0
         self._rates = Rates(run.context, run.cursor, self.say)
         self.started = False
         self.save_requested = False
-        self.random_at_epoch: dict[str, Any] | None = None
-        """The generators as they were at the top of the epoch's body, which runs again after a resume."""
-        self._random_at_save: dict[str, Any] | None = None
-        self.repeats = False
-        """Whether the loop goes through what it had done before the save."""
-        self.at_the_save: Callable[[], None] | None = None
-        """Puts back what the user keeps with the run, for the second time: what the loop repeats may have changed it."""
+        self.random = LoopRandom(run.context, run.cursor)
         self._handled: int | None = None  # the exception that was being handled when the loop began
         self._trains_in: int | None = None  # the thread that makes the updates
+        self._closed = False  # what is tracked is the user's own again
         self._crashed = False  # an exception ended it: what is there now is no state to go on from
 
     # ------------------------------------------------------------------ whose it is
@@ -96,6 +97,7 @@ class Session:
                 f"{self._run.directory} is in use by the thread {self.owner.thread.name!r} of this process, which trains there. "
                 "End that loop first, or choose another directory."
             )
+        self._closed = True
         self.close()
 
     def disarm(self) -> None:
@@ -118,33 +120,29 @@ class Session:
 
     def _restore(self) -> None:
         run = self._run
-        remove_partial(run.directory)
-        write_json(run.directory / "environment.json", fingerprint(run.context.device))
+        if run.is_main:
+            remove_partial(run.directory)
+            write_json(run.directory / "environment.json", fingerprint(run.context.device))
+        refuse_different_ranks(run.agreement, run.context.learners)
         resumed = self._saver.resume()
+        if resumed is None:
+            share_weights(run.context)
         self.started = True  # only now: a run that could not be restored must not save what it holds
         run.accept_edits()
-        if resumed is not None:
-            now = fingerprint(run.context.device)
-            promised = promise(resumed.environment, now, run.choices(), [*run.edits, *resumed.changed])
-            self.say(
-                f"going on from {resumed.checkpoint} (step {run.step}, epoch {run.epoch}); the rest is {promised}"
-            )
-        elif run.holds_run:
-            self.say("this run was stopped before its first checkpoint; it starts at the beginning")
-        if tracked := resumed.tracked if resumed is not None else sizes(run.tracked.state()):
-            listed = ", ".join(f"{name} {size}" for name, size in tracked.items())
-            self.say(f"every checkpoint also keeps what run.track was given: {listed}")
-        for choice in run.choices():
-            if choice.weakens:
-                self.say(f"{choice.name}: {choice.value}; {choice.reason}")
+        run.trackers.open()
+        self._layers.open()
+        said = where_it_goes_on(resumed, run.context, run.cursor, run.edits, holds_run=run.holds_run)
+        kept = resumed.tracked if resumed else sizes(run.tracked.state())
+        for text in (*said, *what_it_keeps(kept), *what_weakens(run.context.choices)):
+            self.say(text)
 
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
         self.owner.check()
-        refuse_many_processes()
+        refuse_other_group(self._run.world_size)
         self.starting()
-        self._crashed = False
-        self._handled = _id(sys.exception())
+        self._crashed = self._closed = False
+        self._handled = identity(sys.exception())
         self._first_steps.begin()
         self._signals.listen()
         self._endings.watch()
@@ -155,73 +153,35 @@ class Session:
         self._progress.close()
         self._progress = Progress(total_epochs, self._batches_per_epoch(), self._bar)
         if 0 < total_epochs <= self._run.epoch or self._run.cursor.finished:
-            self._say_nothing_is_left(f"all {total_epochs} epochs are done already", "run.epochs")
+            self._nothing_is_left(f"all {total_epochs} epochs are done already", "run.epochs")
 
     def begin_steps(self, total: int) -> None:
         """The steps begin: show progress."""
         self._progress.close()
         self._progress = Progress(0, total, self._bar)
         if 0 < total <= self._run.step or self._run.cursor.finished:
-            self._say_nothing_is_left(f"all {total} steps are done already", "run.steps")
+            self._nothing_is_left(f"all {total} steps are done already", "run.steps")
 
-    def _say_nothing_is_left(self, done: str, call: str) -> None:
-        run = self._run
-        more = f"give {call} a larger number to make it longer"
-        if run.cursor.finished:
-            done = f"run.finish() ended this run at step {run.step}"
-            more = 'resume="edited" takes it up where it was ended'
-        self.say(
-            f'{done}; nothing is left to train. ts.Run(..., resume="anew") starts a new run beside {run.directory}, {more}'
-        )
+    def _nothing_is_left(self, done: str, call: str) -> None:
+        self.say(nothing_is_left(self._run.directory, self._run.cursor, done, call))
 
     def _batches_per_epoch(self) -> int | None:
         first = next(iter(self._run.cursor.streams.values()), None)
         return first.source.num_batches if first else None
 
-    # ------------------------------------------------------------------ randomness of the loop's own code
-
-    def epoch_begins(self) -> None:
-        """The body of an epoch begins."""
-        if self._random_at_save is None:
-            self.random_at_epoch = snapshot.random_state(self._run.context.device)
-
-    def restore_random(self, saved: dict[str, Any], at_epoch: dict[str, Any] | None) -> None:
-        """Put the generators where the code that runs next found them.
-
-        Within an epoch that is its top: what the loop draws there is drawn again, and only where the batches go on do the
-        generators stand as they did at the save.
-        """
-        device = self._run.context.device
-        within_epoch = any(stream.passes for stream in self._run.cursor.streams.values())
-        self.repeats = within_epoch
-        if within_epoch and at_epoch is not None:
-            self.random_at_epoch, self._random_at_save = at_epoch, saved
-            snapshot.set_random_state(at_epoch, device)
-        else:
-            self._random_at_save = saved if within_epoch else None  # the code before the loop may draw, too
-            snapshot.set_random_state(saved, device)
-
-    def _resume_random(self) -> None:
-        """The first batches since the resume: from here on everything is as at the save."""
-        self.repeats = False
-        if self._random_at_save is not None:
-            snapshot.set_random_state(self._random_at_save, self._run.context.device)
-            self._random_at_save = None
-        if self.at_the_save is not None:
-            self.at_the_save()
-            self.at_the_save = None
+    # ------------------------------------------------------------------ the loop
 
     def pass_skipped(self, stream: Stream) -> None:
         """A pass was over at the save already; after the last of them everything is as at the save."""
         self._moments.pass_skipped(stream)
         if not any(other.is_behind for other in self._run.cursor.streams.values()):
-            self._resume_random()
-
-    # ------------------------------------------------------------------ the loop
+            self.random.resume()
 
     def pass_begun(self, stream: Stream, *, leads: bool) -> None:
         """A pass begins, or goes on."""
-        self._resume_random()
+        if leads:
+            self.random.pass_begins()
+        self.random.resume()
         self._moments.pass_begun(stream, leads=leads)
         if leads:
             self._saver.pass_begun()
@@ -247,10 +207,19 @@ class Session:
             )
         resumable = self._moments.body_done(stream)
         only_if = stream.has_more if stream.is_open_ended else None
-        if self._signals.requested is not None:
+        asked = self._take_up(run.agreement.between_batches(self._wishes()))
+        if asked.signal:
             self._stop_if(resumable, only_if)
-        self._saver.between_batches(wanted=self.save_requested, resumable=resumable, only_if=only_if)
-        self.save_requested = False
+        self._saver.between_batches(asked, resumable=resumable, only_if=only_if)
+
+    def _wishes(self) -> Wishes:
+        return Wishes(self._signals.requested or 0, self.save_requested, self._saver.is_time)
+
+    def _take_up(self, asked: Wishes) -> Wishes:
+        """What one rank was asked for, all do: the signal is everybody's, and the wish for a checkpoint is granted."""
+        self._signals.requested = asked.signal or self._signals.requested
+        self.save_requested = self.save_requested and not asked.save
+        return asked
 
     def _write_line(self) -> bool:
         run = self._run
@@ -270,19 +239,21 @@ class Session:
         """Between two epochs; schedules move before anything is saved."""
         self._rates.epoch_ended()
         self._progress.end_epoch(self._run.logbook.newest)
-        if self._signals.requested is not None:
+        wishes = self._wishes()._replace(is_time=self._saver.has_waited)
+        asked = self._take_up(self._run.agreement.asked("the end of an epoch", wishes))
+        if asked.signal:
             self.stop()
-        self._saver.between_epochs()
+        self._saver.between_epochs(has_waited=asked.is_time)
 
     def log(self, values: dict[str, float], media: Mapping[str, Media]) -> None:
         """Write values and media by name; tell the schedules and the saver of the values."""
         self.owner.check()
         self.starting()
-        if self.repeats:
+        if self.random.repeats:
             return  # between two passes of an epoch, before the save: it was logged then, of the weights as they were
         run = self._run
         self._saver.open()  # after the run's end: another process may be there
-        written = write_media(run.directory, run.step, media)
+        written = write_media(run.directory, run.step, media) if run.is_main else []
         run.logbook.write(run.step, run.epoch, values, {each.name: each.line for each in written})
         self._progress.note(values)
         for learner in run.context.learners.values():
@@ -299,6 +270,7 @@ class Session:
         self._moments.updated()
         self._run.logbook.updated(learner, update)
         self._first_steps.updated(learner)
+        self._layers.updated(learner)
 
     def say(self, text: str) -> None:
         """Print a message on standard error, above the progress bar."""
@@ -315,9 +287,10 @@ class Session:
     def wants_to_stop(self) -> bool:
         """Whether an evaluation may be left: a signal came, and a run that is saved here finds its way."""
         streams = self._run.cursor.streams.values()
-        if self._signals.requested is None or any(stream.in_body for stream in streams):
+        alone = self._run.world_size == 1  # several processes agree between two batches of training
+        if self._signals.requested is None or not alone or any(stream.in_body for stream in streams):
             return False
-        if not (resumable := self._moments.are_resumable and not self.repeats):
+        if not (resumable := self._moments.are_resumable and not self.random.repeats):
             self._moments.tell_that_it_waits()
         return resumable
 
@@ -343,14 +316,14 @@ class Session:
         self._signals.requested = None
         if is_interactive():
             self._run.cursor.take_up()
-        _exit(status)
+        end_process_or_cell(status)
 
     def _stop_after_the_end(self) -> None:
         """A signal came after the last moment at which the loop looks: all is saved, and what follows is not begun."""
         if self._signals.requested is not None:
             status = self._signals.exit_status
             self._signals.requested = None
-            _exit(status)
+            end_process_or_cell(status)
 
     def leave(self, error: BaseException | None) -> None:
         """The `with` block ends, by itself or by an exception (which goes on upwards unchanged)."""
@@ -368,18 +341,28 @@ class Session:
             self._finish()
             return
         self._crashed = True
+        if self._left_together(error):
+            return
         if self._moments.explained(error):
             self._give_up_behind_passes(error)
             return
         meant = isinstance(error, SystemExit | GeneratorExit)
         try:
-            resumable = self._moments.are_resumable and not self.repeats
+            resumable = self._moments.are_resumable and not self.random.repeats
             saved = self._saver.save_crashed(error, resumable=resumable)
             self.say(f"{type(error).__name__} after step {self._run.cursor.done}; saved {saved}")
         except Exception as own:  # noqa: BLE001  (a full disk, say: the user's exception is the one to see)
             error.add_note(f"truestep: besides, the run could not be saved: {own}")
         finally:
             self._finish(alive=meant)
+
+    def _left_together(self, error: BaseException) -> bool:
+        """Of several processes, tell the others that this one has failed: they can't save, and go on from the last checkpoint."""
+        world = self._run.context.world
+        if world is not None:
+            world.failed(error)
+            self._finish(alive=False)
+        return world is not None
 
     def _give_up_behind_passes(self, error: BaseException) -> None:
         try:
@@ -398,13 +381,13 @@ class Session:
     def _on_its_way(self) -> BaseException | None:
         """Return the exception that left a loop and is being handled now: in a `finally` it may yet be the end of the run."""
         error = sys.exception()
-        return error if _id(error) != self._handled and self._run.cursor.is_within else None
+        return error if identity(error) != self._handled and self._run.cursor.is_within else None
 
     # ------------------------------------------------------------------ the end
 
     def finish(self) -> None:
         """All epochs are done: save, write the report, give everything back."""
-        if self._saver.is_unsaved:
+        if self._is_unsaved(looks_at_tracked=True):
             self._saver.save_at_end("finished")
         self._finish()
         self._stop_after_the_end()
@@ -426,12 +409,21 @@ class Session:
         if cursor.in_body and complete and not self._crashed:  # a loop that was left: its body counts
             self._write_line()
         cursor.done = cursor.step
-        if self.started and not self._crashed and self._saver.is_unsaved:
-            self._saver.save_at_end("closed", complete=complete and not self.repeats)
+        looks = self.started and not self._crashed
+        if looks and self._is_unsaved(looks_at_tracked=not self._closed):
+            self._saver.save_at_end("closed", complete=complete and not self.random.repeats)
+        self._closed = True
         self._finish()
+
+    def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
+        if (world := self._run.context.world) is not None and world.error is not None:
+            return False
+        unsaved = self._saver.is_unsaved or (looks_at_tracked and self._saver.is_tracked_unsaved)
+        return self._run.agreement.rank_0_says("the end of the run", unsaved)
 
     def _finish(self, *, alive: bool = True) -> None:
         self._first_steps.end()
+        self._layers.end()
         self._endings.release()
         self._signals.release()
         self._progress.close()
@@ -448,22 +440,11 @@ class Session:
     def _report(self) -> None:
         """Write the choices and the report; what they are made of is safe, so a full disk ends nothing here."""
         run = self._run
+        if not run.is_main:
+            return
         try:
             write_json(run.directory / "choices.json", [choice._asdict() for choice in run.context.choices])
             write_report(run.directory)
         except (OSError, RunDirectoryError) as error:
-            self.say(
-                f"the report could not be written ({error}); ts.write_report({str(run.directory)!r}) makes it later"
-            )
-
-
-def _id(error: BaseException | None) -> int | None:
-    """Return what an exception is recognised by; to keep it would keep every tensor in its frames."""
-    return None if error is None else id(error)
-
-
-def _exit(status: int) -> NoReturn:
-    """Leave the process, or the notebook's cell."""
-    if is_interactive():
-        raise KeyboardInterrupt
-    raise SystemExit(status)
+            later = f"ts.write_report({str(run.directory)!r}) makes it later"
+            self.say(f"the report could not be written ({error}); {later}")

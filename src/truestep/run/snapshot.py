@@ -5,11 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-
 from truestep.core.errors import CheckpointError, DataError, OptionError, nearest
-from truestep.core.random_streams import host_streams, set_host_streams
 from truestep.engine.state import (
     changed_options,
     changed_settings,
@@ -21,6 +17,8 @@ from truestep.engine.state import (
 from truestep.report.history import Mark
 from truestep.run.directory import START_ANEW, ways_out
 from truestep.run.fingerprint import fingerprint
+from truestep.run.likeness import check_weights, sums_of_weights
+from truestep.run.loop_random import random_state
 from truestep.run.user_state import check_user_state, decode_value, encode_value
 
 if TYPE_CHECKING:
@@ -34,13 +32,25 @@ def take(run: "Run") -> dict[str, Any]:
         "learners": {name: learner_state(learner) for name, learner in run.context.learners.items()},
         "cursor": run.cursor.state_dict(),
         "random": random_state(run.context.device),
-        "random_at_epoch": run.session.random_at_epoch,
+        "random_at_epoch": run.session.random.at_epoch,
         "logbook": run.logbook.state_dict(),
         "best": run.best,
         "user": encode_value(run.state),
         "tracked": run.tracked.state(),
         "environment": fingerprint(run.context.device),
+        "ranks": _ranks(run),
     }
+
+
+def _ranks(run: "Run") -> list[dict[str, Any]]:
+    """Return what each process has of its own; nothing where there is one. Their weights must be the same."""
+    context = run.context
+    if context.world is None:
+        return []
+    mine = {"random": random_state(context.device), "random_at_epoch": run.session.random.at_epoch}
+    everybody = run.agreement.gathered("a checkpoint", mine | {"sums": sums_of_weights(context)})
+    check_weights(context, [each.pop("sums") for each in everybody])
+    return everybody
 
 
 def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[str]:
@@ -61,13 +71,20 @@ def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[s
     run.context.advance(run.cursor.step)
     run.logbook.load_state_dict(state["logbook"], marks)
     run.best = state["best"]
-    run.session.restore_random(state["random"], state["random_at_epoch"])
-    repeats = run.session.repeats
+    run.session.random.restore(**_random_of(run, state))
+    repeats = run.session.random.repeats
     _put_back_kept(run, state, copy=repeats)
     if repeats:
         kept = {"user": state["user"], "tracked": state.get("tracked", {})}
-        run.session.at_the_save = partial(_put_back_kept, run, kept)
+        run.session.random.at_the_save = partial(_put_back_kept, run, kept)
     return differences
+
+
+def _random_of(run: "Run", state: dict[str, Any]) -> dict[str, Any]:
+    """Return where this process's generators stood; of another number of processes, where the first one's did."""
+    ranks = state.get("ranks", [])
+    own = ranks[run.rank] if len(ranks) == run.world_size else state
+    return {"saved": own["random"], "at_epoch": own["random_at_epoch"]}
 
 
 def _put_back_kept(run: "Run", state: dict[str, Any], *, copy: bool = False) -> None:
@@ -117,25 +134,3 @@ def _check_learners(run: "Run", saved: dict[str, Any]) -> None:
                 f"{START_ANEW}"
             )
         check_learner_state(learner, saved[name])
-
-
-def random_state(device: torch.device) -> dict[str, Any]:
-    """Return the state of all generators a loop can draw from."""
-    python, (kind, keys, *rest) = host_streams()
-    state = {
-        "python": python,
-        "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
-        "torch": torch.get_rng_state(),
-    }
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def set_random_state(state: dict[str, Any], device: torch.device) -> None:
-    """Put all generators where they were; one that can't be is an error, since the run would go another way."""
-    kind, keys, *rest = state["numpy"]
-    set_host_streams((state["python"], (kind, keys.numpy().astype(np.uint32), *rest)))
-    torch.set_rng_state(state["torch"])
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)

@@ -14,6 +14,7 @@ from truestep.core.wording import byte_size
 from truestep.engine.context import Context
 from truestep.engine.data import BatchSource
 from truestep.engine.learner import Learner
+from truestep.run.options import check_name
 from truestep.run.user_state import check_value, decode_value, encode_value, size_of
 
 
@@ -49,6 +50,7 @@ class Tracked:
                     f"run.track({name}=...) was called twice. Each name stands for one object, whose state is found again by it: "
                     f"call it once, or give the second object another name."
                 )
+            check_name(name, by="run.track was given")
             _check_kind(name, tracked)
             _encoded(name, tracked)
         self._objects |= objects
@@ -136,7 +138,13 @@ def _check_kind(name: str, tracked: Any) -> None:
 def _encoded(name: str, tracked: Any) -> Any:
     keeping = _keeping(tracked)
     call = "state_dict()" if keeping is _STATEFUL else "state"
-    value = keeping.take(tracked)
+    try:
+        value = keeping.take(tracked)
+    except Exception as error:
+        error.add_note(
+            f"truestep: raised by the {call} of what run.track was given as {name!r}, which every checkpoint keeps."
+        )
+        raise
     check_value(value, f"{name}.{call}")
     return encode_value(value)
 

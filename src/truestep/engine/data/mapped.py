@@ -12,16 +12,20 @@ from truestep.engine.data.order import Order
 from truestep.engine.data.ordering import describe
 from truestep.engine.data.probe import Probe, Probing
 from truestep.engine.data.samples import Samples
+from truestep.engine.data.sharing import shared
 from truestep.engine.data.source import BatchSource
 from truestep.engine.data.transfer import to_device
 from truestep.engine.data.workers import WorkerPool, choose_workers
+from truestep.engine.processes.shares import WHOLE, Share
 
 
 class MappedSource(BatchSource):
     """Batches of a data set that has `__len__` and `__getitem__`."""
 
-    def __init__(self, samples: Samples, order: Order, options: DataOptions, device: torch.device) -> None:
-        self._samples, self._order, self._device = samples, order, device
+    def __init__(
+        self, samples: Samples, order: Order, options: DataOptions, device: torch.device, share: Share = WHOLE
+    ) -> None:
+        self._samples, self._order, self._device = samples, shared(order, share), device
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
         self._options = options
         self._probe = _probe(samples, order, options)

@@ -14,15 +14,24 @@ from truestep.engine.data.memory import MemorySource
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import choose_order
 from truestep.engine.data.samples import Samples
+from truestep.engine.data.sharing import SharedStream, shared
 from truestep.engine.data.source import BatchSource
 from truestep.engine.data.stream import StreamSource
 from truestep.engine.data.streaming import Stream
+from truestep.engine.processes.shares import WHOLE, Share
 
 
 def open_source(
-    data: Any, options: DataOptions | None = None, *, seed: int, device: torch.device | None = None
+    data: Any,
+    options: DataOptions | None = None,
+    *,
+    seed: int,
+    device: torch.device | None = None,
+    share: Share = WHOLE,
 ) -> BatchSource:
     """Return the batches of `data` as `options` say, in an order that is a function of (seed, epoch) alone.
+
+    Of each batch it gives the rows of `share`: all, unless several processes train together.
 
     `data` may be tensors in memory (one, or a tuple or dict of them), a data set with `__len__` and
     `__getitem__`, an iterable, a function that makes one, or a `DataLoader` that is there already.
@@ -33,11 +42,14 @@ def open_source(
         data, options = taken_apart(data, options)
     columns = find_columns(data)
     if columns is not None and options.collate is None:
-        return MemorySource(columns, choose_order(len(columns), options, seed), options, device)
+        return MemorySource(
+            columns, shared(choose_order(len(columns), options, seed), share), options, device
+        )
     if columns is not None:
         data = columns  # a function of a list of samples wants samples
     check_kind(data)
     if is_map_style(data):
         order = choose_order(len(data), options, seed)
-        return MappedSource(Samples(data, seed, options.collate), order, options, device)
-    return StreamSource(Stream(data), options, seed, device)
+        return MappedSource(Samples(data, seed, options.collate), order, options, device, share)
+    stream = StreamSource(Stream(data), options, seed, device)
+    return stream if share.size == 1 else SharedStream(stream, share)

@@ -19,6 +19,8 @@ class Request(NamedTuple):
     epoch: int
     position: int
     indices: Indices
+    is_empty: bool = False
+    """Whether no row of the batch is wanted; one is loaded nevertheless, since it alone knows what a batch looks like."""
 
 
 class Block(NamedTuple):

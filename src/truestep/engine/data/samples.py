@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import StackDataset, Subset, default_collate, get_worker_info
 
 from truestep.core.errors import DataError
+from truestep.engine.batches import rows
 from truestep.engine.data.columns import Columns
 from truestep.engine.data.order import Request
 from truestep.engine.data.progress import note
@@ -34,6 +35,10 @@ class Samples(torch.utils.data.Dataset[Any]):
         self._randomness: SampleRandomness | None = None
 
     def __getitem__(self, request: Request) -> Any:
+        batch = self._batch(request)
+        return rows(batch, 0, 0) if request.is_empty else batch
+
+    def _batch(self, request: Request) -> Any:
         phases = []
         if self.draws:
             phases.append(Phase(self._drawing("sample"), lambda _: self._finished(self.load(request))))

@@ -2,8 +2,9 @@
 """How processes share a training, one file each; this table is the closed set of them."""
 
 from truestep.engine.strategies.base import Hooks, Strategy
+from truestep.engine.strategies.ddp import Ddp
 from truestep.engine.strategies.single import Single
 
-STRATEGIES: dict[str, type[Strategy]] = {"single": Single}
+STRATEGIES: dict[str, type[Strategy]] = {"single": Single, "ddp": Ddp}
 
-__all__ = ["STRATEGIES", "Hooks", "Single", "Strategy"]
+__all__ = ["STRATEGIES", "Ddp", "Hooks", "Single", "Strategy"]

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a strategy is: how the processes of one training make an update together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from torch import nn
 
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
@@ -12,18 +14,30 @@ class Hooks(Protocol):
     """What a strategy does in every update of one set of learners, in the order in which an update asks.
 
     An update is the same code on one process and on many: what differs stands behind these five calls.
+
+    Attributes:
+        shares_batches: whether a batch is a part of a whole one. Such a part may have no example, for which the loss is not called,
+            and the mean over it means nothing.
     """
+
+    shares_batches: bool
 
     def begin(self) -> None:
         """No parameter has a gradient: an evaluation of the loss begins, or one has failed and what is under way is void."""
 
-    def place(self, count: int | None) -> tuple[int, int]:
+    def place(self, count: int | None, num_parts: int = 1) -> tuple[int, int]:
         """Say where this process's part of the batch lies: the number of its first example, and how many there are in all.
 
         Asked before the loss is called, with the number of examples (None: they can't be counted, and the answer's total is not
         used), and again with the number of values where the loss returned another number of them. The total must be the same on
-        all processes: each backward is seeded with one over it.
+        all processes: each backward is seeded with one over it. `num_parts` is how often this process calls the loss.
         """
+
+    def refuse_empty(self) -> None:
+        """Raise where a process has no example of a batch whose loss needs all of them together; on all processes alike."""
+
+    def check_whole(self) -> None:
+        """Raise unless the loss that was just computed, which is one of the whole batch, can have seen all of it."""
 
     def before_backward(self, sums: Sums, *, is_last: bool) -> None:
         """A part's loss has been computed and is in `sums`; its backward starts now.
@@ -42,5 +56,11 @@ class Hooks(Protocol):
 class Strategy(Protocol):
     """How the processes of one training share its updates."""
 
-    def hooks(self, learners: Sequence[Weights]) -> Hooks:
+    def adopt(self, module: nn.Module, is_updating: Callable[[], bool]) -> None:
+        """A learner is made of this module, which is on its device; `is_updating` says whether an update is under way."""
+
+    def hooks(self, learners: Sequence[Weights], names: str) -> Hooks:
         """Return what is done in the updates of these learners, asked for once when their plan is made."""
+
+    def close(self) -> None:
+        """Take off the parameters whatever was put on them."""

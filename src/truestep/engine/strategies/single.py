@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process: the part it has is the whole batch, and nothing is sent."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from torch import nn
+
+from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import Hooks
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
@@ -11,16 +14,33 @@ from truestep.engine.weights import Weights
 class Single:
     """A strategy and its own hooks."""
 
-    def hooks(self, learners: Sequence[Weights]) -> Hooks:
+    shares_batches = False
+
+    def __init__(self, world: World | None = None) -> None:
+        """Take what every strategy takes, and use it for nothing."""
+
+    def adopt(self, module: nn.Module, is_updating: Callable[[], bool]) -> None:
+        """Do nothing."""
+
+    def hooks(self, learners: Sequence[Weights], names: str) -> Hooks:
         """Return itself: it knows nothing of the learners."""
         return self
+
+    def close(self) -> None:
+        """Do nothing."""
 
     def begin(self) -> None:
         """Do nothing."""
 
-    def place(self, count: int | None) -> tuple[int, int]:
+    def place(self, count: int | None, num_parts: int = 1) -> tuple[int, int]:
         """All examples are here."""
         return 0, count or 0
+
+    def refuse_empty(self) -> None:
+        """It has examples: an empty batch is refused."""
+
+    def check_whole(self) -> None:
+        """It has: all of the batch is here."""
 
     def before_backward(self, sums: Sums, *, is_last: bool) -> None:
         """Do nothing."""

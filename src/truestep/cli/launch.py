@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep launch`: run a training file in several processes, on one machine or on many."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from truestep.cli.statuses import EXIT_USAGE
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+def launch(
+    file: Annotated[Path, typer.Argument(help="The training file; what follows are its own arguments.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the file.")] = None,
+    processes: Annotated[
+        int | None, typer.Option("--processes", "-n", help="Processes on this machine; one a GPU by default.")
+    ] = None,
+    nodes: Annotated[int, typer.Option(help="Machines; start this command on each of them.")] = 1,
+    node_rank: Annotated[int, typer.Option(help="Which of the machines this is, from 0.")] = 0,
+    rendezvous: Annotated[
+        str | None,
+        typer.Option(help="HOST:PORT where the machines meet: the first one's name, and a free port."),
+    ] = None,
+    restarts: Annotated[
+        int, typer.Option(help="Start all processes again, so often, when one fails; a run resumes.")
+    ] = 0,
+    grace_seconds: Annotated[int, typer.Option(help="Time to save after being asked to stop.")] = 30,
+    logs: Annotated[Path, typer.Option(help="Folder for what each process writes.")] = Path("logs"),
+) -> None:
+    """Run a training file in several processes, on one machine or on many; it needs no line for it.
+
+    What the first process writes is shown; what each writes is in the folder of logs. When a process fails, all stop, and the
+    first lines say which was first, its exception and where in your code it was raised.
+    """
+    if not file.is_file():
+        sys.stderr.write(
+            f"truestep: there is no file {file}; give the training file: truestep launch -n 2 train.py\n"
+        )
+        raise typer.Exit(EXIT_USAGE)
+    from truestep.run.launching.agent import LaunchOptions
+    from truestep.run.launching.command import launch_file
+
+    plan = LaunchOptions(
+        processes=processes or _one_for_each_gpu(),
+        nodes=nodes,
+        node_rank=node_rank,
+        rendezvous=rendezvous,
+        restarts=restarts,
+        grace_seconds=grace_seconds,
+        logs=logs,
+    )
+    raise typer.Exit(launch_file(plan, file, arguments or []))
+
+
+def _one_for_each_gpu() -> int:
+    import torch
+
+    return max(1, torch.cuda.device_count())

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each process's rows of every global batch: the order of samples, and what is drawn for each, know of no process."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from truestep.engine.batches import count_examples, rows
+from truestep.engine.data.order import Block, Order, Request
+from truestep.engine.data.source import BatchSource
+from truestep.engine.processes.shares import Share
+
+
+def shared(order: Order, share: Share) -> Order:
+    """Return this process's part of an order; the whole where it is alone."""
+    return order if share.size == 1 else SharedOrder(order, share)
+
+
+class SharedOrder(Order):
+    """The rows of each batch that one process takes; the batches are counted as the whole ones are."""
+
+    def __init__(self, whole: Order, share: Share) -> None:
+        self._whole, self._share = whole, share
+        self.num_batches, self.num_samples = whole.num_batches, whole.num_samples
+
+    def blocks(self, epoch: int, start: int) -> Iterator[Block]:
+        """Yield the batches of `epoch` from number `start` on, several at a time; some may be empty."""
+        for block in self._whole.blocks(epoch, start):
+            parts = [self._share.of(size) for size in block.sizes]
+            firsts = np.cumsum([0, *block.sizes[:-1]])
+            taken = [
+                block.indices[first + part.start : first + part.stop]
+                for first, part in zip(firsts, parts, strict=True)
+            ]
+            yield Block(block.position, np.concatenate(taken), [len(each) for each in taken])
+
+    def requests(self, epoch: int, start: int) -> Iterator[Request]:
+        """Yield the batches one at a time; where none of a batch's rows is this process's, its first, marked."""
+        for request in self._whole.requests(epoch, start):
+            part = self._share.of(len(request.indices))
+            if part.start == part.stop:
+                yield request._replace(indices=request.indices[:1], is_empty=True)
+            else:
+                yield Request(epoch, request.position + part.start, request.indices[part])
+
+
+class SharedStream(BatchSource):
+    """A stream that every process reads whole, taking its rows of each batch: nobody can skip in it."""
+
+    def __init__(self, whole: BatchSource, share: Share) -> None:
+        self._whole, self._share = whole, share
+        self.num_batches, self.num_samples, self.choices = whole.num_batches, whole.num_samples, whole.choices
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """Yield this process's rows of the batches of `epoch` from number `start` on."""
+        for batch in self._whole.batches(epoch, start):
+            part = self._share.of(count_examples(batch))
+            yield rows(batch, part.start, part.stop)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return the whole stream's."""
+        return self._whole.fingerprint()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the whole stream stands."""
+        return self._whole.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where the whole stream stood."""
+        self._whole.load_state_dict(state)
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self._whole.close()

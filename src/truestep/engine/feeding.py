@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metric objects (torchmetrics, or any with `update`, `compute` and `reset`), given every example once and in order."""
+
+from typing import Any
+
+from torch import Tensor
+
+from truestep.engine.processes.packing import packed, unpacked
+from truestep.engine.processes.world import World
+
+
+class Fed:
+    """A metric that is being given the results of an evaluation; of several processes, each gives all of them to its own."""
+
+    def __init__(self, metric: Any, world: World | None) -> None:
+        self._metric, self._world = metric, world
+        # Each process's metric sees everything: to gather again would count it several times.
+        self._syncs = getattr(metric, "sync_on_compute", None)
+        metric.reset()
+
+    def add(self, result: Any) -> None:
+        """Add what one batch gave; None where this process has none of its examples."""
+        if self._world is None:
+            self._update(result)
+            return
+        for each in self._world.share_bytes(packed(result), "a batch of an evaluation"):
+            if (found := unpacked(each)) is not None:
+                self._update(found)
+
+    def _update(self, result: Any) -> None:
+        self._metric.update(*result if isinstance(result, tuple) else (result,))
+
+    def answer(self) -> Any:
+        """Compute the metric, and leave it as it was."""
+        if self._world is not None and self._syncs:
+            self._metric.sync_on_compute = False
+        try:
+            return _plain(self._metric.compute())
+        finally:
+            if self._world is not None and self._syncs:
+                self._metric.sync_on_compute = self._syncs
+            self._metric.reset()
+
+
+def _plain(value: Any) -> Any:
+    """Return a metric's answer with scalar tensors as numbers."""
+    if isinstance(value, Tensor):
+        return value.item() if value.numel() == 1 else value.tolist()
+    if isinstance(value, dict):
+        return {key: _plain(member) for key, member in value.items()}
+    return value

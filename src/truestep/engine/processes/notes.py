@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the processes of a run leave for each other in their store: who they are, what they wait for, what went wrong.
+
+The store is that of the rendezvous. It is written at the start, when somebody waits for longer than usual, and when something has
+failed; a run in which nothing fails never reads it.
+"""
+
+import json
+import os
+import socket
+import time
+from typing import Any, NamedTuple
+
+Store = Any
+"""A `torch.distributed.Store`."""
+
+PATIENCE_SECONDS = 5.0
+"""How long the survivors of a broken connection ask each other who it was."""
+
+
+class Process(NamedTuple):
+    """A process of the run: its host, number there, and when it began (numbers are given out again)."""
+
+    host: str
+    pid: int
+    began: float
+
+    @classmethod
+    def this(cls) -> "Process":
+        """Return this process."""
+        import psutil
+
+        return cls(socket.gethostname(), os.getpid(), psutil.Process().create_time())
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps it from answering, as far as can be seen from here: None where it runs, or on another machine."""
+        if self.host != socket.gethostname():
+            return None
+        import psutil
+
+        try:
+            process = psutil.Process(self.pid)
+            status = process.status()
+            if process.create_time() != self.began or status == psutil.STATUS_ZOMBIE:
+                return "is gone"
+            return "is stopped (SIGSTOP)" if status == psutil.STATUS_STOPPED else None
+        except psutil.NoSuchProcess:
+            return "is gone"
+        except psutil.Error:
+            return None
+
+
+class RankNotes:
+    """RankNotes of all ranks in one store."""
+
+    def __init__(self, store: Store, rank: int, size: int) -> None:
+        self._store, self._rank, self._size = store, rank, size
+        self._write(f"process/{rank}", Process.this())
+        self.processes = [Process(*self._read(f"process/{each}")) for each in range(size)]
+
+    def _write(self, key: str, value: Any) -> None:
+        self._store.set(key, json.dumps(value))
+
+    def _read(self, key: str) -> Any:
+        return json.loads(self._store.get(key))
+
+    def _has(self, key: str) -> bool:
+        return bool(self._store.check([key]))
+
+    def accuse(self, rank: int, what: str) -> None:
+        """Write down that `rank` has failed; the first note is the one that everybody reads."""
+        number = self._store.add("failures", 1)
+        self._write(f"failure/{number}", [rank, what])
+
+    def failure(self) -> tuple[int, str] | None:
+        """Return the first failure that was written down."""
+        if not self._has("failure/1"):
+            return None
+        rank, what = self._read("failure/1")
+        return rank, what
+
+    def waits(self, meeting: int, place: str) -> None:
+        """Write down that this rank waits in its meeting of this number."""
+        self._write(f"waiting/{self._rank}", [meeting, place])
+
+    def elsewhere(self, meeting: int) -> dict[int, str | None]:
+        """Return the ranks that do not wait in this meeting, with the place where they wait instead, if they do."""
+        found: dict[int, str | None] = {}
+        for rank in range(self._size):
+            number, place = self._read(f"waiting/{rank}") if self._has(f"waiting/{rank}") else (-1, None)
+            if number != meeting:
+                found[rank] = place if number > meeting else None
+        return found
+
+    def places(self, mine: str) -> list[str]:
+        """Exchange where the ranks are, once they are known to be at different places."""
+        self._write(f"place/{self._rank}", mine)
+        return [self._read(f"place/{rank}") for rank in range(self._size)]
+
+    def busy(self, what: str | None) -> None:
+        """Write down that this rank does something that may take its time, or (None) that it is done."""
+        self._write(f"busy/{self._rank}", what)
+
+    def is_busy(self, rank: int) -> bool:
+        """Whether a rank does something that may take its time."""
+        return self._has(f"busy/{rank}") and self._read(f"busy/{rank}") is not None
+
+    def find_culprit(self) -> tuple[int, str]:
+        """Return who broke a connection, and how; asks for a few seconds."""
+        self._write(f"survivor/{self._rank}", True)
+        until = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < until:
+            if (failure := self.failure()) is not None:
+                return failure
+            gone = [rank for rank, each in enumerate(self.processes) if each.trouble == "is gone"]
+            if gone:
+                return gone[0], self.describe(gone[0], "is gone: it was killed, or left without a word")
+            time.sleep(0.05)
+        silent = [rank for rank in range(self._size) if not self._has(f"survivor/{rank}")]
+        rank = silent[0] if silent else self._rank
+        return rank, self.describe(rank, "does not answer")
+
+    def describe(self, rank: int, what: str) -> str:
+        """Return a rank with its process, and what is to be said of it."""
+        host, pid, _ = self.processes[rank]
+        return f"rank {rank} (process {pid} on {host}) {what}"

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees of tensors and plain values as bytes; nothing that could run code is read."""
+
+import io
+from typing import Any
+
+import torch
+
+
+def packed(tree: Any) -> bytes:
+    """Return a tree of tensors and plain values as bytes."""
+    buffer = io.BytesIO()
+    torch.save(tree, buffer)
+    return buffer.getvalue()
+
+
+def unpacked(data: bytes) -> Any:
+    """Return the tree that `packed` was given, on the CPU."""
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All processes of a run: what they exchange, and how one that fails stops the others.
+
+Two kinds of messages travel. Small numbers on the host (how many rows, what is wanted next) go through *meetings*: every rank says
+what it came for, so ranks that are at different places are told apart by name instead of hanging. Tensors go through collectives,
+between two meetings, where all ranks are known to be at the same place.
+"""
+
+import atexit
+import os
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from truestep.core.errors import RankError
+from truestep.core.frames import own_line
+from truestep.engine.processes.notes import RankNotes
+from truestep.engine.processes.shares import Share
+
+POLL = timedelta(milliseconds=500)
+PARTING_SECONDS = 1.0
+MOST_NUMBERS = 8  # that one meeting carries
+Group = Any
+Work = Any
+T = TypeVar("T")
+
+
+class Membership(NamedTuple):
+    """Which of the run's processes this is."""
+
+    rank: int
+    size: int
+    local_rank: int
+
+
+class Links(NamedTuple):
+    """What connects the processes: a group for small numbers on the host, one for tensors, and the store."""
+
+    control: Group
+    data: Group
+    store: Any
+    close: Callable[[], None]
+
+
+class Meeting:
+    """A meeting under way."""
+
+    def __init__(self, world: "World", what: str, numbers: Sequence[float]) -> None:
+        self._world, self._what, self._count = world, what, len(numbers)
+        self._tag = zlib.crc32(what.encode())
+        mine = torch.zeros(MOST_NUMBERS + 1, dtype=torch.float64)
+        mine[: self._count + 1] = torch.tensor([self._tag, *numbers], dtype=torch.float64)
+        self._all = [torch.empty_like(mine) for _ in range(world.size)]
+        control = world.links.control
+        self._work = world.begin(lambda: dist.all_gather(self._all, mine, group=control, async_op=True))
+        self._numbers: list[list[float]] | None = None
+
+    def wait(self) -> list[list[float]]:
+        """Return every rank's numbers, in the order of ranks; raises a RankError where ranks came for different things."""
+        if self._numbers is None:
+            self._world.wait(self._work, self._what)
+            found = torch.stack(self._all).tolist()
+            if any(numbers[0] != self._tag for numbers in found):
+                raise self._world.apart(self._what)
+            self._numbers = [numbers[1 : self._count + 1] for numbers in found]
+        return self._numbers
+
+
+class World:
+    """The processes of a run as one of them sees them; `timeout_seconds` is how long a rank may keep the others waiting."""
+
+    def __init__(self, place: Membership, links: Links, *, timeout_seconds: float) -> None:
+        self.rank, self.size, self.local_rank = place
+        self.links = links
+        self.share = Share(self.rank, self.size)
+        self.notes = RankNotes(links.store, self.rank, self.size)
+        self.error: RankError | None = None
+        """Why the ranks can't go on together; whatever needs them raises it again."""
+        self._timeout_seconds = timeout_seconds
+        self.num_gathered = 0
+        """How often something in a loss has exchanged tensors: its backward does, too."""
+        self._num_begun = 0
+        atexit.register(self._leave)
+
+    # ------------------------------------------------------------------ small numbers
+
+    def meeting(self, what: str, *numbers: float) -> Meeting:
+        """Begin a meeting; every rank comes for the same `what`, with as many numbers."""
+        return Meeting(self, what, numbers)
+
+    def meet(self, what: str, *numbers: float) -> list[list[float]]:
+        """Meet the other ranks and return everybody's numbers."""
+        return self.meeting(what, *numbers).wait()
+
+    # ------------------------------------------------------------------ tensors
+
+    def reduce(self, tensor: Tensor) -> Work:
+        """Begin to sum a tensor over all ranks, in place."""
+        return self.begin(lambda: dist.all_reduce(tensor, group=self.links.data, async_op=True))
+
+    def settle(self, works: Sequence[Work], what: str) -> None:
+        """Wait for collectives on tensors; those of an accelerator are only put in its order."""
+        for work in works:
+            if self.links.data is self.links.control or _is_gloo(self.links.data):
+                self.wait(work, what)
+            else:
+                work.wait()
+
+    def broadcast(self, tensors: Sequence[Tensor], what: str, *, source: int = 0, takes: bool = True) -> None:
+        """Copy the tensors of rank `source` into those of every rank that `takes` them."""
+        with torch.no_grad():
+            for tensor in tensors:
+                sent = tensor.detach().clone(memory_format=torch.contiguous_format)
+                self.settle([self._broadcast(sent, source)], what)
+                if takes:
+                    tensor.copy_(sent)
+
+    def _broadcast(self, tensor: Tensor, source: int) -> Work:
+        flat = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        return self.begin(
+            lambda: dist.broadcast(flat, group_src=source, group=self.links.data, async_op=True)
+        )
+
+    def share_bytes(self, mine: bytes, what: str) -> list[bytes]:
+        """Return what every rank gave."""
+        sizes = [int(size) for (size,) in self.meet(what, len(mine))]
+        padded = torch.zeros(max(*sizes, 1), dtype=torch.uint8)
+        padded[: len(mine)] = torch.frombuffer(bytearray(mine or b"\0"), dtype=torch.uint8)[: len(mine)]
+        everybody = [torch.empty_like(padded) for _ in range(self.size)]
+        control = self.links.control
+        work = self.begin(lambda: dist.all_gather(everybody, padded, group=control, async_op=True))
+        self.wait(work, what)
+        return [each[:size].numpy().tobytes() for each, size in zip(everybody, sizes, strict=True)]
+
+    def give_bytes(self, of_rank_0: bytes | None, what: str) -> bytes:
+        """Return on every rank what rank 0 gave."""
+        size = int(self.meet(what, len(of_rank_0 or b""))[0][0])
+        buffer = torch.frombuffer(bytearray(of_rank_0 or bytes(size) or b"\0"), dtype=torch.uint8)
+        control = self.links.control
+        work = self.begin(lambda: dist.broadcast(buffer, group_src=0, group=control, async_op=True))
+        self.wait(work, what)
+        return buffer.numpy().tobytes()[:size]
+
+    # ------------------------------------------------------------------ waiting
+
+    def begin(self, start: Callable[[], Work]) -> Work:
+        """Begin a collective."""
+        if self.error is not None:
+            raise self.error
+        self._num_begun += 1
+        try:
+            return start()
+        except RuntimeError as error:
+            raise self._broken() from error
+
+    def wait(self, work: Work, what: str) -> None:
+        """Wait for a collective on the host; a rank that has failed, or does not come, ends the waiting."""
+        since = time.monotonic()
+        told = False
+        while True:
+            try:
+                work.wait(POLL)
+                return
+            except RuntimeError as error:
+                if work.is_completed():
+                    self._finished(work, error)
+                    return
+            if (failure := self._ask(self.notes.failure)) is not None:
+                raise self._failed(*failure)
+            if not told:
+                told = True
+                self._ask(lambda: self.notes.waits(self._num_begun, what))
+            if time.monotonic() - since > self._timeout_seconds:
+                since = self._overdue(what)
+
+    def _finished(self, work: Work, error: RuntimeError) -> None:
+        """Raise unless a collective that is over was done just after the last look."""
+        try:
+            work.wait()
+        except RuntimeError:
+            raise self._broken() from error
+
+    def _overdue(self, what: str) -> float:
+        """Name the rank that keeps everybody waiting; one that is known to be busy is waited for on: return the time."""
+        absent = self._ask(lambda: self.notes.elsewhere(self._num_begun))
+        absent.pop(self.rank, None)
+        if not absent or self._ask(lambda: any(map(self.notes.is_busy, absent))):
+            return time.monotonic()
+        rank, place = next(iter(absent.items()))
+        waits = f"waits for {place}" if place else "is still at work elsewhere"
+        seconds = f"{self._timeout_seconds:g} seconds"
+        text = self.notes.describe(
+            rank,
+            f"did not come to {what} within {seconds}: it {self.notes.processes[rank].trouble or waits}. Every rank must come to "
+            "the same updates, evaluations and ends of passes; for work that takes longer write ts.Run(timeout_seconds=...)",
+        )
+        self._ask(lambda: self.notes.accuse(rank, text))
+        raise self._failed(rank, text)
+
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """What this rank does now may take its time: the others wait for it as long as it takes."""
+        self._ask(lambda: self.notes.busy(what))
+        try:
+            yield
+        finally:
+            if self.error is None:
+                self._ask(lambda: self.notes.busy(None))
+
+    # ------------------------------------------------------------------ failing
+
+    def failed(self, error: BaseException) -> None:
+        """This rank has failed: the others are told, and it does not go on alone."""
+        if self.error is not None:
+            return
+        if isinstance(error, RankError):
+            self.error = error
+            return
+        place = own_line(error.__traceback__)
+        first = f"{type(error).__name__}: {error}".splitlines()[0]
+        text = self.notes.describe(self.rank, f"raised {first}" + (f" (at {place})" if place else ""))
+        self.error = RankError(f"The ranks can't go on together: {text}.")
+        self._ask(lambda: self.notes.accuse(self.rank, text))
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """Ask the store; where it is gone, so is whoever held it."""
+        try:
+            return question()
+        except (RuntimeError, OSError) as error:
+            text = self.notes.describe(
+                0, "is gone, or whoever launched it: the store that the ranks meet in can't be reached"
+            )
+            raise self._failed(0, text) from error
+
+    def _broken(self) -> RankError:
+        """Return the error for a connection that broke."""
+        rank, text = self._ask(self.notes.find_culprit)
+        if self._ask(self.notes.failure) is None:
+            self._ask(lambda: self.notes.accuse(rank, text))
+        return self._failed(rank, text)
+
+    def _failed(self, rank: int, text: str) -> RankError:
+        self.error = RankError(f"This is rank {self.rank}, which stops because another one failed: {text}.")
+        self.error.rank = rank
+        return self.error
+
+    def apart(self, what: str) -> RankError:
+        """Return the error for ranks that came to one meeting for different things."""
+        places = self._ask(lambda: self.notes.places(f"{what}, {own_line() or 'at its end'}"))
+        listed = "; ".join(f"rank {rank}: {place}" for rank, place in enumerate(places))
+        self.error = RankError(
+            f"The ranks came to different places, where each would wait for the others for ever. {listed}. Every rank must make "
+            "the same updates, evaluations and passes; `if run.is_main:` is for printing and files of your own."
+        )
+        return self.error
+
+    def close(self) -> None:
+        """Take down the connections."""
+        if self.error is None:
+            atexit.unregister(self._leave)
+            self.links.close()
+
+    def _leave(self) -> None:
+        """At the end of the process: threads that wait for a rank which never comes would keep it alive for ever."""
+        if self.error is None:
+            self.links.close()
+            return
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if self.rank == 0:
+            time.sleep(
+                PARTING_SECONDS
+            )  # the store may be this process's, and the others have yet to read who failed
+        os._exit(1)
+
+
+def _is_gloo(group: Group) -> bool:
+    return bool(dist.get_backend(group) == "gloo")

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients in flat buckets: filled by hooks while a backward runs, summed over the ranks, written back."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truestep.engine.weights import Weights
+
+BUCKET_BYTES = 25 * 2**20
+FIRST_BUCKET_BYTES = 2**20  # the first goes early, so that the connection is not idle
+_WIRE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+Work = Any
+
+
+class Bucket:
+    """Consecutive parameters of one type, and the memory that their gradients travel in."""
+
+    def __init__(self, parameters: Sequence[tuple[int, Tensor]]) -> None:
+        self.indices = [index for index, _ in parameters]
+        self._sizes = [parameter.numel() for _, parameter in parameters]
+        self._shapes = [parameter.shape for _, parameter in parameters]
+        first = parameters[0][1]
+        self._kind = first.dtype, first.device
+        self._flat: Tensor | None = None
+        self._views: list[Tensor] = []
+        self.num_missing = 0
+
+    @property
+    def flat(self) -> Tensor:
+        """The memory, made when it is first needed; complex numbers travel as pairs."""
+        if self._flat is None:
+            dtype, device = self._kind
+            whole = torch.zeros(sum(self._sizes), dtype=_WIRE.get(dtype, dtype), device=device)
+            parts = torch.split_with_sizes(whole, self._sizes)
+            self._views = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+            self._flat = torch.view_as_real(whole) if whole.is_complex() else whole
+        return self._flat
+
+    def fill(self, gradients: Sequence[Tensor | None]) -> Tensor:
+        """Copy the gradients in; zeros where there is none. Return what is to be sent."""
+        flat = self.flat
+        found = [(view, each) for view, each in zip(self._views, gradients, strict=True) if each is not None]
+        if len(found) < len(self._views):
+            flat.zero_()
+        if found:
+            torch._foreach_copy_([view for view, _ in found], [each for _, each in found])
+        return flat
+
+    @property
+    def sums(self) -> list[Tensor]:
+        """The gradients of all ranks, summed; in memory that the next update writes to."""
+        return self._views
+
+
+class Buckets:
+    """The buckets of one set of learners, in the order in which gradients usually come: the last parameters first."""
+
+    def __init__(self, learners: Sequence[Weights], *, send: Callable[[Tensor], Work]) -> None:
+        self._send = send
+        self._owners = [(weights, parameter) for weights in learners for parameter in weights.parameters][
+            ::-1
+        ]
+        self.num_parameters = len(self._owners)
+        self.device = self._owners[0][1].device
+        self._has_half = any(weights.has_half for weights in learners)
+        self._trains: list[bool] = []
+        self._buckets: list[Bucket] = []
+        self._bucket_of: dict[int, Bucket] = {}
+        self._come = [False] * self.num_parameters
+        self._works: list[Work] = []
+        self._num_sent = 0
+        self._armed = False
+        self.sends_early = not self._has_half  # gradients in half precision are summed up in float32 first
+        self.came_twice = False
+        """Whether a gradient was added to after its bucket had gone (a reentrant checkpoint)."""
+        self._handles = [
+            parameter.register_post_accumulate_grad_hook(partial(self._arrived, index))  # type: ignore[no-untyped-call]
+            for index, (_, parameter) in enumerate(self._owners)
+            if parameter.requires_grad
+        ]
+
+    def close(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+
+    def disarm(self) -> None:
+        """Nothing is under way."""
+        self._armed = self.came_twice = False
+        self._works, self._num_sent = [], 0
+        self._come = [False] * self.num_parameters
+
+    def arm(self) -> None:
+        """The last backward begins."""
+        if not self.sends_early:
+            return
+        self._lay_out()
+        for bucket in self._buckets:
+            bucket.num_missing = len(bucket.indices)
+        self._armed = True
+
+    def _lay_out(self) -> None:
+        """Divide the parameters that are trained now among buckets; the same on every rank."""
+        trains = [parameter.requires_grad for _, parameter in self._owners]
+        if trains == self._trains:
+            return
+        self._trains, self._buckets = trains, []
+        waiting: dict[tuple[torch.dtype, torch.device], list[tuple[int, Tensor]]] = {}
+        for index, (_, parameter) in enumerate(self._owners):
+            if not trains[index]:
+                continue
+            kind = waiting.setdefault((parameter.dtype, parameter.device), [])
+            kind.append((index, parameter))
+            limit = BUCKET_BYTES if self._buckets else FIRST_BUCKET_BYTES
+            if sum(each.nbytes for _, each in kind) >= limit:
+                self._close(kind)
+        for kind in waiting.values():
+            if kind:
+                self._close(kind)
+        self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
+
+    def _close(self, parameters: list[tuple[int, Tensor]]) -> None:
+        self._buckets.append(Bucket(parameters))
+        parameters.clear()
+
+    def _arrived(self, index: int, _: Tensor) -> None:
+        """A gradient is complete: its bucket goes when all of it are, and all buckets before it have gone."""
+        if not self._armed:
+            return
+        if self._come[index]:
+            self.came_twice = True
+            return
+        self._come[index] = True
+        bucket = self._bucket_of[index]
+        bucket.num_missing -= 1
+        while self._num_sent < len(self._buckets) and not self._buckets[self._num_sent].num_missing:
+            self._send_next()
+
+    def _send_next(self) -> None:
+        bucket = self._buckets[self._num_sent]
+        with torch.no_grad():
+            self._works.append(self._send(bucket.fill([self._gradient(index) for index in bucket.indices])))
+        self._num_sent += 1
+
+    def _gradient(self, index: int) -> Tensor | None:
+        weights, parameter = self._owners[index]
+        gradient = weights.gradient_so_far(parameter)
+        return gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient
+
+    def flush(self) -> list[Work]:
+        """Send every bucket that has not gone; again, where all had. Return what is under way."""
+        self._lay_out()
+        self._armed = False
+        if self._num_sent == len(self._buckets) and not self._works:
+            self._num_sent = 0
+        while self._num_sent < len(self._buckets):
+            self._send_next()
+        works, self._works = self._works, []
+        return works
+
+    @property
+    def used(self) -> list[float]:
+        """For each parameter, whether this rank has a gradient of it."""
+        return [float(weights.gradient_so_far(parameter) is not None) for weights, parameter in self._owners]
+
+    @torch.no_grad()
+    def write_back(self, used: Sequence[float]) -> None:
+        """Make the sums the gradients; a parameter that no rank has used keeps none."""
+        into, sums = [], []
+        for bucket in self._buckets:
+            for index, total in zip(bucket.indices, bucket.sums, strict=True):
+                weights, parameter = self._owners[index]
+                if not used[index]:
+                    continue
+                gradient = weights.gradient_so_far(parameter)
+                if gradient is None or gradient.is_sparse or gradient.dtype != total.dtype:
+                    weights.set_gradient(parameter, total.clone())
+                else:
+                    into.append(gradient)
+                    sums.append(total)
+        if into:
+            torch._foreach_copy_(into, sums)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch normalisation over all processes: in an update its statistics are those of the whole batch, weighted by count.
+
+torch's own (`SyncBatchNorm`) needs a GPU, and can't be differentiated twice. Here the sums are differentiable collectives between
+plain operations. Every process must call the layer equally often: an update whose parts differ in number is refused on all of them,
+before anybody waits.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from truestep.engine.processes.world import World
+
+Norm = nn.modules.batchnorm._BatchNorm
+
+
+class _SumOfAll(torch.autograd.Function):
+    """The sum of a tensor over all processes; its backward is the same of the gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, world: World) -> Tensor:
+        ctx.world = world
+        total = tensor.detach().contiguous().clone()
+        world.settle([world.reduce(total)], "batch normalisation over all ranks")
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return _sum_of_all(gradient, ctx.world), None
+
+
+def _sum_of_all(tensor: Tensor, world: World) -> Tensor:
+    total: Tensor = _SumOfAll.apply(tensor, world)  # type: ignore[no-untyped-call]
+    return total
+
+
+def has_statistics(module: nn.Module) -> bool:
+    """Whether a layer of the module takes statistics of the batch now."""
+    return any(isinstance(part, Norm) and _takes(part) for part in module.modules())
+
+
+def share_statistics(module: nn.Module, world: World, is_updating: Callable[[], bool]) -> list[nn.Module]:
+    """Have the module's batch normalisations use all processes' examples in updates; return these layers."""
+    layers = [part for part in module.modules() if isinstance(part, Norm)]
+    for layer in layers:
+        layer.__dict__["forward"] = partial(_forward, layer, world, is_updating)
+    return list(layers)
+
+
+def keep_statistics(layer: nn.Module) -> None:
+    """Undo `share_statistics`."""
+    layer.__dict__.pop("forward", None)
+
+
+def _takes(layer: Norm) -> bool:
+    return layer.training or layer.running_mean is None
+
+
+def _forward(layer: Norm, world: World, is_updating: Callable[[], bool], inputs: Tensor) -> Tensor:
+    if not (_takes(layer) and is_updating()):
+        return type(layer).forward(layer, inputs)
+    layer._check_input_dim(inputs)  # type: ignore[no-untyped-call]
+    world.num_gathered += 1  # the backward exchanges tensors of its own
+    wide = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
+    dims = [dim for dim in range(inputs.ndim) if dim != 1]
+    shape = [1, -1, *[1] * (inputs.ndim - 2)]
+    count = wide.new_full((1,), wide.numel() / wide.shape[1])
+    sums = _sum_of_all(torch.cat([wide.sum(dims), count]), world)
+    count = sums[-1].detach()
+    mean = sums[:-1] / count
+    centred = wide - mean.view(shape)
+    variance = _sum_of_all(centred.square().sum(dims), world) / count
+    output = centred * (variance + layer.eps).rsqrt().view(shape)
+    if layer.affine:
+        output = output * layer.weight.view(shape) + layer.bias.view(shape)
+    if layer.training and layer.track_running_stats:
+        _remember(layer, mean.detach(), variance.detach() * (count / (count - 1)))
+    return output.to(inputs.dtype)
+
+
+@torch.no_grad()
+def _remember(layer: Norm, mean: Tensor, variance: Tensor) -> None:
+    assert layer.num_batches_tracked is not None
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    layer.num_batches_tracked.add_(1)
+    momentum = layer.momentum
+    share: Any = 1 / layer.num_batches_tracked if momentum is None else momentum
+    for running, now in ((layer.running_mean, mean), (layer.running_var, variance)):
+        running.lerp_(now.to(running.dtype), float(share))

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the ranks of a run decide together: to save, to stop, what rank 0 has found; alone, each decision is one's own."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from truestep.core.errors import OptionError
+from truestep.engine.processes.packing import packed, unpacked
+from truestep.engine.processes.world import World
+
+SECONDS_BETWEEN = 1.0
+MOST_BATCHES = 1000
+
+
+class Wishes(NamedTuple):
+    """What a process wants to happen between two batches."""
+
+    signal: int = 0
+    """The signal that asks it to stop, 0 where none came."""
+    save: bool = False
+    """Whether the code asked for a checkpoint."""
+    is_time: bool = False
+    """Whether it is time for one; rank 0's clock decides."""
+
+
+class Agreement:
+    """Asks all ranks, about once a second, so that a batch is not held up by it; alone it answers with what it is asked."""
+
+    def __init__(self, world: World | None) -> None:
+        self._world = world
+        self._left = 1
+        self._batches, self._since = 0, time.monotonic()
+
+    def between_batches(self, wishes: Wishes) -> Wishes:
+        """Return what all do now; nothing where it is not asked this time, and what is wished for waits."""
+        if self._world is None:
+            return wishes
+        self._left -= 1
+        self._batches += 1
+        return self.asked("the end of a batch", wishes) if self._left <= 0 else Wishes()
+
+    def asked(self, what: str, wishes: Wishes) -> Wishes:
+        """Ask all ranks now, and how many batches they have until they are asked again."""
+        if self._world is None:
+            return wishes
+        seconds = (time.monotonic() - self._since) / max(self._batches, 1)
+        mine = min(MOST_BATCHES, int(SECONDS_BETWEEN / max(seconds, 1e-6)))
+        found = self._world.meet(what, *wishes, mine)
+        self._left = max(1, int(found[0][3]))
+        self._batches, self._since = 0, time.monotonic()
+        return Wishes(int(max(each[0] for each in found)), any(each[1] for each in found), bool(found[0][2]))
+
+    def rank_0_says(self, what: str, mine: bool) -> bool:
+        """Return rank 0's answer to a question that every rank asks."""
+        return mine if self._world is None else bool(self._world.meet(what, mine)[0][0])
+
+    # ------------------------------------------------------------------ what rank 0 finds or makes
+
+    def from_rank_0(self, what: str, make: Callable[[], Any]) -> Any:
+        """Return on every rank what rank 0 makes: JSON."""
+        return self._given(what, make, lambda made: json.dumps(made).encode(), json.loads)
+
+    def tree_from_rank_0(self, what: str, make: Callable[[], Any]) -> Any:
+        """Return on every rank what rank 0 makes: a tree of tensors and plain values."""
+        return self._given(what, make, packed, unpacked)
+
+    def _given(
+        self, what: str, make: Callable[[], Any], pack: Callable[[Any], bytes], unpack: Callable[[bytes], Any]
+    ) -> Any:
+        world = self._world
+        if world is None:
+            return make()
+        if world.rank:
+            return unpack(world.give_bytes(None, what))
+        try:
+            with world.busy(what):
+                made = make()
+        except BaseException as error:
+            world.failed(error)
+            raise
+        world.give_bytes(pack(made), what)
+        return made
+
+    def refuse_differences(self, what: str, facts: dict[str, Any]) -> None:
+        """Raise an OptionError where a rank has another value than rank 0, or none."""
+        if self._world is None:
+            return
+        everybody = [json.loads(each) for each in self._world.share_bytes(json.dumps(facts).encode(), what)]
+        first = everybody[0]
+        for rank, mine in enumerate(everybody):
+            for name in [*first, *mine]:
+                one, other = first.get(name), mine.get(name)
+                if one != other:
+                    raise OptionError(
+                        f"The ranks differ in {what}: {name} is {one} on rank 0 and {other} on rank {rank}. All of "
+                        "them run the same code with the same values; what is measured on one rank alone is no measure of the run "
+                        "(net.evaluate gives all ranks the same)."
+                    )
+
+    def gathered(self, what: str, mine: Any) -> list[Any]:
+        """Return every rank's tree."""
+        assert self._world is not None
+        return [unpacked(each) for each in self._world.share_bytes(packed(mine), what)]

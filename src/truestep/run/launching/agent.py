@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torchrun's agent, with what a training needs: a log a rank, threads shared out, restarts that meet in a store of their own."""
+
+import logging
+import os
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from truestep.core.errors import OptionError
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions:
+    """How many processes, on how many machines, and where they meet and write.
+
+    Attributes:
+        processes: on this machine, and on each.
+        nodes: machines.
+        node_rank: which of them this is, from 0.
+        rendezvous: host and port where the machines meet, "host:port"; None where there is one machine.
+        restarts: how often all are started again after one has failed; a run goes on from its newest checkpoint.
+        grace_seconds: how long processes have to save after they were asked to stop, before they are killed.
+        logs: the folder of the logs; None for a temporary one.
+    """
+
+    processes: int
+    nodes: int = 1
+    node_rank: int = 0
+    rendezvous: str | None = None
+    restarts: int = 0
+    grace_seconds: int = 30
+    logs: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="truestep-logs-")))
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("processes", 1),
+            ("nodes", 1),
+            ("node_rank", 0),
+            ("restarts", 0),
+            ("grace_seconds", 0),
+        ):
+            if getattr(self, name) < least:
+                raise OptionError(f"{name}={getattr(self, name)}: give at least {least}.")
+        if self.nodes > 1 and self.rendezvous is None:
+            raise OptionError(
+                f"{self.nodes} machines need a place to meet: --rendezvous HOST:PORT, the name of the first machine and a free "
+                "port of it, the same on all of them."
+            )
+        if self.node_rank >= self.nodes:
+            raise OptionError(
+                f"node_rank={self.node_rank}: {self.nodes} machines are counted from 0, so give at most {self.nodes - 1}."
+            )
+
+
+def run_processes(
+    launch: LaunchOptions, program: Callable[..., Any] | str, arguments: Sequence[Any]
+) -> dict[int, Any]:
+    """Run a program (or a function) in every process and wait; return what each gave, by rank.
+
+    Raises:
+        ChildFailedError: torch's, where a process failed as often as there are restarts.
+        SignalException: torch's, where this process was asked to stop; the others have been, too.
+    """
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    one_machine = launch.nodes == 1
+    config = LaunchConfig(
+        min_nodes=launch.nodes,
+        max_nodes=launch.nodes,
+        nproc_per_node=launch.processes,
+        logs_specs=DefaultLogsSpecs(str(launch.logs), redirects=Std.ALL, tee={0: Std.ALL}),
+        run_id=uuid.uuid4().hex if one_machine else "truestep",
+        role="rank",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0" if one_machine else str(launch.rendezvous),
+        rdzv_configs={} if one_machine else {"is_host": launch.node_rank == 0},
+        max_restarts=launch.restarts,
+        start_method=_start_method(program),
+        shutdown_timeout=launch.grace_seconds,
+    )
+    with _environment(launch), _quiet():
+        found: dict[int, Any] = elastic_launch(config, program)(*arguments)
+        return found
+
+
+def _start_method(program: Callable[..., Any] | str) -> str:
+    """Return how functions are started: one of a notebook is in no file that another process could import."""
+    main = sys.modules.get("__main__")
+    in_notebook = (
+        not isinstance(program, str) and program.__module__ == "__main__" and not hasattr(main, "__file__")
+    )
+    return "fork" if in_notebook else "spawn"
+
+
+@contextmanager
+def _environment(launch: LaunchOptions) -> Iterator[None]:
+    """Set what the processes inherit."""
+    threads = max(1, len(os.sched_getaffinity(0)) // launch.processes)
+    wanted = {
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
+        # or workers that are started again read addresses of those that are gone (half of the restarts with gloo fail)
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+    }
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the agent from logging its own account of a failure; ours comes first."""
+    logger = logging.getLogger("torch.distributed.elastic")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

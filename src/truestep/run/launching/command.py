@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training file in several processes: what `truestep launch` does."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from truestep.run.launching import tether
+from truestep.run.launching.agent import LaunchOptions, run_processes
+
+
+def launch_file(launch: LaunchOptions, file: Path, arguments: Sequence[str]) -> int:
+    """Run a file in every process and wait; return the exit status, after saying what failed."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    command = [tether.__file__, str(os.getpid()), sys.executable, str(file), *arguments]
+    try:
+        run_processes(launch, sys.executable, ["-I", "-S", *command])
+    except ChildFailedError as failure:
+        from truestep.run.launching.failure import deaths_of, describe
+
+        deaths = deaths_of(failure.failures, launch.logs)
+        sys.stderr.write(f"truestep: {describe(deaths)}\n")
+        return deaths[0].status
+    except SignalException as asked:
+        sys.stderr.write(
+            f"truestep: stopped as asked ({asked.sigval.name}); the processes had {launch.grace_seconds} s to save\n"
+        )
+        return 128 + int(asked.sigval)
+    return 0

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rank died first, of what, and where in the user's own code: the first lines after a launch that failed."""
+
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from truestep.core.frames import is_own
+from truestep.explainer.logs.reading import Found, read_log, read_text
+
+
+class Death(NamedTuple):
+    """How one rank ended."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    exit_code: int
+    log: Path | None
+    error: Found | None
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether it stopped because another rank had failed, or was asked to."""
+        return self.exit_code == -signal.SIGTERM or (
+            self.error is not None and self.error.crash.type_names[0].rpartition(".")[2] == "RankError"
+        )
+
+    @property
+    def status(self) -> int:
+        """The exit status that stands for it."""
+        return self.exit_code if self.exit_code > 0 else 128 - self.exit_code
+
+
+def deaths_of(failures: Mapping[int, Any], logs: Path) -> list[Death]:
+    """Return how the ranks ended, the first cause first; `failures` are torch's, by rank."""
+    found = []
+    for rank, failure in failures.items():
+        log = _newest_log(logs, failure.local_rank)
+        errors = read_log(read_text(log.read_bytes())).found if log is not None else []
+        found.append(
+            Death(
+                rank, failure.local_rank, failure.pid, failure.exitcode, log, errors[-1] if errors else None
+            )
+        )
+    return sorted(found, key=lambda death: (death.is_consequence, failures[death.rank].timestamp))
+
+
+def _newest_log(logs: Path, local_rank: int) -> Path | None:
+    found = list(logs.glob(f"*/attempt_*/{local_rank}/stderr.log"))
+    return max(found, key=lambda path: int(path.parts[-3].removeprefix("attempt_")), default=None)
+
+
+def describe(deaths: list[Death]) -> str:
+    """Return what is to be known first."""
+    first = deaths[0]
+    lines = [f"rank {first.rank} (process {first.pid}) died first: {_cause(first)}"]
+    if first.error is not None:
+        own = [frame for frame in first.error.crash.frames if is_own(frame.path)]
+        if own:
+            lines.append(f"  at {own[-1].path}:{own[-1].line}, in {own[-1].function}: {own[-1].text}")
+    if first.log is not None:
+        lines.append(f"  its log: {first.log}")
+    others = sorted(death.rank for death in deaths[1:])
+    if others:
+        lines.append(f"  stopped because of it: rank {', '.join(map(str, others))}")
+    return "\n".join(lines)
+
+
+def _cause(death: Death) -> str:
+    if death.exit_code < 0:
+        name = signal.Signals(-death.exit_code).name
+        hint = " (killed; out of memory, where nobody did it)" if name == "SIGKILL" else ""
+        return f"signal {name}{hint}"
+    if death.error is None:
+        return f"exit status {death.exit_code}, without a traceback"
+    return death.error.crash.title

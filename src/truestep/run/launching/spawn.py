@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A function in several processes that train together, from Python and from notebooks."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from truestep.core.errors import RankError
+from truestep.run.launching.agent import LaunchOptions, run_processes
+from truestep.run.launching.tether import tie_to_parent
+
+
+class _Tied:
+    """A function that ends with its parent."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function, self._parent = function, os.getpid()
+        self.__qualname__, self.__module__ = function.__qualname__, function.__module__
+
+    def __call__(self, *arguments: Any) -> Any:
+        tie_to_parent(self._parent)
+        return self._function(*arguments)
+
+
+def spawn(function: Callable[..., Any], processes: int, *arguments: Any, restarts: int = 0) -> list[Any]:
+    """Call `function(*arguments)` in so many processes of this machine, which a `ts.Run` in it connects; return what each returned.
+
+    From a file, the function must be importable (at its top level, the call below `if __name__ == "__main__":`). In a notebook
+    it may be defined in a cell, as long as nothing has used the GPU before.
+
+    Args:
+        function: what each process does; which it is says `run.rank`.
+        processes: how many.
+        arguments: what each is given.
+        restarts: how often all are started again after one has failed.
+
+    Raises:
+        RankError: a process failed; the message says which was first, of what and where.
+    """
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    with tempfile.TemporaryDirectory(prefix="truestep-logs-") as folder:
+        launch = LaunchOptions(processes=processes, restarts=restarts, logs=Path(folder))
+        try:
+            found = run_processes(launch, _Tied(function), arguments)
+        except ChildFailedError as failure:
+            from truestep.run.launching.failure import deaths_of, describe
+
+            deaths = deaths_of(failure.failures, launch.logs)
+            error = RankError(describe(deaths))
+            error.rank = deaths[0].rank
+            raise error from None
+    return [found[rank] for rank in sorted(found)]

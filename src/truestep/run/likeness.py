@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""That the ranks of a run are alike: the same code, options and weights at the start, the same weights at every save."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from truestep.core.errors import RankError
+from truestep.engine.context import Context
+from truestep.engine.parts import Parts
+from truestep.engine.state import settings
+from truestep.run.agreement import Agreement
+from truestep.run.own_code import OwnCode
+
+
+def refuse_different_ranks(agreement: Agreement, learners: Mapping[str, Parts]) -> None:
+    """Raise an OptionError where a rank's code, options or parameters are others than rank 0's."""
+    facts: dict[str, Any] = {
+        f"the code of {Path(path).name}": code for path, code in OwnCode().hashes().items()
+    }
+    facts |= {"the torch": str(torch.__version__), "the learners": list(learners)}
+    for name, learner in learners.items():
+        facts |= {f"{key} of {name!r}": value for key, value in settings(learner).items()}
+        facts |= {
+            f"the shape of {parameter} of {name!r}": list(weight.shape)
+            for parameter, weight in zip(learner.weights.names, learner.weights.parameters, strict=True)
+        }
+    agreement.refuse_differences("what they train", facts)
+
+
+def share_weights(context: Context) -> None:
+    """Begin with rank 0's weights, buffers and averages on every rank: theirs may be drawn otherwise."""
+    if context.world is None:
+        return
+    for name, learner in context.learners.items():
+        tensors = [*learner.module.parameters(), *learner.module.buffers(), *learner.weights.masters.values()]
+        if learner.average is not None:
+            tensors += learner.average.tensors
+        context.world.broadcast(tensors, f"the weights of {name!r}")
+
+
+@torch.no_grad()
+def sums_of_weights(context: Context) -> dict[str, list[float]]:
+    """Return the sum of each parameter of each learner: bits that differ show in it, unless they cancel."""
+    return {
+        name: torch.stack([_sum(weight) for weight in learner.weights.parameters]).tolist()
+        for name, learner in context.learners.items()
+    }
+
+
+def _sum(weight: torch.Tensor) -> torch.Tensor:
+    flat = torch.view_as_real(weight) if weight.is_complex() else weight
+    return flat.double().sum()
+
+
+def check_weights(context: Context, everybody: list[dict[str, list[float]]]) -> None:
+    """Raise a RankError that names the first parameter which is not the same on all ranks, and the rank."""
+    for rank, sums in enumerate(everybody):
+        for name, learner in context.learners.items():
+            for parameter, mine, first in zip(
+                learner.weights.names, sums[name], everybody[0][name], strict=True
+            ):
+                if repr(mine) != repr(first):
+                    raise RankError(
+                        f"The weights of {name!r} are not the same on all ranks any more: {parameter} sums up to {first!r} on rank "
+                        f"0 and to {mine!r} on rank {rank}. Something has changed them outside of updates, on one rank alone; what "
+                        "rank 0 holds was not saved."
+                    )

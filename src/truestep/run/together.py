@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bringing the processes of a run together: the store, the group, and the two that a run makes of it."""
+
+import json
+import os
+import time
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+from truestep.core.errors import OptionError
+from truestep.engine.context import Context
+from truestep.engine.processes import gathering
+from truestep.engine.processes.world import Links, Membership, World
+from truestep.engine.strategies import Ddp
+from truestep.run.agreement import Agreement
+from truestep.run.ranks import Launched, launched
+
+# Waiting is watched (engine/processes/world.py), so the groups' own limit only ends what nobody waits for.
+LIMIT = timedelta(days=2)
+START_SECONDS = 600.0
+
+_stores: dict[tuple[str, int], Any] = {}
+_world: World | None = None
+
+
+def join(context: Context, *, timeout_seconds: float) -> Agreement:
+    """Bring a run's context together with those of the other processes; return how they decide from now on."""
+    world = current_world() or come_together(context.device, timeout_seconds=timeout_seconds)
+    if world is not None:
+        context.world, context.rank, context.strategy = world, world.rank, Ddp(world)
+        context.choose("strategy", "ddp", f"{world.size} processes train together")
+    return Agreement(world)
+
+
+def current_world() -> World | None:
+    """Return what connects this process with the others of its run; None where it trains alone."""
+    return _world
+
+
+def come_together(device: torch.device, *, timeout_seconds: float) -> World | None:
+    """Return the world of this process, made now; None where it was started alone."""
+    global _world
+    if dist.is_available() and dist.is_initialized():
+        world = _within_group(timeout_seconds)
+    elif (found := launched()) is not None:
+        world = _launched_world(found, device, timeout_seconds)
+    else:
+        return None
+    if world is not None:
+        inner = world.links.close
+
+        def close() -> None:
+            global _world
+            _world = None
+            gathering.leave()
+            inner()
+
+        gathering.enter(world)
+        world.links = world.links._replace(close=close)
+    _world = world
+    return world
+
+
+def _within_group(timeout_seconds: float) -> World | None:
+    """Use the group that the user made; it stays theirs."""
+    size = dist.get_world_size()
+    if size == 1:
+        return None
+    rank = dist.get_rank()
+    found = launched()
+    local_rank = found.place.local_rank if found is not None else rank
+    control = dist.new_group(backend="gloo", timeout=LIMIT)
+    default = dist.group.WORLD
+    data = dist.new_group(backend="gloo", timeout=LIMIT) if dist.get_backend() == "gloo" else default
+    store = _fresh(dist.distributed_c10d._get_default_store(), rank, size)
+
+    def close() -> None:
+        dist.destroy_process_group(control)
+        if data is not default:
+            dist.destroy_process_group(data)
+
+    return World(
+        Membership(rank, size, local_rank),
+        Links(control, data, store, close),
+        timeout_seconds=timeout_seconds,
+    )
+
+
+def _launched_world(found: Launched, device: torch.device, timeout_seconds: float) -> World:
+    rank, size, _ = found.place
+    store = _fresh(_store(found), rank, size)
+    on_gpu = device.type == "cuda"
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+        store=PrefixStore("groups", store),
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=timeout_seconds) if on_gpu else LIMIT,
+        device_id=device if on_gpu else None,
+    )
+    control = dist.new_group(backend="gloo", timeout=LIMIT)
+    data = dist.group.WORLD
+    links = Links(control, data, PrefixStore("notes", store), dist.destroy_process_group)
+    return World(found.place, links, timeout_seconds=timeout_seconds)
+
+
+def _store(found: Launched) -> Any:
+    """Return the store that all processes reach; rank 0 holds it, or torchrun's agent. It stays open for a later run."""
+    key = found.address, found.port
+    if key not in _stores:
+        agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        try:
+            _stores[key] = TCPStore(
+                found.address,
+                found.port,
+                found.place.size,
+                is_master=found.place.rank == 0 and not agents,
+                timeout=timedelta(seconds=START_SECONDS),
+                wait_for_workers=False,
+                multi_tenant=True,
+            )
+        except (dist.DistNetworkError, dist.DistStoreError, TimeoutError) as error:
+            where = f"{found.address}:{found.port} ({str(error).splitlines()[0]})"
+            raise OptionError(
+                f"Rank {found.place.rank} of {found.place.size} could not meet the others at {where}. Is that port taken by "
+                "another job (choose another MASTER_PORT), or is the machine of rank 0 not reached by this name (MASTER_ADDR)?"
+            ) from error
+    return _stores[key]
+
+
+def _fresh(store: Any, rank: int, size: int) -> Any:
+    """Return a part of the store that nobody has written to: an agent keeps its store when it starts its workers again.
+
+    Every rank writes a word of its own, and rank 0 offers a name with the words that it has read; who finds its word in an offer
+    says yes. A word of an earlier attempt is found in vain, so the name that all say yes to was made by those who are here.
+    """
+    word = uuid.uuid4().hex
+    store.set(f"truestep/word/{rank}", word)
+    if rank == 0:
+        return PrefixStore(f"truestep/{_offer(store, size)}", store)
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        offer = json.loads(store.get("truestep/offer"))
+        name = offer["name"]
+        if offer["words"][rank] == word:
+            store.set(f"truestep/yes/{name}/{rank}", "1")
+            if _comes(store, f"truestep/agreed/{name}", 0.5):
+                return PrefixStore(f"truestep/{name}", store)
+        time.sleep(0.01)
+    raise OptionError(
+        f"Rank 0 did not come to the start within {START_SECONDS:g} seconds; this is rank {rank} of {size}."
+    )
+
+
+def _offer(store: Any, size: int) -> str:
+    """Offer names until all ranks agree on one; return it."""
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        words = [store.get(f"truestep/word/{rank}").decode() for rank in range(size)]
+        name = uuid.uuid4().hex
+        store.set("truestep/offer", json.dumps({"name": name, "words": words}))
+        if all(_comes(store, f"truestep/yes/{name}/{rank}", 1.0) for rank in range(1, size)):
+            store.set(f"truestep/agreed/{name}", "1")
+            return name
+    raise OptionError(
+        f"Not all of {size} ranks came to the start within {START_SECONDS:g} seconds; this is rank 0."
+    )
+
+
+def _comes(store: Any, key: str, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while not store.check([key]):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.002)
+    return True

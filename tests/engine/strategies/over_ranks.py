@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings that end at the same weights on one process and on several; run as a program, each rank goes through all of them.
+
+`python over_ranks.py FOLDER` writes FOLDER/NAME.pt from rank 0, and says on every rank what it has seen.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import truestep as ts
+
+DOUBLE = torch.float64
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+class Layered(nn.Module):
+    """Leaves a layer out where no row of its batch asks for it, so that ranks use different parameters; one nobody ever uses."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(7, 6)
+        self.first, self.extra, self.last = nn.Linear(6, 9), nn.Linear(6, 9), nn.Linear(9, 5)
+        self.norm = nn.LayerNorm(9)
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, tokens):
+        hidden = self.embedding(tokens)
+        wanted = tokens[:, :1, None] % 3 == 0
+        values = self.first(hidden)
+        if wanted.any():
+            values = values + self.extra(hidden) * wanted
+        return self.last(torch.tanh(self.norm(values)))
+
+
+def tokens(run, number, batch_size):
+    draw = generator(number)
+    words, labels = (torch.randint(0, high, (number, 4), generator=draw) for high in (7, 5))
+    weights = torch.rand(number, 4, generator=draw, dtype=DOUBLE) * (
+        torch.rand(number, 4, generator=draw) > 0.4
+    )
+    return run.data((words, labels, weights), batch_size=batch_size, shuffle=True)
+
+
+def token_weights(run, *, number=29, batch_size=8, micro_batch=3):
+    """Token weights with zeros, ragged micro-batches, clip, layer drop, draws; and 29 = 3 · 8 + 5."""
+    net = run.learner(
+        Layered(),
+        lambda p: torch.optim.SGD(p, lr=0.3, momentum=0.9),
+        clip=ts.ClipNorm(0.5),
+        micro_batch=micro_batch,
+        ema=ts.EMA(decay=0.9),
+    )
+    data = tokens(run, number, batch_size)
+
+    def loss(batch):
+        words, labels, weights = batch
+        scores = net(words)
+        values = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none").view(len(words), 4)
+        noisy = values * (1 + 0.1 * ts.randn(len(words), 4, dtype=DOUBLE))
+        return ts.weighted(noisy, weights, right=(scores.argmax(-1) == labels).double())
+
+    for _ in run.epochs(2):
+        for batch in run.batches(data):
+            update = net.update(loss, batch)
+            run.state.setdefault("seen", []).append([float(update.loss), float(update.metrics["right"])])
+    with net.averaged():
+        average = [parameter.detach().clone() for parameter in net.parameters()]
+    return {"weights": list(net.parameters()), "average": average, "seen": torch.tensor(run.state["seen"])}
+
+
+def few_examples(run):
+    """Last batches of one example: most ranks have none of it, at once and in micro-batches."""
+    return token_weights(run, number=9, batch_size=4, micro_batch=None)
+
+
+def penalty(run):
+    """Two learners, a gradient penalty with draws, noise drawn in the loss, spectral norm, batch statistics."""
+    spectral = torch.nn.utils.parametrizations.spectral_norm
+    critic_net = nn.Sequential(spectral(nn.Linear(3, 8)), nn.Tanh(), nn.Linear(8, 1))
+    maker = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    critic = run.learner(
+        critic_net, lambda p: torch.optim.SGD(p, lr=0.05), name="critic", clip=ts.ClipNorm(1.0)
+    )
+    generator_ = run.learner(maker, lambda p: torch.optim.SGD(p, lr=0.05), name="generator")
+    data = run.data(
+        torch.randn(24, 3, generator=generator(1), dtype=DOUBLE), batch_size=7, shuffle=True, drop_last=True
+    )
+
+    def critic_loss(real):
+        fake = generator_(ts.randn(len(real), 2, dtype=DOUBLE)).detach()
+        between = ts.gradient_penalty(critic, real, fake)
+        return critic(fake).squeeze(1) - critic(real).squeeze(1) + 10 * between
+
+    def generator_loss(real):
+        return -critic(generator_(ts.randn(len(real), 2, dtype=DOUBLE))).squeeze(1)
+
+    for _ in run.epochs(2):
+        for batch in run.batches(data):
+            critic.update(critic_loss, batch)
+            generator_.update(generator_loss, batch)
+    modules = (critic.module, generator_.module)
+    return {"weights": [tensor for module in modules for tensor in module.state_dict().values()]}
+
+
+def contrast(run):
+    """A loss of the whole batch: every example is compared with all others, wherever they are."""
+    net = run.learner(nn.Linear(4, 3), lambda p: torch.optim.SGD(p, lr=0.5))
+    data = run.data(
+        torch.randn(21, 2, 4, generator=generator(2), dtype=DOUBLE),
+        batch_size=5,
+        shuffle=True,
+        drop_last=True,
+    )
+
+    def loss(pairs):
+        images, texts = net(pairs[:, 0]), net(pairs[:, 1])
+        others, first = ts.gather(texts, with_first=True)
+        return F.cross_entropy(images @ others.T, first + torch.arange(len(images)), reduction="none")
+
+    for _ in run.epochs(2):
+        for batch in run.batches(data):
+            net.update(loss, batch, decomposable=False)
+    return {"weights": list(net.parameters())}
+
+
+def searched(run):
+    """LBFGS: every evaluation is summed over the ranks, so all search along the same line."""
+    net = run.learner(nn.Linear(4, 1), lambda p: torch.optim.LBFGS(p, line_search_fn="strong_wolfe"))
+    data = run.data(torch.randn(20, 5, generator=generator(3), dtype=DOUBLE), batch_size=10)
+    for _ in run.epochs(1):
+        for batch in run.batches(data):
+            net.update(lambda rows: (net(rows[:, :4]).squeeze(1) - rows[:, 4]).square().square(), batch)
+    return {"weights": list(net.parameters())}
+
+
+def one_after_another(run):
+    """Losses in a block, divided by what the caller says, and by their number."""
+    net = run.learner(nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.2), clip=ts.ClipValue(0.1))
+    data = run.data(torch.randn(20, 4, generator=generator(4), dtype=DOUBLE), batch_size=5)
+    for _ in run.epochs(1):
+        for number, batch in enumerate(run.batches(data)):
+            with net.accumulating(weight=5.0 if number % 2 else None) as update:
+                for part in batch.split(2):
+                    values = net(part).squeeze(1).square()
+                    update.backward(values.sum() if number % 2 else values)
+    return {"weights": list(net.parameters())}
+
+
+def together(run):
+    """One loss of two learners, one of them in bfloat16; only the other's weights can be compared."""
+    first = run.learner(nn.Linear(4, 3), lambda p: torch.optim.Adam(p, lr=0.01), name="first")
+    second = run.learner(nn.Linear(3, 1), lambda p: torch.optim.Adam(p, lr=0.01), name="second")
+    data = run.data(torch.randn(18, 4, generator=generator(5), dtype=DOUBLE), batch_size=6)
+    for _ in run.epochs(2):
+        for batch in run.batches(data):
+            ts.update(
+                [first, second], lambda rows: second(first(rows)).squeeze(1).cos(), batch, micro_batch=2
+            )
+    return {"weights": [*first.parameters(), *second.parameters()]}
+
+
+def left_out(run):
+    """A value that is not finite, on the rank that has it alone: all leave the update out."""
+    net = run.learner(nn.Linear(1, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    rows = torch.arange(12.0, dtype=DOUBLE)[:, None]
+    data = run.data(rows, batch_size=4)
+    skipped = []
+    for _ in run.epochs(1):
+        for batch in run.batches(data):
+            scale = torch.where(batch.squeeze(1) == 7, torch.nan, 1.0)
+            update = net.update(lambda pair: net(pair[0]).squeeze(1) * pair[1], (batch, scale))
+            skipped.append(float(update.skipped))
+    return {"weights": list(net.parameters()), "skipped": torch.tensor(skipped)}
+
+
+CASES = {
+    case.__name__: case
+    for case in (
+        token_weights,
+        few_examples,
+        penalty,
+        contrast,
+        searched,
+        one_after_another,
+        together,
+        left_out,
+    )
+}
+OPTIONS = {"left_out": {"nonfinite": "skip"}}
+
+
+def trained(name, folder):
+    """Run a case in a directory of its own; return the tensors that it ends with."""
+    options = {
+        "precision": "float64",
+        "progress": False,
+        "quiet": True,
+        "doctor": False,
+        "timeout_seconds": 60.0,
+    }
+    torch.manual_seed(0)
+    with ts.Run(folder / name, seed=3, **options, **OPTIONS.get(name, {})) as run:
+        found = CASES[name](run)
+        kept = {key: [each.detach().clone() for each in value] for key, value in found.items()}
+        if run.is_main:
+            torch.save(kept, folder / f"{name}.pt")
+    return kept
+
+
+if __name__ == "__main__":
+    for case in sys.argv[2:] or CASES:
+        trained(case, Path(sys.argv[1]))

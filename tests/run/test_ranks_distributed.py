@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run of several real processes: what each sees, and what becomes of it when one fails."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+from support.ranks import finish, on_ranks, start
+
+PROGRAM = Path(__file__).parent / "programs" / "ranks.py"
+ROUNDS = 50
+
+
+def alone(folder):
+    """Return what one process finds, here."""
+    spec = importlib.util.spec_from_file_location("ranks_program", PROGRAM)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    folder.mkdir()
+    module.looks(folder)
+    return json.loads((folder / "found-0.json").read_text())
+
+
+def last_line(text):
+    return text.strip().splitlines()[-1] if text.strip() else ""
+
+
+def test_ranks_see_one_order_count_each_sample_once_and_name_who_is_elsewhere(tmp_path):
+    finished = on_ranks(PROGRAM, "looks", tmp_path)
+    assert [each.status for each in finished] == [1, 1], finished[0].error  # they went apart at the end
+    ranks = [json.loads((tmp_path / f"found-{rank}.json").read_text()) for rank in (0, 1)]
+    one = alone(tmp_path / "alone")
+    for whole, first, second in zip(one["seen"], ranks[0]["seen"], ranks[1]["seen"], strict=True):
+        assert first[0] + second[0] == whole[0]  # the same samples in the same order,
+        assert first[1] + second[1] == whole[1]  # with the same draws for each;
+        assert first[2] != second[2]  # what the body draws is each rank's own
+    for rank, found in enumerate(ranks):
+        assert found["place"] == [rank, rank, 2, rank == 0]
+        assert found["weight"] == ranks[0]["weight"]
+        assert (found["loss"], found["examples"]) == (ranks[0]["loss"], 4)
+        assert found["twice"] == pytest.approx(2 * found["loss"], rel=1e-6)
+        assert found["metrics"] == ranks[0]["metrics"]
+        for (plain, named), (mean, means) in zip(found["metrics"][:-1], one["metrics"][:-1], strict=True):
+            assert plain == pytest.approx(mean, rel=1e-12, nan_ok=True)
+            assert named == pytest.approx(means, rel=1e-12, nan_ok=True)
+        assert found["metrics"][-1] == {"largest": 8.0, "count": 9, "order": [float(i) for i in range(9)]}
+        assert "accuracy is 0.0 on rank 0 and 1.0 on rank 1" in found["differs"]
+        assert re.search(
+            r"rank 0: an evaluation with 'linear', \S+ranks\.py:\d+; rank 1: run\.log", found["apart"]
+        )
+        assert found["alone"].startswith("RankError")
+
+
+def test_a_killed_rank_ends_the_others_at_once_and_by_name(tmp_path):
+    survivor, killed = on_ranks(PROGRAM, "trains", tmp_path, "kill", 9, 1)
+    assert killed.status == -9
+    assert survivor.status == 1
+    assert survivor.seconds < 10
+    assert re.search(r"RankError: .* rank 1 \(process \d+ on \S+\) is gone", last_line(survivor.error))
+
+
+# ------------------------------------------------------------------ long: restarts, and everything else that can end a rank
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Return the bits that two ranks end with when nothing happens."""
+    finished = on_ranks(PROGRAM, "trains", tmp_path_factory.mktemp("undisturbed"))
+    assert len({last_line(each.out) for each in finished}) == 1
+    return last_line(finished[0].out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attempt", range(ROUNDS))
+@pytest.mark.parametrize("how", ["kill", "raise", "stop", "ask"])
+def test_a_restart_ends_with_the_bits_of_a_run_that_nothing_happened_to(
+    tmp_path, monkeypatch, undisturbed, how, attempt
+):
+    monkeypatch.setenv("TIMEOUT", "4")
+    failing = attempt % 2
+    processes = start(PROGRAM, "trains", tmp_path, how, 2 + attempt % 21, failing, size=2)
+    finished = finish(processes, 60 if how != "stop" else 45)
+    other = finished[1 - failing]
+    assert other.status == (143 if how == "ask" else 1), other.error
+    assert other.seconds < 10
+    if how != "ask":
+        said = {"kill": "is gone", "raise": "raised ValueError: a bad sample", "stop": "is stopped"}[how]
+        assert re.search(rf"rank {failing} \(process \d+ on \S+\).*{said}", last_line(other.error))
+    again = on_ranks(PROGRAM, "trains", tmp_path, how, 2 + attempt % 21, failing)
+    assert [last_line(each.out) for each in again] == [undisturbed] * 2
