@@ -20,13 +20,14 @@ from truestep.run.directory import write_json
 from truestep.run.endings import Endings
 from truestep.run.fingerprint import fingerprint
 from truestep.run.first_steps import FirstSteps
+from truestep.run.layers import RunLayers
 from truestep.run.likeness import refuse_different_ranks, share_weights
 from truestep.run.loop_random import LoopRandom
 from truestep.run.media.folder import write_media
 from truestep.run.media.kind import Media
 from truestep.run.moments import Moments
 from truestep.run.notebook import is_interactive
-from truestep.run.options import Show
+from truestep.run.options import Show, Watching
 from truestep.run.owner import Owner, disarm_in_children, refuse_other_group
 from truestep.run.progress import Progress
 from truestep.run.rates import Rates
@@ -45,7 +46,7 @@ class Session:
     """Starts, saves, stops and ends a run; the engine's observer."""
 
     def __init__(
-        self, run: "Run", *, show: Show, exit_statuses: Mapping[int, int] | None, doctor: bool
+        self, run: "Run", show: Show, exit_statuses: Mapping[int, int] | None, watching: Watching
     ) -> None:
         self._run = run
         self.owner = Owner()
@@ -56,7 +57,9 @@ class Session:
         self._progress = Progress(None, None, None)
         self._saver = Saver(run)
         self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
-        self._first_steps = FirstSteps(run, wanted=doctor)
+        self._first_steps = FirstSteps(run, wanted=watching.doctor)
+        self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
+        self._layers.every = watching.layers_every if run.is_main else 0
         self._rates = Rates(run.context, run.cursor, self.say)
         self.started = False
         self.save_requested = False
@@ -125,6 +128,8 @@ class Session:
             share_weights(run.context)
         self.started = True  # only now: a run that could not be restored must not save what it holds
         run.accept_edits()
+        run.trackers.open()
+        self._layers.open()
         for text in at_the_start(run, resumed):
             self.say(text)
 
@@ -260,6 +265,7 @@ class Session:
         self._moments.updated()
         self._run.logbook.updated(learner, update)
         self._first_steps.updated(learner)
+        self._layers.updated(learner)
 
     def say(self, text: str) -> None:
         """Print a message on standard error, above the progress bar."""
@@ -413,6 +419,7 @@ class Session:
 
     def _finish(self, *, alive: bool = True) -> None:
         self._first_steps.end()
+        self._layers.end()
         self._endings.release()
         self._signals.release()
         self._progress.close()
