@@ -24,6 +24,7 @@ MAX_PARAMETERS = 6
 LONG_FILES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
+    "checkpoints/store.py:save": "what a checkpoint says of itself, and what outlives it; all but step and state by name",
     "run/run.py:__init__": "each keyword is an option of the run, and users write them by name",
     "run/run.py:learner": "each keyword is one slot of a learner, and users write them by name",
     "nn/sampling.py:sample_logits": "the field's words for a sampler, all but the logits by name",

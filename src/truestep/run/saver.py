@@ -5,7 +5,7 @@ import operator
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,6 +13,7 @@ from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryEr
 from truestep.engine.state import load_learner_state
 from truestep.report.history import NOTHING, Mark
 from truestep.run import snapshot
+from truestep.run.words import Beginning
 from truestep.run.agreement import Wishes
 from truestep.run.directory import CHECKPOINTS
 from truestep.run.tracking import sizes
@@ -21,16 +22,6 @@ from truestep.run.user_state import digest, glance
 if TYPE_CHECKING:
     from truestep.checkpoints import Checkpoint, CheckpointStore
     from truestep.run.run import Run
-
-
-class Beginning(NamedTuple):
-    """What a run goes on from: a checkpoint, the environment it was saved in, what the code has changed since, and how large
-    each tracked state is."""
-
-    checkpoint: str
-    environment: dict[str, Any]
-    changed: list[str]
-    tracked: dict[str, str]
 
 
 class Saver:

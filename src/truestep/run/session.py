@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from truestep.core.errors import DataError, RunDirectoryError
 from truestep.core.files import remove_partial
@@ -26,14 +26,15 @@ from truestep.run.loop_random import LoopRandom
 from truestep.run.media.folder import write_media
 from truestep.run.media.kind import Media
 from truestep.run.moments import Moments
-from truestep.run.notebook import is_interactive
+from truestep.run.notebook import end_process_or_cell, is_interactive
 from truestep.run.options import Show, Watching
 from truestep.run.owner import Owner, disarm_in_children, refuse_other_group
 from truestep.run.progress import Progress
 from truestep.run.rates import Rates
 from truestep.run.saver import Saver
 from truestep.run.signals import StopSignals
-from truestep.run.words import at_the_start, nothing_is_left
+from truestep.run.tracking import sizes
+from truestep.run.words import nothing_is_left, what_it_keeps, where_it_goes_on
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
@@ -130,8 +131,13 @@ class Session:
         run.accept_edits()
         run.trackers.open()
         self._layers.open()
-        for text in at_the_start(run, resumed):
+        for text in where_it_goes_on(resumed, run.context, run.cursor, run.edits, holds_run=run.holds_run):
             self.say(text)
+        for text in what_it_keeps(resumed.tracked if resumed else sizes(run.tracked.state())):
+            self.say(text)
+        for choice in run.context.choices:
+            if choice.weakens:
+                self.say(f"{choice.name}: {choice.value}; {choice.reason}")
 
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
@@ -150,14 +156,17 @@ class Session:
         self._progress.close()
         self._progress = Progress(total_epochs, self._batches_per_epoch(), self._bar)
         if 0 < total_epochs <= self._run.epoch or self._run.cursor.finished:
-            self.say(nothing_is_left(self._run, f"all {total_epochs} epochs are done already", "run.epochs"))
+            self._nothing_is_left(f"all {total_epochs} epochs are done already", "run.epochs")
 
     def begin_steps(self, total: int) -> None:
         """The steps begin: show progress."""
         self._progress.close()
         self._progress = Progress(0, total, self._bar)
         if 0 < total <= self._run.step or self._run.cursor.finished:
-            self.say(nothing_is_left(self._run, f"all {total} steps are done already", "run.steps"))
+            self._nothing_is_left(f"all {total} steps are done already", "run.steps")
+
+    def _nothing_is_left(self, done: str, call: str) -> None:
+        self.say(nothing_is_left(self._run.directory, self._run.cursor, done, call))
 
     def _batches_per_epoch(self) -> int | None:
         first = next(iter(self._run.cursor.streams.values()), None)
@@ -201,8 +210,7 @@ class Session:
             )
         resumable = self._moments.body_done(stream)
         only_if = stream.has_more if stream.is_open_ended else None
-        asked = run.agreement.between_batches(self._wishes())
-        self._take_up(asked)
+        asked = self._take_up(run.agreement.between_batches(self._wishes()))
         if asked.signal:
             self._stop_if(resumable, only_if)
         self._saver.between_batches(asked, resumable=resumable, only_if=only_if)
@@ -210,10 +218,11 @@ class Session:
     def _wishes(self) -> Wishes:
         return Wishes(self._signals.requested or 0, self.save_requested, self._saver.is_time)
 
-    def _take_up(self, asked: Wishes) -> None:
+    def _take_up(self, asked: Wishes) -> Wishes:
         """What one rank was asked for, all do: the signal is everybody's, and the wish for a checkpoint is granted."""
         self._signals.requested = asked.signal or self._signals.requested
         self.save_requested = self.save_requested and not asked.save
+        return asked
 
     def _write_line(self) -> bool:
         run = self._run
@@ -234,8 +243,7 @@ class Session:
         self._rates.epoch_ended()
         self._progress.end_epoch(self._run.logbook.newest)
         wishes = self._wishes()._replace(is_time=self._saver.has_waited)
-        asked = self._run.agreement.asked("the end of an epoch", wishes)
-        self._take_up(asked)
+        asked = self._take_up(self._run.agreement.asked("the end of an epoch", wishes))
         if asked.signal:
             self.stop()
         self._saver.between_epochs(has_waited=asked.is_time)
@@ -311,14 +319,14 @@ class Session:
         self._signals.requested = None
         if is_interactive():
             self._run.cursor.take_up()
-        _exit(status)
+        end_process_or_cell(status)
 
     def _stop_after_the_end(self) -> None:
         """A signal came after the last moment at which the loop looks: all is saved, and what follows is not begun."""
         if self._signals.requested is not None:
             status = self._signals.exit_status
             self._signals.requested = None
-            _exit(status)
+            end_process_or_cell(status)
 
     def leave(self, error: BaseException | None) -> None:
         """The `with` block ends, by itself or by an exception (which goes on upwards unchanged)."""
@@ -411,8 +419,7 @@ class Session:
         self._finish()
 
     def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
-        world = self._run.context.world
-        if world is not None and world.error is not None:
+        if (world := self._run.context.world) is not None and world.error is not None:
             return False
         unsaved = self._saver.is_unsaved or (looks_at_tracked and self._saver.is_tracked_unsaved)
         return self._run.agreement.rank_0_says("the end of the run", unsaved)
@@ -442,18 +449,10 @@ class Session:
             write_json(run.directory / "choices.json", [choice._asdict() for choice in run.context.choices])
             write_report(run.directory)
         except (OSError, RunDirectoryError) as error:
-            self.say(
-                f"the report could not be written ({error}); ts.write_report({str(run.directory)!r}) makes it later"
-            )
+            later = f"ts.write_report({str(run.directory)!r}) makes it later"
+            self.say(f"the report could not be written ({error}); {later}")
 
 
 def _id(error: BaseException | None) -> int | None:
-    """Return what an exception is recognised by; to keep it would keep every tensor in its frames."""
+    # what an exception is recognised by; to keep it would keep every tensor in its frames
     return None if error is None else id(error)
-
-
-def _exit(status: int) -> NoReturn:
-    """Leave the process, or the notebook's cell."""
-    if is_interactive():
-        raise KeyboardInterrupt
-    raise SystemExit(status)
