@@ -63,9 +63,9 @@ def read(
     show_abstentions: Annotated[
         bool, typer.Option("--show-abstentions", help="Also show where a check could not tell, and why.")
     ] = False,
-    cache: Annotated[
-        bool, typer.Option(help="Take what was found in files that did not change since, and keep it.")
-    ] = True,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Read all anew, and keep nothing for the next time.")
+    ] = False,
 ) -> None:
     """Read training code for silent bugs; needs no torch and runs nothing.
 
@@ -85,7 +85,7 @@ def read(
     if new_baseline is not None:
         selection = replace(selection, baseline=None)  # the new one is to hold what the old one hides
     paths = paths or [Path()]
-    reading = read_paths(paths, selection, _waiting, cache=cache_folder() if cache else None)
+    reading = read_paths(paths, selection, _waiting, cache=None if no_cache else cache_folder())
     if diff:
         for each in fix(reading.findings, write=False):
             typer.echo("".join(each.diff()), nl=False)
