@@ -41,10 +41,10 @@ def launch(
             f"truestep: there is no file {file}; give the training file: truestep launch -n 2 train.py\n"
         )
         raise typer.Exit(EXIT_USAGE)
-    from truestep.run.launching.agent import Launch
+    from truestep.run.launching.agent import LaunchOptions
     from truestep.run.launching.command import launch_file
 
-    plan = Launch(
+    plan = LaunchOptions(
         processes=processes or _one_for_each_gpu(),
         nodes=nodes,
         node_rank=node_rank,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from truestep.core.errors import BatchError, LossError
 from truestep.core.random_streams import key_of
 from truestep.engine.batches import is_empty, to_device, try_count
+from truestep.engine.context import Context
 from truestep.engine.feeding import Fed
 from truestep.engine.losses import Weighted, negative_weights
 from truestep.engine.parts import Parts
@@ -29,10 +30,22 @@ def evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
         return _evaluate(learner, values, data, metric)
     world.meet(f"an evaluation with {learner.name!r}")
     try:
+        _share_buffers(learner.context, world)
         return _evaluate(learner, values, data, metric)
     except BaseException as error:
         world.failed(error)
         raise
+
+
+def _share_buffers(context: Context, world: World) -> None:
+    """Have all processes measure with the same buffers: one that a forward fills from its own examples may differ by now."""
+    buffers = [b for each in context.learners.values() for b in each.module.buffers() if b.numel()]
+    sums = json.dumps(
+        [float(torch.view_as_real(b).sum() if b.is_complex() else b.double().sum()) for b in buffers]
+    )
+    everybody = world.share_bytes(sums.encode(), "the buffers of an evaluation")
+    if any(each != everybody[0] for each in everybody):
+        world.broadcast(buffers, "the buffers of an evaluation")
 
 
 def _evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:

@@ -75,9 +75,7 @@ class Loop:
         reader = stream.reader = object()
         try:
             for batch in stream.read():
-                stream.give_out()
-                if leads:
-                    self._advance(batch)
+                self._give_out(stream, batch, leads=leads)
                 yield batch
                 session.owner.check()
                 stream.check_reader(reader)
@@ -88,12 +86,7 @@ class Loop:
             else:
                 stream.end()
         finally:
-            if stream.reader is reader:  # a loop that is closed late has no part in the pass that is read now
-                self._left(stream)
-            if cursor.leader is stream and (stream.finished or cursor.cut):
-                cursor.leader = None
-            if leads:
-                session.random.pass_ends()
+            self._closed(stream, reader, leads=leads)
         if leads:
             cursor.done = cursor.step
             session.pass_done(stream)
@@ -109,6 +102,16 @@ class Loop:
             False  # last: an exception out of nowhere (a signal's) finds no half-written line of metrics done
         )
 
+    def _closed(self, stream: Stream, reader: object, *, leads: bool) -> None:
+        """The loop is over, or was left."""
+        cursor = self._run.cursor
+        if stream.reader is reader:  # a loop that is closed late has no part in the pass that is read now
+            self._left(stream)
+        if cursor.leader is stream and (stream.finished or cursor.cut):
+            cursor.leader = None
+        if leads:
+            self._run.session.random.pass_ends()
+
     def _left(self, stream: Stream) -> None:
         """The loop was left before the source was exhausted; what was read beside a leader that is over is over with it."""
         cursor = self._run.cursor
@@ -117,8 +120,11 @@ class Loop:
         else:
             stream.reader, stream.reading, stream.is_left, cursor.left = None, None, True, True
 
-    def _advance(self, batch: Any) -> None:
-        """Count a batch of the leader that is about to be given out."""
+    def _give_out(self, stream: Stream, batch: Any, *, leads: bool) -> None:
+        """Count a batch that is about to be given out; the leader's are the run's steps."""
+        stream.give_out()
+        if not leads:
+            return
         run = self._run
         run.cursor.step += 1
         run.context.advance(run.cursor.step)

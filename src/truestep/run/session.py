@@ -18,21 +18,22 @@ from truestep.run.agreement import Wishes
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
 from truestep.run.endings import Endings
-from truestep.run.fingerprint import fingerprint, promise
+from truestep.run.fingerprint import fingerprint
 from truestep.run.first_steps import FirstSteps
+from truestep.run.layers import RunLayers
 from truestep.run.likeness import refuse_different_ranks, share_weights
 from truestep.run.loop_random import LoopRandom
 from truestep.run.media.folder import write_media
 from truestep.run.media.kind import Media
 from truestep.run.moments import Moments
 from truestep.run.notebook import is_interactive
-from truestep.run.options import Show
+from truestep.run.options import Show, Watching
 from truestep.run.owner import Owner, disarm_in_children, refuse_other_group
 from truestep.run.progress import Progress
 from truestep.run.rates import Rates
 from truestep.run.saver import Saver
 from truestep.run.signals import StopSignals
-from truestep.run.tracking import sizes
+from truestep.run.words import at_the_start, nothing_is_left
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
@@ -45,7 +46,7 @@ class Session:
     """Starts, saves, stops and ends a run; the engine's observer."""
 
     def __init__(
-        self, run: "Run", *, show: Show, exit_statuses: Mapping[int, int] | None, doctor: bool
+        self, run: "Run", show: Show, exit_statuses: Mapping[int, int] | None, watching: Watching
     ) -> None:
         self._run = run
         self.owner = Owner()
@@ -56,7 +57,9 @@ class Session:
         self._progress = Progress(None, None, None)
         self._saver = Saver(run)
         self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
-        self._first_steps = FirstSteps(run, wanted=doctor)
+        self._first_steps = FirstSteps(run, wanted=watching.doctor)
+        self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
+        self._layers.every = watching.layers_every if run.is_main else 0
         self._rates = Rates(run.context, run.cursor, self.say)
         self.started = False
         self.save_requested = False
@@ -125,20 +128,10 @@ class Session:
             share_weights(run.context)
         self.started = True  # only now: a run that could not be restored must not save what it holds
         run.accept_edits()
-        if resumed is not None:
-            now = fingerprint(run.context.device)
-            promised = promise(resumed.environment, now, run.choices(), [*run.edits, *resumed.changed])
-            self.say(
-                f"going on from {resumed.checkpoint} (step {run.step}, epoch {run.epoch}); the rest is {promised}"
-            )
-        elif run.holds_run:
-            self.say("this run was stopped before its first checkpoint; it starts at the beginning")
-        if tracked := resumed.tracked if resumed is not None else sizes(run.tracked.state()):
-            listed = ", ".join(f"{name} {size}" for name, size in tracked.items())
-            self.say(f"every checkpoint also keeps what run.track was given: {listed}")
-        for choice in run.choices():
-            if choice.weakens:
-                self.say(f"{choice.name}: {choice.value}; {choice.reason}")
+        run.trackers.open()
+        self._layers.open()
+        for text in at_the_start(run, resumed):
+            self.say(text)
 
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
@@ -157,24 +150,14 @@ class Session:
         self._progress.close()
         self._progress = Progress(total_epochs, self._batches_per_epoch(), self._bar)
         if 0 < total_epochs <= self._run.epoch or self._run.cursor.finished:
-            self._say_nothing_is_left(f"all {total_epochs} epochs are done already", "run.epochs")
+            self.say(nothing_is_left(self._run, f"all {total_epochs} epochs are done already", "run.epochs"))
 
     def begin_steps(self, total: int) -> None:
         """The steps begin: show progress."""
         self._progress.close()
         self._progress = Progress(0, total, self._bar)
         if 0 < total <= self._run.step or self._run.cursor.finished:
-            self._say_nothing_is_left(f"all {total} steps are done already", "run.steps")
-
-    def _say_nothing_is_left(self, done: str, call: str) -> None:
-        run = self._run
-        more = f"give {call} a larger number to make it longer"
-        if run.cursor.finished:
-            done = f"run.finish() ended this run at step {run.step}"
-            more = 'resume="edited" takes it up where it was ended'
-        self.say(
-            f'{done}; nothing is left to train. ts.Run(..., resume="anew") starts a new run beside {run.directory}, {more}'
-        )
+            self.say(nothing_is_left(self._run, f"all {total} steps are done already", "run.steps"))
 
     def _batches_per_epoch(self) -> int | None:
         first = next(iter(self._run.cursor.streams.values()), None)
@@ -229,10 +212,8 @@ class Session:
 
     def _take_up(self, asked: Wishes) -> None:
         """What one rank was asked for, all do: the signal is everybody's, and the wish for a checkpoint is granted."""
-        if asked.signal:
-            self._signals.requested = asked.signal
-        if asked.save:
-            self.save_requested = False
+        self._signals.requested = asked.signal or self._signals.requested
+        self.save_requested = self.save_requested and not asked.save
 
     def _write_line(self) -> bool:
         run = self._run
@@ -252,9 +233,8 @@ class Session:
         """Between two epochs; schedules move before anything is saved."""
         self._rates.epoch_ended()
         self._progress.end_epoch(self._run.logbook.newest)
-        asked = self._run.agreement.asked(
-            "the end of an epoch", self._wishes()._replace(is_time=self._saver.has_waited)
-        )
+        wishes = self._wishes()._replace(is_time=self._saver.has_waited)
+        asked = self._run.agreement.asked("the end of an epoch", wishes)
         self._take_up(asked)
         if asked.signal:
             self.stop()
@@ -268,7 +248,7 @@ class Session:
             return  # between two passes of an epoch, before the save: it was logged then, of the weights as they were
         run = self._run
         self._saver.open()  # after the run's end: another process may be there
-        written = write_media(run.directory, run.step, media if run.is_main else {})
+        written = write_media(run.directory, run.step, media) if run.is_main else []
         run.logbook.write(run.step, run.epoch, values, {each.name: each.line for each in written})
         self._progress.note(values)
         for learner in run.context.learners.values():
@@ -276,8 +256,7 @@ class Session:
         self._saver.logged(values)
         if self._endings.ended:
             run.logbook.close()
-            if run.is_main:
-                self._report()
+            self._report()
             self._saver.close(alive=False)
 
     def updated(self, learner: Parts, update: Update) -> None:
@@ -286,6 +265,7 @@ class Session:
         self._moments.updated()
         self._run.logbook.updated(learner, update)
         self._first_steps.updated(learner)
+        self._layers.updated(learner)
 
     def say(self, text: str) -> None:
         """Print a message on standard error, above the progress bar."""
@@ -302,10 +282,9 @@ class Session:
     def wants_to_stop(self) -> bool:
         """Whether an evaluation may be left: a signal came, and a run that is saved here finds its way."""
         streams = self._run.cursor.streams.values()
-        if self._signals.requested is None or any(stream.in_body for stream in streams):
+        alone = self._run.world_size == 1  # several processes agree between two batches of training
+        if self._signals.requested is None or not alone or any(stream.in_body for stream in streams):
             return False
-        if self._run.world_size > 1:
-            return False  # the ranks agree between two batches of training
         if not (resumable := self._moments.are_resumable and not self.random.repeats):
             self._moments.tell_that_it_waits()
         return resumable
@@ -440,6 +419,7 @@ class Session:
 
     def _finish(self, *, alive: bool = True) -> None:
         self._first_steps.end()
+        self._layers.end()
         self._endings.release()
         self._signals.release()
         self._progress.close()
@@ -450,12 +430,14 @@ class Session:
             run.logbook.close()
             for stream in run.cursor.streams.values():
                 stream.source.close()
-            if self.started and run.is_main:
+            if self.started:
                 self._report()
 
     def _report(self) -> None:
         """Write the choices and the report; what they are made of is safe, so a full disk ends nothing here."""
         run = self._run
+        if not run.is_main:
+            return
         try:
             write_json(run.directory / "choices.json", [choice._asdict() for choice in run.context.choices])
             write_report(run.directory)

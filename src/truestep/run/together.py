@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from truestep.core.errors import OptionError
 from truestep.engine.context import Context
 from truestep.engine.processes import gathering
-from truestep.engine.processes.world import Links, Place, World
+from truestep.engine.processes.world import Links, Membership, World
 from truestep.engine.strategies import Ddp
 from truestep.run.agreement import Agreement
 from truestep.run.ranks import Launched, launched
@@ -85,7 +85,9 @@ def _within_group(timeout_seconds: float) -> World | None:
             dist.destroy_process_group(data)
 
     return World(
-        Place(rank, size, local_rank), Links(control, data, store, close), timeout_seconds=timeout_seconds
+        Membership(rank, size, local_rank),
+        Links(control, data, store, close),
+        timeout_seconds=timeout_seconds,
     )
 
 

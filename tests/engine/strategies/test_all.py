@@ -27,7 +27,7 @@ class Twins(Single):
         assert all(parameter.grad is None for parameter in self.parameters)
         self.calls.append("begin")
 
-    def place(self, count):
+    def place(self, count, num_parts=1):
         return 0, 2 * (count or 0)
 
     def before_backward(self, sums, *, is_last):
@@ -132,7 +132,7 @@ def test_an_update_that_fails_is_void(make_learner, make_context):
 
 def test_draws_begin_where_the_part_lies(make_learner, make_context):
     class Second(Single):
-        def place(self, count):
+        def place(self, count, num_parts=1):
             return 4, 8
 
     drawn = []

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs for several ranks.
 
-`python ranks.py looks FOLDER` says what each rank sees; `python ranks.py trains FOLDER [HOW STEP RANK]` trains and, with the last three, fails at this step on this rank, unless FOLDER holds a file that says that it has."""
+`python ranks.py looks FOLDER` says what each rank sees. `python ranks.py trains FOLDER [HOW STEP RANK]` trains and, with the last
+three, fails at this step on this rank, unless FOLDER holds a file that says that it has.
+"""
 
 import hashlib
 import json

@@ -51,8 +51,8 @@ class Process(NamedTuple):
             return None
 
 
-class Notes:
-    """Notes of all ranks in one store."""
+class RankNotes:
+    """RankNotes of all ranks in one store."""
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
         self._store, self._rank, self._size = store, rank, size

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from truestep.core.errors import RankError
 from truestep.core.frames import own_line
-from truestep.engine.processes.notes import Notes
+from truestep.engine.processes.notes import RankNotes
 from truestep.engine.processes.shares import Share
 
 POLL = timedelta(milliseconds=500)
@@ -33,7 +33,7 @@ Work = Any
 T = TypeVar("T")
 
 
-class Place(NamedTuple):
+class Membership(NamedTuple):
     """Which of the run's processes this is."""
 
     rank: int
@@ -77,11 +77,11 @@ class Meeting:
 class World:
     """The processes of a run as one of them sees them; `timeout_seconds` is how long a rank may keep the others waiting."""
 
-    def __init__(self, place: Place, links: Links, *, timeout_seconds: float) -> None:
+    def __init__(self, place: Membership, links: Links, *, timeout_seconds: float) -> None:
         self.rank, self.size, self.local_rank = place
         self.links = links
         self.share = Share(self.rank, self.size)
-        self.notes = Notes(links.store, self.rank, self.size)
+        self.notes = RankNotes(links.store, self.rank, self.size)
         self.error: RankError | None = None
         """Why the ranks can't go on together; whatever needs them raises it again."""
         self._timeout_seconds = timeout_seconds

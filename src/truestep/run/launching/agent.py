@@ -16,7 +16,7 @@ from truestep.core.errors import OptionError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
+class LaunchOptions:
     """How many processes, on how many machines, and where they meet and write.
 
     Attributes:
@@ -59,7 +59,7 @@ class Launch:
 
 
 def run_processes(
-    launch: Launch, program: Callable[..., Any] | str, arguments: Sequence[Any]
+    launch: LaunchOptions, program: Callable[..., Any] | str, arguments: Sequence[Any]
 ) -> dict[int, Any]:
     """Run a program (or a function) in every process and wait; return what each gave, by rank.
 
@@ -100,7 +100,7 @@ def _start_method(program: Callable[..., Any] | str) -> str:
 
 
 @contextmanager
-def _environment(launch: Launch) -> Iterator[None]:
+def _environment(launch: LaunchOptions) -> Iterator[None]:
     """Set what the processes inherit."""
     threads = max(1, len(os.sched_getaffinity(0)) // launch.processes)
     wanted = {

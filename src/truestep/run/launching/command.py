@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from truestep.run.launching import tether
-from truestep.run.launching.agent import Launch, run_processes
+from truestep.run.launching.agent import LaunchOptions, run_processes
 
 
-def launch_file(launch: Launch, file: Path, arguments: Sequence[str]) -> int:
+def launch_file(launch: LaunchOptions, file: Path, arguments: Sequence[str]) -> int:
     """Run a file in every process and wait; return the exit status, after saying what failed."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import RankError
-from truestep.run.launching.agent import Launch, run_processes
+from truestep.run.launching.agent import LaunchOptions, run_processes
 from truestep.run.launching.tether import tie_to_parent
 
 
@@ -42,7 +42,7 @@ def spawn(function: Callable[..., Any], processes: int, *arguments: Any, restart
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     with tempfile.TemporaryDirectory(prefix="truestep-logs-") as folder:
-        launch = Launch(processes=processes, restarts=restarts, logs=Path(folder))
+        launch = LaunchOptions(processes=processes, restarts=restarts, logs=Path(folder))
         try:
             found = run_processes(launch, _Tied(function), arguments)
         except ChildFailedError as failure:

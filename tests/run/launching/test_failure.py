@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who died first: by the logs of all ranks, whichever the agent noticed first."""
+
+from types import SimpleNamespace
+
+import pytest
+
+import truestep as ts
+from truestep.run.launching.agent import LaunchOptions
+from truestep.run.launching.failure import deaths_of, describe
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/home/ada/train.py", line 12, in <module>
+    net.update(loss, batch)
+  File "/home/ada/train.py", line 7, in loss
+    raise ValueError("a bad batch")
+{error}
+"""
+CONSEQUENCE = "truestep.core.errors.RankError: This is rank 0, which stops because another one failed."
+
+
+def failure(rank, code, timestamp):
+    return SimpleNamespace(local_rank=rank, pid=100 + rank, exitcode=code, timestamp=timestamp)
+
+
+def write(logs, rank, text, attempt=0):
+    folder = logs / "job_x" / f"attempt_{attempt}" / str(rank)
+    folder.mkdir(parents=True)
+    (folder / "stderr.log").write_text(text)
+
+
+def test_the_first_cause_comes_before_what_it_caused(tmp_path):
+    write(tmp_path, 0, TRACEBACK.format(error=CONSEQUENCE))
+    write(tmp_path, 1, "ValueError: of an earlier attempt")
+    write(tmp_path, 1, TRACEBACK.format(error="ValueError: a bad batch"), attempt=1)
+    deaths = deaths_of({0: failure(0, 1, 5), 1: failure(1, 1, 6)}, tmp_path)
+    assert [death.rank for death in deaths] == [1, 0]
+    assert describe(deaths).splitlines() == [
+        "rank 1 (process 101) died first: ValueError: a bad batch",
+        '  at /home/ada/train.py:7, in loss: raise ValueError("a bad batch")',
+        f"  its log: {tmp_path}/job_x/attempt_1/1/stderr.log",
+        "  stopped because of it: rank 0",
+    ]
+    assert deaths[0].status == 1
+
+
+def test_a_signal_is_named_and_gives_the_status(tmp_path):
+    (death,) = deaths_of({2: failure(2, -9, 1)}, tmp_path)
+    assert describe([death]).startswith(
+        "rank 2 (process 102) died first: signal SIGKILL (killed; out of memory"
+    )
+    assert death.status == 137
+
+
+def test_an_exit_without_a_word(tmp_path):
+    write(tmp_path, 0, "")
+    (death,) = deaths_of({0: failure(0, 3, 1)}, tmp_path)
+    assert "exit status 3, without a traceback" in describe([death])
+    assert death.status == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"processes": 0}, "processes=0: give at least 1"),
+        ({"processes": 2, "nodes": 2}, "need a place to meet: --rendezvous HOST:PORT"),
+        ({"processes": 2, "nodes": 2, "rendezvous": "a:1", "node_rank": 2}, "give at most 1"),
+    ],
+)
+def test_a_launch_that_can_not_be_is_refused(options, message, tmp_path):
+    with pytest.raises(ts.OptionError, match=message):
+        LaunchOptions(**options, logs=tmp_path)
