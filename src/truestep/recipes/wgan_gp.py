@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import truestep as ts
 from truestep.recipes import digits
-from truestep.recipes.parts.judge import Look, judge
+from truestep.recipes.parts.judge import SampleJudge, judge
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,9 @@ def train(run: Any, config: Config) -> None:
     """Train generator and critic; log a grid of samples, a column a digit, and what the judge says of them."""
     torch.set_num_threads(config.threads)
     (images, labels), _ = digits.digits()
-    look = Look(judge(images, labels, epochs=config.judge_epochs).to(run.device), config.noise, run.device)
+    look = SampleJudge(
+        judge(images, labels, epochs=config.judge_epochs).to(run.device), config.noise, run.device
+    )
     train = run.data((images.flatten(1), labels), batch_size=config.batch_size, shuffle=True)
     generator, critic = learners(run, config, config.epochs * len(train))
 

@@ -24,7 +24,7 @@ def judge(images: Tensor, labels: Tensor, *, epochs: int) -> nn.Module:
     return net.eval().requires_grad_(False)
 
 
-class Look:
+class SampleJudge:
     """Has the same samples drawn each time, and says what the judge sees in them."""
 
     def __init__(self, judge: nn.Module, noise: int, device: torch.device, *, samples: int = 2000) -> None:
