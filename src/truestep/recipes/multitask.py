@@ -16,7 +16,7 @@ from torch import Tensor
 
 import truestep as ts
 from truestep.recipes import digits
-from truestep.recipes.parts.heads import Net
+from truestep.recipes.parts.heads import TwoHeads
 from truestep.recipes.parts.peak import peak_mib
 
 DRAWING = 20.0  # weight of its mean squared error beside the cross-entropy
@@ -96,7 +96,7 @@ def train(run: Any, config: Config) -> None:
     test = run.data((turned, test_images, test_labels), batch_size=1024)
     train = run.data((images, labels), batch_size=config.batch_size, shuffle=True)
     total = config.epochs * len(train)
-    made = Net(config.width, config.layers)
+    made = TwoHeads(config.width, config.layers)
     first = (turned[: config.batch_size], test_images[: config.batch_size], test_labels[: config.batch_size])
     together, in_turns = (
         peak_mib(made, lambda net: [summed(net, first)]),

@@ -6,7 +6,7 @@ from torch import nn
 from truestep.recipes import digits
 
 
-class Net(nn.Module):
+class TwoHeads(nn.Module):
     """Images (batch, 1, 8, 8) to features by `trunk`; those to scores of ten digits by `label`, to images by `image`."""
 
     def __init__(self, width: int, layers: int) -> None:
