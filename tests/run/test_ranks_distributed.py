@@ -78,15 +78,16 @@ def undisturbed(tmp_path_factory):
 def test_a_restart_ends_with_the_bits_of_a_run_that_nothing_happened_to(
     tmp_path, monkeypatch, undisturbed, how, attempt
 ):
-    monkeypatch.setenv("TIMEOUT", "4")
+    monkeypatch.setenv("TIMEOUT", "10" if how == "stop" else "60")
     failing = attempt % 2
     processes = start(PROGRAM, "trains", tmp_path, how, 2 + attempt % 21, failing, size=2)
-    finished = finish(processes, 60 if how != "stop" else 45)
+    finished = finish(processes, 120 if how != "stop" else 60)
     other = finished[1 - failing]
     assert other.status == (143 if how == "ask" else 1), other.error
     assert other.seconds < 10
     if how != "ask":
         said = {"kill": "is gone", "raise": "raised ValueError: a bad sample", "stop": "is stopped"}[how]
         assert re.search(rf"rank {failing} \(process \d+ on \S+\).*{said}", last_line(other.error))
+    monkeypatch.setenv("TIMEOUT", "60")
     again = on_ranks(PROGRAM, "trains", tmp_path, how, 2 + attempt % 21, failing)
     assert [last_line(each.out) for each in again] == [undisturbed] * 2
