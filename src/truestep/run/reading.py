@@ -38,7 +38,7 @@ class Reading:
 
 
 class Batches(Iterator[Any]):
-    """The batches of a pass, and how many there are; a `for` loop reads the generator itself."""
+    """The batches of a pass; `len()` gives how many are left, and a TypeError where its data is a stream."""
 
     def __init__(self, batches: Generator[Any], num_left: int | None) -> None:
         self._batches, self._num_left = batches, num_left
