@@ -5,7 +5,7 @@ import operator
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,20 +17,11 @@ from truestep.run.agreement import Wishes
 from truestep.run.directory import CHECKPOINTS
 from truestep.run.tracking import sizes
 from truestep.run.user_state import digest, glance
+from truestep.run.words import Beginning
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Checkpoint, CheckpointStore
     from truestep.run.run import Run
-
-
-class Beginning(NamedTuple):
-    """What a run goes on from: a checkpoint, the environment it was saved in, what the code has changed since, and how large
-    each tracked state is."""
-
-    checkpoint: str
-    environment: dict[str, Any]
-    changed: list[str]
-    tracked: dict[str, str]
 
 
 class Saver:
