@@ -29,7 +29,7 @@ recipes: .venv/installed ## train every recipe to its goal, over three seeds (an
 	$(PYTHON) -m venv .venv-test
 	.venv-test/bin/python $(PIP) $(TORCH)
 	.venv-test/bin/python $(PIP) build hatchling
-	.venv-test/bin/python $(PIP) '.[torch,recipes,plot,graph,onnx,docs,dev]'
+	.venv-test/bin/python $(PIP) '.[torch,recipes,plot,graph,onnx,tensorboard,docs,dev]'
 	touch $@
 
 .venv-test/wheel: .venv-test/installed pyproject.toml README.md $(SOURCES)

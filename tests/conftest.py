@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every test must leave as it found it: threads, environment variables, child processes, hooks."""
 
+import atexit
 import os
 import signal
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -18,6 +20,11 @@ settings.load_profile("truestep")
 # pytest's own, and one that torch sets when an optimizer is first used
 NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")
 WATCHED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+# Nothing is kept in the home of whoever runs the tests.
+CACHE = tempfile.TemporaryDirectory(prefix="truestep-tests-")
+os.environ["TRUESTEP_CACHE"] = CACHE.name
+atexit.register(CACHE.cleanup)
 
 
 def _left_behind() -> dict[str, object]:

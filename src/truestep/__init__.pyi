@@ -62,6 +62,7 @@ from truestep.machine.memory import free_memory as free_memory
 from truestep.machine.memory import leftover_memory as leftover_memory
 from truestep.model.export.onnx import export_onnx as export_onnx
 from truestep.model.graph.graph import graph as graph
+from truestep.model.layers.watch import watch_layers as watch_layers
 from truestep.model.schedules.plot import plot_schedule as plot_schedule
 from truestep.model.summaries.summary import summary as summary
 from truestep.model.table import parameters as parameters
@@ -90,5 +91,8 @@ from truestep.run.media.image import Image as Image
 from truestep.run.media.text import Text as Text
 from truestep.run.options import Saving as Saving
 from truestep.run.run import Run as Run
+from truestep.run.trackers.comma_separated import CsvTracker as CsvTracker
+from truestep.run.trackers.tensorboard import TensorBoardTracker as TensorBoardTracker
+from truestep.run.trackers.tracker import Tracker as Tracker
 
 __version__: str

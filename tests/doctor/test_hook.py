@@ -43,7 +43,7 @@ def test_the_entry_runs_without_torch_and_fails_on_a_bug(tmp_path):
     (tmp_path / "good.py").write_text(FAULTY.rstrip() + "()\n", "utf-8")
     bad, good = entry("bad.py", "good.py", cwd=tmp_path), entry("good.py", cwd=tmp_path)
     assert (bad.returncode, good.returncode) == (1, 0), bad.stderr + good.stderr
-    assert "bad.py:4" in bad.stdout
+    assert bad.stdout.startswith("bad.py\n  4:")
     assert "good.py" not in bad.stdout
 
 

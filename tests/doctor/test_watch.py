@@ -417,3 +417,41 @@ def test_a_watch_refuses_codes_and_things_that_it_does_not_know():
 
 def test_a_watch_is_its_report_in_a_notebook():
     assert "0 optimizer steps" in ts.watch()._repr_html_()
+
+
+def calls_in(step):
+    """Return how many calls of Python and C a step makes: the same on a busy machine."""
+    calls = 0
+
+    def count(_frame, event, _argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        step()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.skipif(sys.getprofile() is not None, reason="something else counts calls")
+def test_between_its_windows_a_watch_adds_twenty_calls_to_a_step():
+    net = nn.Linear(4, 3)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    x, y = torch.randn(8, 4), torch.randint(3, (8,))
+
+    def step():
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+
+    for _ in range(3):
+        step()
+    plain = min(calls_in(step) for _ in range(3))
+    with ts.watch(probe=False) as watch:
+        for _ in range(WINDOW + 5):
+            step()
+        assert not watch.dispatcher.live
+        quiet = min(calls_in(step) for _ in range(3))
+    assert quiet - plain <= 20

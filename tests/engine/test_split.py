@@ -65,19 +65,21 @@ def token_losses(module, batch):
 
 
 def true_gradients(module, batch):
-    """The plain loop: each example's share of the mean on its own; return their sum and the sum of their sizes."""
+    """The plain loop: each example's share of the mean on its own; return their sum and the sum of their tokens' sizes.
+
+    What rounds is the sum over tokens, whose terms may cancel within an example.
+    """
     total = batch[2].to(next(module.parameters()).dtype).sum()
     sums = [torch.zeros_like(p) for p in module.parameters()]
     sizes = [torch.zeros_like(p) for p in module.parameters()]
     for index in range(len(batch[0])):
         example = tuple(part[index : index + 1] for part in batch)
         losses = token_losses(module, example)
-        share = (losses * example[2].to(losses.dtype)).sum() / total
-        for held, size, gradient in zip(
-            sums, sizes, torch.autograd.grad(share, list(module.parameters())), strict=True
-        ):
-            held += gradient
-            size += gradient.abs()
+        for share in (losses * example[2].to(losses.dtype)).flatten() / total:
+            gradients = torch.autograd.grad(share, list(module.parameters()), retain_graph=True)
+            for held, size, gradient in zip(sums, sizes, gradients, strict=True):
+                held += gradient
+                size += gradient.abs()
     return sums, sizes
 
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A recipe's Config becomes options: with its types, defaults and help."""
 
+import re
 import sys
 import textwrap
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -257,9 +259,9 @@ def test_every_recipe_says_what_it_is_and_explains_each_option(capsys):
         with pytest.raises(SystemExit):
             parsed(path, ["--help"], name=name)
         shown = capsys.readouterr().out
-        unexplained = [
-            line for line in shown.splitlines() if line.replace("│", "").strip().startswith("(default")
-        ]
+        lines = [line.strip("│ ") for line in shown.splitlines()]
+        joined = [f"{one} {other}" for one, other in pairwise(lines)]
+        unexplained = [line for line in joined if re.match(r"--[\w-]+ \S+ +\(default", line)]
         assert unexplained == []
 
 

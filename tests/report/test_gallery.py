@@ -112,3 +112,14 @@ def test_a_link_is_not_followed(tmp_path):
     file.unlink()
     file.symlink_to(tmp_path / "secret.txt")
     assert "secret words" not in render_report(folder)
+
+
+def test_no_rule_of_the_style_swallows_the_next(tmp_path):
+    """A rule without its end takes the rules behind it along, and nothing says so."""
+    style = re.search(r"<style>(.*?)</style>", render_report(tmp_path), re.DOTALL)[1]
+    depth = deepest = 0
+    for brace in re.findall(r"[{}]", style):
+        depth += 1 if brace == "{" else -1
+        deepest = max(deepest, depth)
+        assert depth >= 0
+    assert (depth, deepest) == (0, 2)  # a media query holds rules

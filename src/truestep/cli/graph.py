@@ -12,7 +12,7 @@ from truestep.cli.summary import BATCH, INPUT
 app = typer.Typer(add_completion=False)
 
 
-class Kind(StrEnum):
+class GraphKind(StrEnum):
     """Which of the two graphs."""
 
     MODULES = "modules"
@@ -31,7 +31,7 @@ def graph(
         int | None,
         typer.Option("--depth", help="How deep the graph shown goes; by default as deep as 60 boxes show."),
     ] = None,
-    kind: Annotated[Kind, typer.Option("--kind", help="Which graph is shown.")] = Kind.MODULES,
+    kind: Annotated[GraphKind, typer.Option("--kind", help="Which graph is shown.")] = GraphKind.MODULES,
     saved: Annotated[
         bool, typer.Option("--saved", help="In the autograd graph, show the tensors saved for the backward.")
     ] = False,

@@ -15,7 +15,9 @@ from truestep.cli.statuses import EXIT_FAILED, EXIT_USAGE
 from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
 from truestep.doctor.fixing import Fixed, fix
-from truestep.doctor.read import SourceReading, read_paths
+from truestep.doctor.kept import cache_folder
+from truestep.doctor.read import read_paths
+from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.documents import reading_document, sarif_document, workflow_commands
 from truestep.doctor.reporting.terminal import show_concisely, show_fixed, show_reading
 from truestep.doctor.selection import Selection, configured, write_baseline
@@ -61,6 +63,9 @@ def read(
     show_abstentions: Annotated[
         bool, typer.Option("--show-abstentions", help="Also show where a check could not tell, and why.")
     ] = False,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Read all anew, and keep nothing for the next time.")
+    ] = False,
 ) -> None:
     """Read training code for silent bugs; needs no torch and runs nothing.
 
@@ -80,7 +85,7 @@ def read(
     if new_baseline is not None:
         selection = replace(selection, baseline=None)  # the new one is to hold what the old one hides
     paths = paths or [Path()]
-    reading = read_paths(paths, selection, waiting=_waiting)
+    reading = read_paths(paths, selection, _waiting, cache=None if no_cache else cache_folder())
     if diff:
         for each in fix(reading.findings, write=False):
             typer.echo("".join(each.diff()), nl=False)

@@ -88,7 +88,8 @@ def replacement(text: str, edits: Iterable[Edit]) -> Replacement | None:
 
 def _only_moves(diff: tuple[str, ...]) -> bool:
     """Tell whether the same lines go and come: without their neighbours that says nothing."""
-    gone, come = (sorted(line[1:].strip() for line in diff if line[0] == sign) for sign in "-+")
+    code = [(line[0], line[1:].partition("  #")[0].strip()) for line in diff]  # a comment stays behind
+    gone, come = (sorted(text for sign, text in code if sign == wanted) for wanted in "-+")
     return gone == come
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from truestep.doctor.finding import Failure, Finding, Place
 from truestep.doctor.merging import merged
-from truestep.doctor.read import SourceReading
+from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
 from truestep.doctor.runtime.children import notes_of
 from truestep.doctor.runtime.history import WINDOW

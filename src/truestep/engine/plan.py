@@ -63,9 +63,11 @@ class Plan:
         self.is_compiled = self._compiler is not None
         self.calls_otherwise = self.is_compiled or (self.precision and self.precision.autocast)
         self.closure_learner = self._closure_learner()
-        self.goes_back_again = self.closure_learner and (
-            f"{type(self.closure_learner.optimizers[0]).__name__} evaluates the loss several times"
-        )
+        self.goes_back_again: str | None = None
+        """Why what was computed before an update is gone through more than once; None where it is not."""
+        if self.closure_learner is not None:
+            kind = type(self.closure_learner.optimizers[0]).__name__
+            self.goes_back_again = f"{kind} evaluates the loss several times"
         self.moves_batches = self.context.device.type != "cpu"
         self.weights = [learner.weights for learner in self.learners]
         self._half = [weights for weights in self.weights if weights.has_half]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One update, from top to bottom.
+"""One update, from top to bottom; what does not change from step to step stands in its plan (`plan.py`).
 
-update_together   freeze everybody else → gradients → each learner's step → put everything back
+update_together   the plan → freeze everybody else → gradients → what becomes of it → put everything back → each learner's step
 └── gradients     the parts that fit into memory, smaller ones when an allocation fails
-    └── accumulate    key the randomness → loss → check → backward, part by part
+    └── accumulate    the batch at once, or part by part
+        └── _compute      key the randomness → loss → check → backward
 """
 
 from collections.abc import Callable, Sequence

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 import truestep as ts
 from truestep.recipes import digits
+from truestep.recipes.parts.heads import TwoHeads
 from truestep.recipes.parts.peak import peak_mib
 
 DRAWING = 20.0  # weight of its mean squared error beside the cross-entropy
@@ -34,22 +35,6 @@ class Config:
     one_by_one: bool = True  # go backward once a loss
     micro_batch: int | None = None  # most images computed at once; the update is the same
     threads: int = 1  # of torch on a CPU
-
-
-class Net(nn.Module):
-    """Images (batch, 1, 8, 8) to features by `trunk`; those to scores of ten digits by `label`, to images by `image`."""
-
-    def __init__(self, width: int, layers: int) -> None:
-        super().__init__()
-        self.trunk = nn.Sequential(*digits.convolution(1, 16))
-        self.label = head(width, layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * width, 10))
-        self.image = head(width, layers, nn.Conv2d(width, 1, kernel_size=3, padding=1))
-
-
-def head(width: int, layers: int, *last: nn.Module) -> nn.Sequential:
-    """Return convolutions on the trunk's features."""
-    inner = (layer for _ in range(layers - 1) for layer in digits.convolution(width, width))
-    return nn.Sequential(*digits.convolution(16, width), *inner, *last)
 
 
 def naming(net: Any, features: Tensor, batch: Batch) -> Tensor:
@@ -75,53 +60,61 @@ def in_turn(net: Any, batch: Batch) -> Iterator[Tensor]:
     yield drawing(net, net.trunk(batch[0]), batch)
 
 
+@torch.no_grad()
+def drawn(net: Any, turned: Tensor, upright: Tensor) -> ts.Image:
+    """Return three rows: what the network is given, what it draws, what it should."""
+    rows = torch.cat([turned, net.image(net.trunk(turned)), upright.to(turned)])
+    return ts.Image(rows, columns=len(turned))
+
+
+def update(net: Any, batch: Batch, config: Config) -> None:
+    """Make one update of both losses, summed over heads and divided by the number of examples."""
+    if not config.one_by_one:
+        net.update(lambda part: summed(net, part), batch)
+        return
+    size = config.micro_batch or len(batch[0])
+    with net.accumulating(weight=len(batch[0])) as made:
+        for part in zip(*(torch.split(each, size) for each in batch), strict=True):
+            for loss in in_turn(net, part):
+                made.backward(loss)
+
+
+def seen(net: Any, batch: Batch) -> dict[str, Tensor]:
+    """Return whether each digit is named rightly, and how far each drawing is off."""
+    features = net.trunk(batch[0])
+    right = (net.label(features).argmax(1) == batch[2]).float()
+    return {"accuracy": right, "drawing_error": drawing(net, features, batch) / DRAWING}
+
+
 def train(run: Any, config: Config) -> None:
     """Train the network; log after each epoch how many test images it names, and how far its drawings are off."""
     torch.set_num_threads(config.threads)
     (images, labels), (test_images, test_labels) = digits.digits()
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        test_turned = digits.moved(test_images, angle=0.6)
-    test = run.data((test_turned, test_images, test_labels), batch_size=1024)
+        turned = digits.moved(test_images, angle=0.6)
+    test = run.data((turned, test_images, test_labels), batch_size=1024)
     train = run.data((images, labels), batch_size=config.batch_size, shuffle=True)
     total = config.epochs * len(train)
-    made = Net(config.width, config.layers)
-    first = (images[: config.batch_size], images[: config.batch_size], labels[: config.batch_size])
-    peaks = {
-        "peak_mib_together": peak_mib(made, lambda net: [summed(net, first)]),
-        "peak_mib_one_by_one": peak_mib(made, lambda net: in_turn(net, first)),
-    }
+    made = TwoHeads(config.width, config.layers)
+    first = (turned[: config.batch_size], test_images[: config.batch_size], test_labels[: config.batch_size])
+    together, in_turns = (
+        peak_mib(made, lambda net: [summed(net, first)]),
+        peak_mib(made, lambda net: in_turn(net, first)),
+    )
     net = run.learner(
         made,
         lambda p: torch.optim.Adam(p, lr=config.lr),
         schedule=lambda o: ts.warmup_cosine(o, warmup_steps=0, total_steps=total),
         micro_batch=config.micro_batch,
     )
-
-    def one_by_one(batch: Batch) -> None:
-        size = config.micro_batch or len(batch[0])
-        with net.accumulating(weight=len(batch[0])) as update:
-            for part in zip(*(torch.split(each, size) for each in batch), strict=True):
-                for loss in in_turn(net, part):
-                    update.backward(loss)
-
-    def seen(batch: Batch) -> dict[str, Tensor]:
-        features = net.trunk(batch[0])
-        right = (net.label(features).argmax(1) == batch[2]).float()
-        return {"accuracy": right, "drawing_error": drawing(net, features, batch) / DRAWING}
-
     for epoch in run.epochs(config.epochs):
         if epoch == 0:
-            run.log(**peaks)
+            run.log(peak_mib_together=together, peak_mib_one_by_one=in_turns)
         for upright, names in run.batches(train):
-            batch = (digits.moved(upright, angle=0.6), upright, names)  # drawn once, for both heads
-            if config.one_by_one:
-                one_by_one(batch)
-            else:
-                net.update(lambda part: summed(net, part), batch)
-        run.log(**net.evaluate(seen, test))
+            update(
+                net, (digits.moved(upright, angle=0.6), upright, names), config
+            )  # moved once, for both heads
+        run.log(**net.evaluate(lambda batch: seen(net, batch), test))
         if epoch + 1 == config.epochs:
-            with torch.no_grad():
-                drawn = made.image(made.trunk(test_turned[:16].to(run.device))).cpu()
-            rows = torch.cat([test_turned[:16], drawn, test_images[:16]])
-            run.log(turned_drawn_upright=ts.Image(rows, columns=16))
+            run.log(turned_drawn_upright=drawn(made, turned[:16].to(run.device), test_images[:16]))

@@ -58,42 +58,36 @@ def heard(net: nn.Module, mel_of: LogMel, real: Tensor, rate: int) -> dict[str, 
     return {**shown, "real": ts.Audio(both[0], rate), "made": ts.Audio(both[1], rate)}
 
 
-def train(run: Any, config: Config) -> None:
-    """Train both; log the loss of held-out sound, and one such piece with what is made of it, to see and to hear."""
-    torch.set_num_threads(config.threads)
-    known, held_out, rate = pieces(config.data, config.samples, run.directory / "speech")
-    train, test = (
-        run.data(each, batch_size=config.batch_size, shuffle=each is known) for each in (known, held_out)
-    )
-    mel_of, stft = LogMel(config.mels, rate).to(run.device), ts.nn.MultiResolutionSTFTLoss(RESOLUTIONS)
-    total, late = config.epochs * len(train), (config.epochs - config.adversarial_epochs) * len(train)
-    adam = lambda p: torch.optim.Adam(p, lr=config.lr)  # noqa: E731
-    cosine = lambda o: ts.warmup_cosine(o, warmup_steps=min(20, total - 1), total_steps=total)  # noqa: E731
+def learners(run: Any, config: Config, steps: int) -> tuple[Any, Any]:
+    """Return the generator and the discriminator, which begins late; `steps`: of an epoch."""
+    total, late = config.epochs * steps, (config.epochs - config.adversarial_epochs) * steps
     common: dict[str, Any] = {"clip": ts.ClipNorm(5.0), "micro_batch": config.micro_batch}
-    net = Generator(config.channels, config.layers, config.mels)
-    generator = run.learner(net, adam, schedule=cosine, **common)
-    critic = run.learner(
-        discriminator(),
-        lambda p: torch.optim.Adam(p, lr=config.lr / 2),
-        name="discriminator",
-        starts_at=late,
+    generator = run.learner(
+        Generator(config.channels, config.layers, config.mels),
+        lambda p: torch.optim.Adam(p, lr=config.lr),
+        schedule=lambda o: ts.warmup_cosine(o, warmup_steps=min(20, total - 1), total_steps=total),
         **common,
     )
+    adam = lambda p: torch.optim.Adam(p, lr=config.lr / 2)  # noqa: E731
+    return generator, run.learner(discriminator(), adam, name="discriminator", starts_at=late, **common)
 
-    def made(real: Tensor) -> Tensor:
-        waves: Tensor = generator(
-            ts.randn(len(real), BANDS, real.shape[1] // BANDS, device=real.device), mel_of(real)
-        )
-        return waves
 
-    def critic_loss(real: Tensor) -> Tensor:
+def train(run: Any, config: Config) -> None:
+    """Train both; log the loss of held-out sound, and some of it with what is made of it, to see and to hear."""
+    torch.set_num_threads(config.threads)
+    known, held_out, rate = pieces(config.data, config.samples, run.directory / "speech")
+    train = run.data(known, batch_size=config.batch_size, shuffle=True)
+    test = run.data(held_out, batch_size=config.batch_size)
+    mel_of, stft = LogMel(config.mels, rate).to(run.device), ts.nn.MultiResolutionSTFTLoss(RESOLUTIONS)
+    generator, critic = learners(run, config, len(train))
+
+    def made(real: Tensor) -> Any:
+        noise = ts.randn(len(real), BANDS, real.shape[1] // BANDS, device=real.device)
+        return generator(noise, mel_of(real))
+
+    def critic_loss(real: Tensor) -> Any:
         of_real, of_fake = critic(real[:, None]), critic(made(real)[:, None])
-        loss: Tensor = ((of_real - 1).square() + of_fake.square()).mean((1, 2))
-        return loss
-
-    def spectral(real: Tensor) -> Tensor:
-        loss: Tensor = stft(made(real), real).values
-        return loss
+        return ((of_real - 1).square() + of_fake.square()).mean((1, 2))
 
     def generator_loss(real: Tensor) -> ts.Weighted:
         fake = made(real)
@@ -103,10 +97,10 @@ def train(run: Any, config: Config) -> None:
 
     for epoch in run.epochs(config.epochs):
         if epoch == 0:
-            run.log(test_stft=generator.evaluate(spectral, test))
+            run.log(test_stft=generator.evaluate(lambda real: stft(made(real), real).values, test))
         for real in run.batches(train):
             critic.update(critic_loss, real)
             generator.update(generator_loss, real)
-        run.log(test_stft=generator.evaluate(spectral, test))
+        run.log(test_stft=generator.evaluate(lambda real: stft(made(real), real).values, test))
         if epoch % 10 == 0 or epoch + 1 == config.epochs:
-            run.log(**heard(net, mel_of, held_out[:8].to(run.device), rate))
+            run.log(**heard(generator.module, mel_of, held_out[:8].to(run.device), rate))

@@ -15,9 +15,7 @@ from torch import Tensor, nn
 
 import truestep as ts
 from truestep.recipes import digits
-from truestep.recipes.parts.judge import judge, verdict
-
-JUDGED = 2000  # samples
+from truestep.recipes.parts.judge import Jury, judge
 
 
 @dataclass(frozen=True)
@@ -54,13 +52,8 @@ class Network(nn.Module):
         return outputs
 
 
-def train(run: Any, config: Config) -> None:
-    """Train generator and critic; log a grid of samples, a column a digit, and what the judge says of them."""
-    torch.set_num_threads(config.threads)
-    (images, labels), _ = digits.digits()
-    namer = judge(images, labels, epochs=config.judge_epochs).to(run.device)
-    train = run.data((images.flatten(1), labels), batch_size=config.batch_size, shuffle=True)
-    total = config.epochs * len(train)
+def learners(run: Any, config: Config, total: int) -> tuple[Any, Any]:
+    """Return generator and critic, alike but for the number of their updates."""
 
     def learner(name: str, net: Network, updates: int, **options: Any) -> Any:
         return run.learner(
@@ -74,7 +67,17 @@ def train(run: Any, config: Config) -> None:
 
     net = Network(config.noise, config.width, 64, nn.Sigmoid())
     generator = learner("generator", net, total, ema=ts.EMA(decay=0.995))
-    critic = learner("critic", Network(64, config.width, 1, nn.Identity()), config.critic_updates * total)
+    net = Network(64, config.width, 1, nn.Identity())
+    return generator, learner("critic", net, config.critic_updates * total)
+
+
+def train(run: Any, config: Config) -> None:
+    """Train generator and critic; log a grid of samples, a column a digit, and what the judge says of them."""
+    torch.set_num_threads(config.threads)
+    (images, labels), _ = digits.digits()
+    look = Jury(judge(images, labels, epochs=config.judge_epochs).to(run.device), config.noise, run.device)
+    train = run.data((images.flatten(1), labels), batch_size=config.batch_size, shuffle=True)
+    generator, critic = learners(run, config, config.epochs * len(train))
 
     def fake(asked: Tensor) -> Tensor:
         made: Tensor = generator(ts.randn(len(asked), config.noise, device=asked.device), asked)
@@ -91,14 +94,11 @@ def train(run: Any, config: Config) -> None:
         scores: Tensor = critic(fake(batch[1]), batch[1])
         return -scores.squeeze(1)
 
-    noise = torch.randn(JUDGED, config.noise, generator=torch.Generator().manual_seed(0)).to(run.device)
-    asked = torch.arange(JUDGED, device=run.device) % 10
     for epoch in run.epochs(config.epochs):
         for batch in run.batches(train):
             for _ in range(config.critic_updates):
                 critic.update(critic_loss, batch)
             generator.update(generator_loss, batch)
         if (epoch + 1) % config.log_epochs == 0 or epoch + 1 == config.epochs:
-            with generator.averaged() as averaged, torch.no_grad():
-                made = averaged(noise, asked).view(-1, 1, 8, 8)
-            run.log(**verdict(namer(made), asked), samples=ts.Image(made[:100]))
+            with generator.averaged() as averaged:
+                run.log(**look(averaged))

@@ -11,6 +11,7 @@ from truestep.core.charts.markup import Html, data, tag
 from truestep.report.figures import KNOWN, Figures, figures_for, grouped
 from truestep.report.gallery import cards
 from truestep.report.headline import headline
+from truestep.report.layers import layers_section
 from truestep.report.record import Record
 from truestep.report.tables import choices_table, findings_table, table_of
 
@@ -27,6 +28,7 @@ def page(record: Record) -> str:
         *_findings(record),
         *_curves(record, figures),
         *_samples(record),
+        *_layers(record),
         *_tables(record),
         tag("footer", "Drawn from the files of the run's directory; this page loads nothing else."),
     ]
@@ -100,6 +102,11 @@ def _findings(record: Record) -> Iterator[Html]:
 def _samples(record: Record) -> Iterator[Html]:
     if record.samples:
         yield _section("Samples", *cards(record.samples), class_="wide")
+
+
+def _layers(record: Record) -> Iterator[Html]:
+    if record.looks:
+        yield _section("Layers", *layers_section(record.looks))
 
 
 def _tables(record: Record) -> Iterator[Html]:

@@ -11,6 +11,7 @@ import numpy as np
 from truestep.core.charts.curve import Curve
 from truestep.core.files import read_regular
 from truestep.report.columns import Columns, Steps, Values, read_columns
+from truestep.report.layers import LAYERS, read_looks
 from truestep.report.media import MediaLine
 from truestep.report.samples import Samples, read_samples
 
@@ -26,6 +27,7 @@ class Record:
     environment: Any = None
     choices: list[dict[str, Any]] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)  # of the doctor, in the first updates
+    looks: list[dict[str, Any]] = field(default_factory=list)  # at the layers
     curves: dict[str, Curve] = field(default_factory=dict)
     samples: list[Samples] = field(default_factory=list)  # pictures, sounds and texts
     elapsed: Curve | None = None
@@ -52,6 +54,7 @@ def read_record(directory: Path) -> Record:
     found = _json(directory / FINDINGS, record)
     if isinstance(found, dict) and isinstance(found.get("findings"), list):
         record.findings = [finding for finding in found["findings"] if isinstance(finding, dict)]
+    record.looks = list(read_looks(directory / LAYERS))
     record.samples = read_samples(directory, _read_metrics(directory / "metrics.jsonl", record))
     return record
 

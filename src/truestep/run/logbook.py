@@ -3,7 +3,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from truestep.engine.parts import Parts
 from truestep.engine.result import Update
 from truestep.report.history import NOTHING, Mark, forget, go_back, is_kept
 from truestep.report.media import MediaLine
-from truestep.report.metrics import MetricsFile
+from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
 from truestep.run.media.folder import remove_unlisted
 from truestep.run.readback import Readback
+from truestep.run.trackers.hub import Trackers
 from truestep.run.window import Window
 
 logger = logging.getLogger(__name__)
@@ -29,13 +30,22 @@ MEMORY_EVERY_SECONDS = 0.25
 class Logbook:
     """Collects updates and writes lines of `metrics.jsonl`."""
 
-    def __init__(self, path: Path, *, every: int, learners: Mapping[str, Parts], writes: bool = True) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        every: int,
+        learners: Mapping[str, Parts],
+        trackers: Trackers,
+        *,
+        writes: bool = True,
+    ) -> None:
         self.every = every
         self._writes = writes  # one process of a run writes; all know the same numbers
         self.newest: dict[str, float] = {}
         self.stall_seconds = 0.0
         """How long saving has held up the training so far."""
-        self._path = path
+        self._trackers = trackers
+        self._path = directory / "metrics.jsonl"
         self._file: MetricsFile | None = None
         self._learners = learners
         self._windows: dict[str, Window] = {}
@@ -115,14 +125,21 @@ class Logbook:
     def _take(self, lines: list[tuple[dict[str, Any], dict[str, float]]]) -> None:
         for where, values in lines:
             if self._writes:
+                self._tell(where, values)  # before it is written: a tracker may yet read the file
                 self.file.append(**where, values=values)
             self.newest.update(values)
+
+    def _tell(self, where: dict[str, Any], values: Mapping[str, float]) -> None:
+        self._trackers.scalars(values, where["step"], where["epoch"])
+        for name, line in where.get("media", {}).items():
+            self._trackers.media(name, line.kind, self._path.parent / line.file, where["step"])
 
     def state_dict(self) -> dict[str, Any]:
         """Return the end of the file (which is on disk then) and what is not in it yet."""
         self.settle()
         if self._writes:
             self.file.flush(durable=True)
+            self._trackers.flush()
         return {
             "mark": list(self.file.mark if self._writes else NOTHING),
             "windows": {name: window.state_dict() for name, window in self._windows.items()},
@@ -170,6 +187,11 @@ class Logbook:
         if self._file is not None:
             self._file.close()
             self._file = None
+        self._trackers.close()
+
+    def history(self) -> Iterator[MetricsLine]:
+        """Yield the lines that are in the file."""
+        return read_metrics(self._path) if self._path.exists() else iter(())
 
 
 def _memory_bytes() -> float:

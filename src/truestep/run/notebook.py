@@ -2,7 +2,7 @@
 """Whether this is a notebook or an interactive shell, where leaving means going back to the cell."""
 
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 
 def shell() -> Any:
@@ -17,3 +17,10 @@ def shell() -> Any:
 def is_interactive() -> bool:
     """Whether an exit would end more than this run."""
     return shell() is not None or hasattr(sys, "ps1")
+
+
+def end_process_or_cell(status: int) -> NoReturn:
+    """Leave the process, or the notebook's cell."""
+    if is_interactive():
+        raise KeyboardInterrupt
+    raise SystemExit(status)

@@ -114,6 +114,13 @@ class Show(NamedTuple):
     quiet: bool
 
 
+class Watching(NamedTuple):
+    """How closely a run looks at what is trained."""
+
+    doctor: bool
+    layers_every: int  # 0 for never
+
+
 def plain_config(config: Any) -> dict[str, Any]:
     """Return a user's configuration (a mapping, a data class, anything with attributes) as a dict of JSON values."""
     if config is None:
@@ -212,13 +219,20 @@ def check_statuses(statuses: Any) -> dict[int, int]:
     return dict(statuses)
 
 
-def check_options(*, nonfinite: Any, saving: Any, log_every: Any, timeout_seconds: Any) -> None:
+def check_options(
+    nonfinite: Any, saving: Any, log_every: Any, watch_layers: Any, timeout_seconds: Any
+) -> None:
     """Raise an OptionError unless these options of a run can be used."""
     if nonfinite not in NON_FINITE:
         raise OptionError(f"nonfinite={nonfinite!r} is not known. {nearest(str(nonfinite), NON_FINITE)}")
     if saving is not None and not isinstance(saving, Saving):
         raise OptionError(
             f"saving={saving!r}: write ts.Saving(every_steps=...), which says when to save and what to keep."
+        )
+    check_number("ts.Run", "watch_layers", watch_layers, example=64)
+    if watch_layers < 0 or watch_layers == 1:
+        raise OptionError(
+            f"watch_layers={watch_layers}: give at least 2, updates between two looks, or 0 for none."
         )
     check_number("ts.Run", "log_every", log_every, example=10)
     check_number("ts.Run", "timeout_seconds", timeout_seconds, example=600.0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run: where a training's learners, data, loop, directory and signals meet."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -42,6 +42,7 @@ from truestep.run.options import (
     Resume,
     Saving,
     Show,
+    Watching,
     as_number,
     check_directory,
     check_name,
@@ -53,6 +54,8 @@ from truestep.run.options import (
 from truestep.run.reading import Batches
 from truestep.run.session import Session
 from truestep.run.together import join
+from truestep.run.trackers.hub import Trackers
+from truestep.run.trackers.tracker import Tracker, Tracking
 from truestep.run.tracking import Tracked
 
 
@@ -86,6 +89,10 @@ class Run:
             checkpoint may take longer.
         doctor: have the doctor look at data, model and loss in the first 20 updates, and say what is wrong with them; the
             run's numbers are the same with it and without.
+        trackers: what else is told all that is logged: `ts.CsvTracker()`, `ts.TensorBoardTracker()`, a `ts.Tracker` of your own.
+            One that fails is left out, and the run goes on.
+        watch_layers: look at the layers in one update of so many, for the report and to say which of them do not learn; 0 for
+            never. The run's numbers are the same with it and without.
     """
 
     @explains_keywords("ts.Run", elsewhere.RUN)
@@ -107,12 +114,12 @@ class Run:
         exit_statuses: Mapping[int, int] | None = None,
         doctor: bool = True,
         timeout_seconds: float = 600.0,
+        trackers: Sequence[Tracker] = (),
+        watch_layers: int = 64,
     ) -> None:
         seed = check_seed(seed)
         statuses = check_statuses(exit_statuses)
-        check_options(
-            nonfinite=nonfinite, saving=saving, log_every=log_every, timeout_seconds=timeout_seconds
-        )
+        check_options(nonfinite, saving, log_every, watch_layers, timeout_seconds)
         self.precision = precision_named(precision)
         self.context = Context(choose_device(device), seed=seed, nonfinite=nonfinite)
         self.agreement = join(self.context, timeout_seconds=timeout_seconds)
@@ -124,13 +131,14 @@ class Run:
         self.state: dict[str, Any] = {}
         """Whatever the loop wants to find again after a resume, in tensors and JSON values."""
         self.best: float | None = None
-        self.cursor = Cursor()
-        self.tracked = Tracked()
+        self.cursor, self.tracked = Cursor(), Tracked()
         self._described = {"seed": seed, "precision": self.precision.name, "config": self.config}
         self.resume = resume
-        lines, learners = self.directory / "metrics.jsonl", self.context.learners
-        self.logbook = Logbook(lines, every=log_every, learners=learners, writes=self.is_main)
-        self.session = Session(self, show=Show(progress, quiet), exit_statuses=statuses, doctor=doctor)
+        self.trackers = Trackers(trackers if self.is_main else (), self._tracking, self._say)
+        """What else is told what is logged; `figure`, `histogram` and `graph` go to those that take them."""
+        learners = self.context.learners
+        self.logbook = Logbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
+        self.session = Session(self, Show(progress, quiet), statuses, Watching(doctor, watch_layers))
         self._loop = Loop(self)
         with self.session.opening():
             self.holds_run, self.edits = self._open_directory()
@@ -254,6 +262,14 @@ class Run:
                 "could not have put their states back in time. Call it before the first loop, update, evaluation or log."
             )
         self.tracked.add(objects)
+
+    def _tracking(self) -> Tracking:
+        return Tracking(
+            directory=self.directory, config=self.config, step=self.cursor.done, history=self.logbook.history
+        )
+
+    def _say(self, text: str) -> None:
+        self.session.say(text)
 
     def accept_edits(self) -> None:
         """The run goes on with what the code has changed: that is its configuration from now on."""

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from truestep.core.errors import DataError, RunDirectoryError
 from truestep.core.files import remove_partial
@@ -17,22 +17,24 @@ from truestep.report import write_report
 from truestep.run.agreement import Wishes
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
-from truestep.run.endings import Endings
+from truestep.run.endings import Endings, identity
 from truestep.run.fingerprint import fingerprint
 from truestep.run.first_steps import FirstSteps
+from truestep.run.layers import RunLayers
 from truestep.run.likeness import refuse_different_ranks, share_weights
 from truestep.run.loop_random import LoopRandom
 from truestep.run.media.folder import write_media
 from truestep.run.media.kind import Media
 from truestep.run.moments import Moments
-from truestep.run.notebook import is_interactive
-from truestep.run.options import Show
+from truestep.run.notebook import end_process_or_cell, is_interactive
+from truestep.run.options import Show, Watching
 from truestep.run.owner import Owner, disarm_in_children, refuse_other_group
 from truestep.run.progress import Progress
 from truestep.run.rates import Rates
 from truestep.run.saver import Saver
 from truestep.run.signals import StopSignals
-from truestep.run.words import at_the_start, nothing_is_left
+from truestep.run.tracking import sizes
+from truestep.run.words import nothing_is_left, what_it_keeps, what_weakens, where_it_goes_on
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
@@ -45,7 +47,7 @@ class Session:
     """Starts, saves, stops and ends a run; the engine's observer."""
 
     def __init__(
-        self, run: "Run", *, show: Show, exit_statuses: Mapping[int, int] | None, doctor: bool
+        self, run: "Run", show: Show, exit_statuses: Mapping[int, int] | None, watching: Watching
     ) -> None:
         self._run = run
         self.owner = Owner()
@@ -56,7 +58,9 @@ class Session:
         self._progress = Progress(None, None, None)
         self._saver = Saver(run)
         self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
-        self._first_steps = FirstSteps(run, wanted=doctor)
+        self._first_steps = FirstSteps(run, wanted=watching.doctor)
+        self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
+        self._layers.every = watching.layers_every if run.is_main else 0
         self._rates = Rates(run.context, run.cursor, self.say)
         self.started = False
         self.save_requested = False
@@ -125,7 +129,11 @@ class Session:
             share_weights(run.context)
         self.started = True  # only now: a run that could not be restored must not save what it holds
         run.accept_edits()
-        for text in at_the_start(run, resumed):
+        run.trackers.open()
+        self._layers.open()
+        said = where_it_goes_on(resumed, run.context, run.cursor, run.edits, holds_run=run.holds_run)
+        kept = resumed.tracked if resumed else sizes(run.tracked.state())
+        for text in (*said, *what_it_keeps(kept), *what_weakens(run.context.choices)):
             self.say(text)
 
     def start(self) -> None:
@@ -134,7 +142,7 @@ class Session:
         refuse_other_group(self._run.world_size)
         self.starting()
         self._crashed = self._closed = False
-        self._handled = _id(sys.exception())
+        self._handled = identity(sys.exception())
         self._first_steps.begin()
         self._signals.listen()
         self._endings.watch()
@@ -145,14 +153,17 @@ class Session:
         self._progress.close()
         self._progress = Progress(total_epochs, self._batches_per_epoch(), self._bar)
         if 0 < total_epochs <= self._run.epoch or self._run.cursor.finished:
-            self.say(nothing_is_left(self._run, f"all {total_epochs} epochs are done already", "run.epochs"))
+            self._nothing_is_left(f"all {total_epochs} epochs are done already", "run.epochs")
 
     def begin_steps(self, total: int) -> None:
         """The steps begin: show progress."""
         self._progress.close()
         self._progress = Progress(0, total, self._bar)
         if 0 < total <= self._run.step or self._run.cursor.finished:
-            self.say(nothing_is_left(self._run, f"all {total} steps are done already", "run.steps"))
+            self._nothing_is_left(f"all {total} steps are done already", "run.steps")
+
+    def _nothing_is_left(self, done: str, call: str) -> None:
+        self.say(nothing_is_left(self._run.directory, self._run.cursor, done, call))
 
     def _batches_per_epoch(self) -> int | None:
         first = next(iter(self._run.cursor.streams.values()), None)
@@ -259,6 +270,7 @@ class Session:
         self._moments.updated()
         self._run.logbook.updated(learner, update)
         self._first_steps.updated(learner)
+        self._layers.updated(learner)
 
     def say(self, text: str) -> None:
         """Print a message on standard error, above the progress bar."""
@@ -304,14 +316,14 @@ class Session:
         self._signals.requested = None
         if is_interactive():
             self._run.cursor.take_up()
-        _exit(status)
+        end_process_or_cell(status)
 
     def _stop_after_the_end(self) -> None:
         """A signal came after the last moment at which the loop looks: all is saved, and what follows is not begun."""
         if self._signals.requested is not None:
             status = self._signals.exit_status
             self._signals.requested = None
-            _exit(status)
+            end_process_or_cell(status)
 
     def leave(self, error: BaseException | None) -> None:
         """The `with` block ends, by itself or by an exception (which goes on upwards unchanged)."""
@@ -369,7 +381,7 @@ class Session:
     def _on_its_way(self) -> BaseException | None:
         """Return the exception that left a loop and is being handled now: in a `finally` it may yet be the end of the run."""
         error = sys.exception()
-        return error if _id(error) != self._handled and self._run.cursor.is_within else None
+        return error if identity(error) != self._handled and self._run.cursor.is_within else None
 
     # ------------------------------------------------------------------ the end
 
@@ -411,6 +423,7 @@ class Session:
 
     def _finish(self, *, alive: bool = True) -> None:
         self._first_steps.end()
+        self._layers.end()
         self._endings.release()
         self._signals.release()
         self._progress.close()
@@ -433,18 +446,5 @@ class Session:
             write_json(run.directory / "choices.json", [choice._asdict() for choice in run.context.choices])
             write_report(run.directory)
         except (OSError, RunDirectoryError) as error:
-            self.say(
-                f"the report could not be written ({error}); ts.write_report({str(run.directory)!r}) makes it later"
-            )
-
-
-def _id(error: BaseException | None) -> int | None:
-    """Return what an exception is recognised by; to keep it would keep every tensor in its frames."""
-    return None if error is None else id(error)
-
-
-def _exit(status: int) -> NoReturn:
-    """Leave the process, or the notebook's cell."""
-    if is_interactive():
-        raise KeyboardInterrupt
-    raise SystemExit(status)
+            later = f"ts.write_report({str(run.directory)!r}) makes it later"
+            self.say(f"the report could not be written ({error}); {later}")

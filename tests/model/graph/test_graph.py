@@ -14,7 +14,7 @@ import truestep as ts
 from truestep.model.calling import arguments_of, mapped
 from truestep.model.graph.rolling import Rolling
 from truestep.model.graph.tracing import trace
-from truestep.model.graph.tree import Group, nodes_in
+from truestep.model.graph.tree import Call, nodes_in
 from truestep.model.summaries.copies import copy_with, to_meta, to_meta_but_lengths
 
 
@@ -57,13 +57,13 @@ def test_every_operation_is_in_what_is_rolled_up(name):
 def _groups(group):
     return [
         group,
-        *(inner for child in group.children if isinstance(child, Group) for inner in _groups(child)),
+        *(inner for child in group.children if isinstance(child, Call) for inner in _groups(child)),
     ]
 
 
 def _counted(group, times):
     for child in group.children:
-        if isinstance(child, Group):
+        if isinstance(child, Call):
             yield from _counted(child, times * child.times)
         else:
             yield times
@@ -130,7 +130,7 @@ def test_what_is_rolled_up_unrolls_to_the_model(letters):
 
     def unrolled(group):
         for child in group.children:
-            if not isinstance(child, Group):
+            if not isinstance(child, Call):
                 continue
             inside = [child.type] if child.module is not None else list(unrolled(child))
             yield from inside * child.times

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding, Severity
-from truestep.doctor.read import SourceReading
+from truestep.doctor.reading import SourceReading
 
 SCHEMA_VERSION = 1
 _LEVELS = {

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from truestep.doctor.finding import Abstention, Finding
 from truestep.doctor.fixing import Fixed
-from truestep.doctor.read import SourceReading
+from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.findings import counted, print_all, printable, show_findings
 
 if TYPE_CHECKING:

@@ -107,12 +107,12 @@ def _gradients(gate: Dispatcher, wrappers: Wrappers) -> None:
             if any(
                 each.is_meta for each in roots if isinstance(each, torch.Tensor)
             ):  # shapes without numbers
-                gate.note("differentiated")
+                gate.tell("differentiated")
                 return original(tensors, *args, **kwargs)
             gate.tell("on_backward", roots)
             with gate.quiet():
                 result = original(tensors, *args, **kwargs)
-            gate.note("went_backward")
+            gate.tell("went_backward")
             return result
 
         return wrapped
@@ -125,7 +125,7 @@ def _derivatives(gate: Dispatcher, wrappers: Wrappers) -> None:
     def grad(original: Call) -> Call:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_compiling() and gate.live and is_ordinary() and gate.sees():
-                gate.note("differentiated")
+                gate.tell("differentiated")
             return original(*args, **kwargs)
 
         return wrapped

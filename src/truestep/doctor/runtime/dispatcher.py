@@ -16,7 +16,6 @@ from torch.optim import Optimizer
 
 from truestep.doctor.check import Check
 from truestep.doctor.finding import Failure, Finding
-from truestep.doctor.runtime.frames import user_place
 from truestep.doctor.runtime.pace import Pace
 from truestep.doctor.runtime.recorder import Recorder
 from truestep.doctor.watcher import EVENTS, Observation, Watcher
@@ -62,31 +61,23 @@ class Dispatcher:
         finally:
             depth.inside -= 1
 
-    @contextlib.contextmanager
-    def guarded(self) -> Iterator[None]:
-        """Within this, time is the watch's own cost, calls are not the user's, and an error ends the watch."""
+    def tell(self, event: str, *facts: Any) -> None:
+        """Have an event recorded, and tell the checks that follow it what the recorder returns.
+
+        Its time is the watch's own cost, calls within are not the user's, and an error ends the watch.
+        """
         started = time.perf_counter()
         depth = self._depth
         depth.inside += 1
         try:
-            yield
+            told = getattr(self.recorder, event)(*facts)
+            if told is not None and self._handlers[event]:
+                self._tell(event, told)
         except Exception as error:  # noqa: BLE001 - whatever it is, the user's training goes on
             self._give_up(error)
         finally:
             depth.inside -= 1
             self.seconds += time.perf_counter() - started
-
-    def tell(self, event: str, *facts: Any) -> None:
-        """Have an event recorded, and tell the checks that follow it."""
-        with self.guarded():
-            told = getattr(self.recorder, event)(*facts)
-            if told is not None and self._handlers[event]:
-                self._tell(event, told)
-
-    def note(self, what: str, *facts: Any) -> None:
-        """Have something recorded of which no check is told."""
-        with self.guarded():
-            getattr(self.recorder, what)(*facts)
 
     def _tell(self, event: str, facts: tuple[Any, ...]) -> None:
         with torch.no_grad():
@@ -123,12 +114,14 @@ class Dispatcher:
             StopWatching: so many steps were wanted.
         """
         try:
-            self.recorder.count_step(optimizer)
+            record = self.recorder.count_step(optimizer)
             if self.live:
-                self.tell("on_stepped", optimizer)
-                self.note("begin_step", optimizer)
-            if (num_steps := self.recorder.count_run(optimizer)) is not None:
-                self.look(self.pace.looks_after(num_steps))
+                self.tell("on_stepped", record)
+                self.tell("begin_step", record)
+            if (num_steps := self.recorder.count_run(record)) is not None:
+                live = self.pace.looks_after(num_steps)
+                if live != self.live:
+                    self.look(live)
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
 
@@ -137,7 +130,7 @@ class Dispatcher:
         if not self.sees():
             return
         for optimizer in optimizers:
-            self.note("known", optimizer, user_place())
+            self.tell("used_by_engine", optimizer)
         self.tell("on_backward", ())
         for optimizer in optimizers:
             self.tell("on_step", optimizer, False)
@@ -146,16 +139,15 @@ class Dispatcher:
     def engine_updated(self) -> None:
         """Our engine has made an update in a script that is watched as a whole."""
         if self.live and self.sees():
-            self.note("engine_updated")
+            self.tell("engine_updated")
 
     def look(self, live: bool) -> None:
         """Look closely from here on, or no more."""
         if live == self.live or self.recorder.history.gave_up is not None:
             return
-        with self.guarded():
-            self.live = live
-            self.switch_layers(live)
-            self.recorder.look(live)
+        self.live = live
+        self.switch_layers(live)
+        self.tell("look", live)
 
     def stop(self) -> None:
         """Tell nobody anything from now on."""

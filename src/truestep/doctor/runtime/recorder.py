@@ -107,9 +107,9 @@ class Recorder:
         record.num_stale_steps = record.num_stale_steps + 1 if record.stale and record.num_backwards else 0
         return record, user_place()
 
-    def on_stepped(self, optimizer: Optimizer) -> Facts:
+    def on_stepped(self, record: OptimizerRecord) -> Facts:
         """An optimizer has stepped, and its step is counted."""
-        return self.known(optimizer), user_place()
+        return record, user_place()
 
     def on_schedule(self, scheduler: Any) -> Facts:
         """A schedule has stepped."""
@@ -154,16 +154,21 @@ class Recorder:
         self.history.num_backwards += 1
         self.differentiated()
 
-    def count_step(self, optimizer: Optimizer) -> None:
-        """Count a step of an optimizer."""
-        self.known(optimizer).num_steps += 1
+    def used_by_engine(self, optimizer: Optimizer) -> None:
+        """Our engine uses an optimizer, at this line of the user's if it is a new one."""
+        self.known(optimizer, user_place())
 
-    def count_run(self, optimizer: Optimizer) -> int | None:
+    def count_step(self, optimizer: Optimizer) -> OptimizerRecord:
+        """Count a step of an optimizer; return what is known of it."""
+        record = self.known(optimizer)
+        record.num_steps += 1
+        return record
+
+    def count_run(self, record: OptimizerRecord) -> int | None:
         """Count a step of the run, if this optimizer's are; return the new number.
 
         Of several optimizers the first that steps counts, until its training is over.
         """
-        record = self.known(optimizer)
         self._num_uncounted = 0 if self._counted is record else self._num_uncounted + 1
         if self._counted is None or self._num_uncounted > WINDOW:
             self._counted = record
@@ -172,9 +177,8 @@ class Recorder:
         self.history.num_steps += 1
         return self.history.num_steps
 
-    def begin_step(self, optimizer: Optimizer) -> None:
+    def begin_step(self, record: OptimizerRecord) -> None:
         """The checks were told of the last step: what comes belongs to the next one."""
-        record = self.known(optimizer)
         _forget(record)
         _mark(record)
 

@@ -5,6 +5,7 @@ A row names a library, what of it has to be used, and the events of the protocol
 """
 
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from truestep.doctor.source.module import SourceModule
 
@@ -43,11 +44,17 @@ LIBRARIES = (
 
 def taken_over(module: SourceModule, event: str) -> str | None:
     """Return the library that may do this in the place of the user's code, somewhere in the program."""
+    foreign = [each for each in LIBRARIES if not _is_own(module, each.prefix)]
     for file in module.linked:
         for imported in file.imported_names:
-            for library in LIBRARIES:
+            for library in foreign:
                 inside = imported == library.prefix or imported.startswith(f"{library.prefix}.")
                 used = not library.names or any(name in file.own_identifiers for name in library.names)
                 if inside and used and event in library.does:
                     return library.prefix
     return None
+
+
+def _is_own(module: SourceModule, prefix: str) -> bool:
+    """Tell whether the files that are read are the library itself: then what it does is in sight."""
+    return any(prefix in PurePath(file.path).parts[:-1] for file in module.linked)

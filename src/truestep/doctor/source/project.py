@@ -1,65 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that are read together: those that are named, and the local ones that they reach by their imports.
-
-Python looks for a module in the folder of the script, and where a package is installed. Both are tried, and the
-folders between a file and the top of its project, since scripts put those on `sys.path` themselves.
-"""
+"""The files that are read together: those that are named, and the local ones that they reach by their imports."""
 
 import ast
 import os
-import sys
-import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 
 from truestep.doctor.source.events import Trace
-from truestep.doctor.source.linking import BENEATH
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Index
+from truestep.doctor.source.places import Disk, Places, Texts
 from truestep.doctor.source.resolving import Resolver
 from truestep.doctor.source.tracing import follow
 
-_TOP = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")  # what marks the top of a project
-_LEVELS = 6  # folders above a file in which its imports are looked for
-_LIBRARIES = frozenset(
-    ("torch", "torchvision", "torchaudio", "numpy", "transformers", *sys.stdlib_module_names)
-)
 Parsed = SourceModule | Exception
-
-
-class Disk:
-    """Source files on the disk."""
-
-    def exists(self, path: str) -> bool:
-        """Tell whether there is such a file."""
-        return os.path.isfile(path)
-
-    def is_top(self, folder: str) -> bool:
-        """Tell whether a project begins in a folder."""
-        return any(os.path.exists(os.path.join(folder, each)) for each in _TOP)
-
-    def text(self, path: str) -> str:
-        """Return the text of a file in its own encoding."""
-        with tokenize.open(path) as file:
-            return file.read()
-
-
-class Texts(Disk):
-    """Files that are given as texts; nothing is looked for on the disk."""
-
-    def __init__(self, texts: Mapping[str, str]) -> None:
-        self.texts = {os.path.abspath(path): text for path, text in texts.items()}
-
-    def exists(self, path: str) -> bool:
-        """Tell whether there is such a file."""
-        return path in self.texts
-
-    def is_top(self, folder: str) -> bool:
-        """Tell whether a project begins in a folder: in the one above all files."""
-        return folder == os.path.commonpath([os.path.dirname(each) for each in self.texts])
-
-    def text(self, path: str) -> str:
-        """Return the text of a file."""
-        return self.texts[path]
 
 
 class Project:
@@ -67,12 +20,11 @@ class Project:
 
     def __init__(self, files: Disk | None = None) -> None:
         self.files = files or Disk()
+        self._places = Places(self.files)
         self.index = Index()
         self.resolver = Resolver(self.index, self._find)
         self.modules: dict[str, SourceModule] = {}  # by full path
         self._trees: dict[ast.Module, str] = {}
-        self._found: dict[tuple[str, str, int], str | None] = {}
-        self._roots: dict[str, list[str]] = {}
         self._linked: set[str] = set()
         self._neighbours: dict[str, set[str]] = {}
         self._components: dict[str, list[SourceModule]] = {}
@@ -106,16 +58,7 @@ class Project:
         nodes: list[ast.Import | ast.ImportFrom] = [*module.all(ast.Import), *module.all(ast.ImportFrom)]
         for node in nodes:
             for name, dots in _names_of(node):
-                found = self._locate(module.tree, name, dots)
-                if found is not None:
-                    yield found
-                    yield from self._packages_above(found)
-
-    def _packages_above(self, path: str) -> Iterator[str]:
-        folder = os.path.dirname(path)
-        while self.files.exists(os.path.join(folder, "__init__.py")):
-            yield os.path.join(folder, "__init__.py")
-            folder = os.path.dirname(folder)
+                yield from self._places.reached(self._trees[module.tree], name, dots)
 
     def _parse(self, full: str, importer: str) -> bool:
         shown = full if os.path.isabs(importer) else os.path.relpath(full)
@@ -135,47 +78,7 @@ class Project:
     def _locate(self, importer: ast.Module, name: str, dots: int) -> str | None:
         """Return the path of the local file that an import means."""
         home = self._trees.get(importer)
-        if home is None:
-            return None
-        key = (os.path.dirname(home) if dots != BENEATH else home, name, dots)
-        if key not in self._found:
-            self._found[key] = self._search(home, name, dots)
-        found = self._found[key]
-        return found if found != home else None
-
-    def _search(self, home: str, name: str, dots: int) -> str | None:
-        folder = os.path.dirname(home)
-        if dots == BENEATH:
-            return self._beneath(folder, name) if home.endswith("__init__.py") else None
-        if dots:
-            for _ in range(dots - 1):
-                folder = os.path.dirname(folder)
-            return self._beneath(folder, name)
-        if not name or name.partition(".")[0] in _LIBRARIES:
-            return None
-        found = (self._beneath(root, name) for root in self._search_path(folder))
-        return next((each for each in found if each is not None), None)
-
-    def _beneath(self, folder: str, name: str) -> str | None:
-        path = os.path.join(folder, *name.split("."))
-        for candidate in (os.path.join(path, "__init__.py"), f"{path}.py" if name else ""):
-            if candidate and self.files.exists(candidate):
-                return candidate
-        return None
-
-    def _search_path(self, folder: str) -> list[str]:
-        """Return the folders in which a file's imports are looked for, as Python would, the likeliest first."""
-        if folder not in self._roots:
-            found, current = [folder], folder
-            while self.files.exists(os.path.join(current, "__init__.py")):
-                current = os.path.dirname(current)
-                found.append(current)
-            above = _ancestors(current)
-            tops = [index for index, each in enumerate(above) if self.files.is_top(each)]
-            for each in above[: tops[0] + 1] if tops else []:
-                found += [each, os.path.join(each, "src")]
-            self._roots[folder] = list(dict.fromkeys(found))
-        return self._roots[folder]
+        return self._places.find(home, name, dots) if home is not None else None
 
     # ── the order of what happens ─────────────────────────────────────────────────────────────
 
@@ -227,10 +130,3 @@ def _names_of(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, int]]:
     base = node.module or ""
     names = [".".join(part for part in (base, alias.name) if part) for alias in node.names]
     return [(name, node.level) for name in [base, *names] if name or node.level]
-
-
-def _ancestors(folder: str) -> list[str]:
-    found = [folder]
-    while len(found) <= _LEVELS and os.path.dirname(found[-1]) != found[-1]:
-        found.append(os.path.dirname(found[-1]))
-    return found

@@ -3,8 +3,8 @@
 
 from truestep.core.charts import chart_style
 from truestep.core.charts.markup import Html, tag
-from truestep.model.graph.layout import LINE, PADDING_X, PADDING_Y, STACKED, Layout, Place, lay_out, shown
-from truestep.model.graph.picture import Box, Frame, Picture
+from truestep.model.graph.layout import LINE, PADDING_X, PADDING_Y, STACKED, Layout, Rectangle, lay_out, shown
+from truestep.model.graph.picture import Border, Box, Picture
 
 MARGIN = 8.0
 HEAD, HALF_HEAD = 8.0, 3.5  # pixels of an arrow's head
@@ -52,24 +52,24 @@ def svg_document(picture: Picture) -> str:
     return f"{head}{style}{svg[start:]}"
 
 
-def _frame(frame: Frame, place: Place) -> Html:
+def _frame(frame: Border, place: Rectangle) -> Html:
     kind = "frame many" if frame.times > 1 else "frame"
     return _rectangle(place, radius=9, class_=kind)
 
 
-def _frame_title(frame: Frame, place: Place) -> Html:
+def _frame_title(frame: Border, place: Rectangle) -> Html:
     x, y = _round(place.left + 10), _round(place.top + 17)
     return tag("text", shown(frame.title), x=x, y=y, class_="name title")
 
 
-def _box(box: Box, place: Place) -> Html:
+def _box(box: Box, place: Rectangle) -> Html:
     parts = []
     stacked = STACKED if box.times > 1 else 0.0
-    front = Place(
+    front = Rectangle(
         left=place.left, top=place.top + stacked, width=place.width - stacked, height=place.height - stacked
     )
     if stacked:
-        behind = Place(left=front.left + stacked, top=place.top, width=front.width, height=front.height)
+        behind = Rectangle(left=front.left + stacked, top=place.top, width=front.width, height=front.height)
         parts.append(_rectangle(behind, radius=6))
     parts.append(_rectangle(front, radius=15 if box.kind in ("input", "output") else 6))
     for number, line in enumerate(box.lines):
@@ -80,7 +80,7 @@ def _box(box: Box, place: Place) -> Html:
     return tag("g", whole, *parts, class_=box.kind)
 
 
-def _rectangle(place: Place, *, radius: float, class_: str | None = None) -> Html:
+def _rectangle(place: Rectangle, *, radius: float, class_: str | None = None) -> Html:
     return tag(
         "rect",
         x=_round(place.left),

@@ -16,7 +16,7 @@ from truestep.model.calling import Arguments, arguments_of, mapped, undisturbed
 from truestep.model.graph import text
 from truestep.model.graph.picture import Picture, pictures
 from truestep.model.graph.rolling import Rolling
-from truestep.model.graph.tracing import Trace, trace
+from truestep.model.graph.tracing import Traced, trace
 from truestep.model.summaries.copies import (
     copy_with,
     has_lazy,
@@ -158,7 +158,7 @@ def graph(model: object, batch: Any, *, saved: bool = False, attributes: bool = 
     )
 
 
-def _traced(module: nn.Module, arguments: Arguments) -> tuple[Trace, list[str]]:
+def _traced(module: nn.Module, arguments: Arguments) -> tuple[Traced, list[str]]:
     for change in (to_meta, to_meta_but_lengths):
         try:
             return trace(copy_with(module, to_meta), mapped(arguments, change)), []

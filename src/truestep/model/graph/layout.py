@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from truestep.model.extras import needs_extra
-from truestep.model.graph.picture import Box, Frame, Picture
+from truestep.model.graph.picture import Border, Box, Picture
 
 POINTS = 72.0  # Graphviz measures boxes in inches
 LETTER, BOLD, LINE = 7.3, 8.3, 17.0  # of 12 pixels, on the generous side: fonts differ
@@ -19,7 +19,7 @@ MAX_LETTERS = 44
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Rectangle:
     """A rectangle in pixels, from the drawing's upper left corner."""
 
     left: float
@@ -34,8 +34,8 @@ class Layout:
 
     width: float
     height: float
-    boxes: dict[str, Place]
-    frames: dict[str, Place]
+    boxes: dict[str, Rectangle]
+    frames: dict[str, Rectangle]
     arrows: tuple[
         tuple[tuple[float, float], ...], ...
     ]  # cubic Bézier splines; the last point is the arrow's tip
@@ -95,7 +95,7 @@ def _members(picture: Picture, frame: str | None) -> list[str]:
     return lines
 
 
-def _room(frame: Frame) -> str:
+def _room(frame: Border) -> str:
     """Return an empty table of the size of a frame's title."""
     width = round(BOLD * len(shown(frame.title)))
     cell = f'<TD FIXEDSIZE="TRUE" WIDTH="{width}" HEIGHT="{TITLE_HEIGHT:.0f}"></TD>'
@@ -121,15 +121,15 @@ def _numbers(text: str) -> list[float]:
     return [float(number) for number in text.replace(",", " ").split()]
 
 
-def _rectangle(text: str, left: float, top: float) -> Place:
+def _rectangle(text: str, left: float, top: float) -> Rectangle:
     x, y, right, upper = _numbers(text)
-    return Place(left=x - left, top=top - upper, width=right - x, height=upper - y)
+    return Rectangle(left=x - left, top=top - upper, width=right - x, height=upper - y)
 
 
-def _around(attributes: "dict[str, str]", left: float, top: float) -> Place:
+def _around(attributes: "dict[str, str]", left: float, top: float) -> Rectangle:
     x, y = _numbers(attributes["pos"])
     width, height = POINTS * float(attributes["width"]), POINTS * float(attributes["height"])
-    return Place(left=x - left - width / 2, top=top - y - height / 2, width=width, height=height)
+    return Rectangle(left=x - left - width / 2, top=top - y - height / 2, width=width, height=height)
 
 
 def _spline(text: str, left: float, top: float) -> tuple[tuple[float, float], ...]:

@@ -4,6 +4,7 @@ document.querySelectorAll(".graphs").forEach((section) => {
   const views = [...section.querySelectorAll(".view")];
   const depths = [...section.querySelectorAll("[data-depth]")].filter((each) => each.tagName === "BUTTON");
   const current = () => views.find((view) => !view.hidden);
+  const centre = () => { current().scrollLeft = (current().scrollWidth - current().clientWidth) / 2; };
   const size = (view) => view.querySelector("svg").viewBox.baseVal;
   const zoomOf = (view) => Number(view.dataset.scale || 1);
   const zoom = (view, scale, x, y) => {
@@ -23,7 +24,9 @@ document.querySelectorAll(".graphs").forEach((section) => {
   depths.forEach((button) => button.addEventListener("click", () => {
     views.forEach((view) => { view.hidden = view.dataset.depth !== button.dataset.depth; });
     depths.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
+    centre();
   }));
+  centre();
   section.querySelectorAll("[data-zoom]").forEach((button) => button.addEventListener("click", () => {
     const view = current(), factor = Number(button.dataset.zoom);
     if (factor) zoom(view, zoomOf(view) * factor, view.clientWidth / 2, view.clientHeight / 2);

@@ -4,17 +4,17 @@
 from rich.text import Text
 from rich.tree import Tree
 
-from truestep.model.graph.picture import Box, Frame, Picture
+from truestep.model.graph.picture import Border, Box, Picture
 
 
 def tree_of(model: str, picture: Picture) -> Tree:
     """Return the picture as a tree."""
     root = Tree(Text(model, "bold"), guide_style="dim")
-    members: list[Box | Frame] = [*picture.boxes, *picture.frames]
+    members: list[Box | Border] = [*picture.boxes, *picture.frames]
     branches: dict[str | None, Tree] = {None: root}
     for member in sorted(members, key=lambda each: int(each.id.lstrip("boxframe"))):
         above = branches[member.frame]
-        if isinstance(member, Frame):
+        if isinstance(member, Border):
             branches[member.id] = above.add(Text(member.title, "bold"))
         else:
             first, *rest = member.lines

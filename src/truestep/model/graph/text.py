@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterator
 
-from truestep.model.graph.picture import Box, Frame, Picture
+from truestep.model.graph.picture import Border, Box, Picture
 
 SHAPES = {
     "input": ('(["', '"])'),
@@ -17,7 +17,7 @@ DOT_SHAPES = {"input": "oval", "output": "oval", "parameter": "note"}
 def mermaid(picture: Picture) -> str:
     """Return the picture in Mermaid's language, which GitHub and many editors draw."""
 
-    def open_frame(frame: Frame) -> str:
+    def open_frame(frame: Border) -> str:
         return f'subgraph {frame.id}["{_mermaid_text(frame.title)}"]'
 
     def box(each: Box) -> str:
@@ -37,7 +37,7 @@ def mermaid(picture: Picture) -> str:
 def dot(picture: Picture) -> str:
     """Return the picture in Graphviz's language."""
 
-    def open_frame(frame: Frame) -> str:
+    def open_frame(frame: Border) -> str:
         return f"subgraph cluster_{frame.id} {{ label={_quoted(frame.title)};"
 
     def box(each: Box) -> str:
@@ -59,7 +59,7 @@ def _nested(
     picture: Picture,
     frame: str | None,
     box: Callable[[Box], str],
-    open_frame: Callable[[Frame], str],
+    open_frame: Callable[[Border], str],
     close: str,
     *,
     indent: str,

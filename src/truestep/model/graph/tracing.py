@@ -12,11 +12,11 @@ from torch.overrides import TorchFunctionMode
 
 from truestep.model.calling import Arguments, Path, hookable, run, shapes_of, tensors_in
 from truestep.model.graph.backward import Backward
-from truestep.model.graph.tree import Graph, Group, Node
+from truestep.model.graph.tree import Call, Graph, Node
 
 
 @dataclass
-class Trace:
+class Traced:
     """What one forward did: its modules and operations, and the autograd graph that it left."""
 
     modules: Graph
@@ -24,16 +24,16 @@ class Trace:
     backward: Backward
 
 
-def trace(model: nn.Module, arguments: Arguments) -> Trace:
+def trace(model: nn.Module, arguments: Arguments) -> Traced:
     """Run the model with gradients on; a failing forward is a ModelError."""
-    tracer = _Tracer(model, arguments)
+    tracer = _ForwardTracer(model, arguments)
     with torch.enable_grad(), tracer.hooked(), tracer:
         output = run(model, arguments)
     tracer.finish(output)
-    return Trace(tracer.graph, tracer.backward.graph, tracer.backward)
+    return Traced(tracer.graph, tracer.backward.graph, tracer.backward)
 
 
-class _Tracer(TorchFunctionMode):
+class _ForwardTracer(TorchFunctionMode):
     """Notes each of torch's functions as a node of the module that called it.
 
     A function that only looks at a tensor in another way (a view, a transposition) is no node: what it gives counts as its
@@ -42,7 +42,7 @@ class _Tracer(TorchFunctionMode):
 
     def __init__(self, model: nn.Module, arguments: Arguments) -> None:
         super().__init__()
-        root = Group("", model)
+        root = Call("", model)
         self.graph = Graph(root)
         self.backward = Backward(model)
         self._model = model
@@ -107,7 +107,7 @@ class _Tracer(TorchFunctionMode):
         name = self._path.enter(module, (args, kwargs))
         if len(self._path.entered) == 1:
             return
-        group = Group(name, module)
+        group = Call(name, module)
         self._groups[-1].children.append(group)
         self._groups.append(group)
         self.backward.enter(name, module)
@@ -127,7 +127,7 @@ class _Tracer(TorchFunctionMode):
         if self._path.entered:
             self._groups.pop()
 
-    def _opaque(self, group: Group, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+    def _opaque(self, group: Call, inputs: list[Tensor], outputs: list[Tensor]) -> None:
         """A module that called none of torch's functions (a change of shape): it is one node, unless it gave back what it got."""
         given = {id(tensor) for tensor in inputs}
         made = [tensor for tensor in outputs if id(tensor) not in given]

@@ -10,7 +10,7 @@ from truestep.nn import SubBands
 BANDS = 4
 
 
-class Layer(nn.Module):
+class GatedLayer(nn.Module):
     """A gated dilated convolution (batch, channels, time) that sees the spectrogram."""
 
     def __init__(self, channels: int, mels: int, dilation: int) -> None:
@@ -32,7 +32,7 @@ class Generator(nn.Module):
     def __init__(self, channels: int, layers: int, mels: int) -> None:
         super().__init__()
         self.first = nn.Conv1d(BANDS, channels, 1)
-        self.layers = nn.ModuleList(Layer(channels, mels, 2 ** (number % 4)) for number in range(layers))
+        self.layers = nn.ModuleList(GatedLayer(channels, mels, 2 ** (number % 4)) for number in range(layers))
         self.last = nn.Sequential(nn.ReLU(), nn.Conv1d(channels, BANDS, 1))
         self.bands = SubBands(BANDS)
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network that names digits, and what it says of samples."""
+"""A network that names digits, and what it sees in samples."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import truestep as ts
 from truestep.recipes import digits
 
 
@@ -23,15 +24,25 @@ def judge(images: Tensor, labels: Tensor, *, epochs: int) -> nn.Module:
     return net.eval().requires_grad_(False)
 
 
-def verdict(scores: Tensor, asked: Tensor) -> dict[str, float]:
-    """Return what the judge's scores say of the samples."""
-    confidence, named = scores.softmax(1).max(1)
-    share = named.bincount(minlength=10) / len(named)
-    sure = confidence >= 0.9
-    found = {
-        "sure": sure,
-        "sure_and_asked_for": sure & (named == asked),
-        "rarest": share.min(),
-        "commonest": share.max(),
-    }
-    return {name: float(value.float().mean()) for name, value in found.items()}
+class Jury:
+    """Has the same samples drawn each time, and says what the judge sees in them."""
+
+    def __init__(self, judge: nn.Module, noise: int, device: torch.device, *, samples: int = 2000) -> None:
+        self.judge = judge
+        self.noise = torch.randn(samples, noise, generator=torch.Generator().manual_seed(0)).to(device)
+        self.asked = torch.arange(samples, device=device) % 10
+
+    @torch.no_grad()
+    def __call__(self, generator: nn.Module) -> dict[str, float | ts.Image]:
+        """Return shares of the samples, and a hundred of these."""
+        made = generator(self.noise, self.asked).view(-1, 1, 8, 8)
+        confidence, named = self.judge(made).softmax(1).max(1)
+        seen = named.bincount(minlength=10) / len(named)
+        sure = (confidence >= 0.9).float()
+        return {
+            "sure": float(sure.mean()),
+            "sure_and_asked_for": float((sure * (named == self.asked)).mean()),
+            "rarest": float(seen.min()),
+            "commonest": float(seen.max()),
+            "samples": ts.Image(made[:100]),
+        }

@@ -54,7 +54,7 @@ class RandomStreamSharedByWorkers(SourceCheck):
                     yield At(
                         bindings[0].node,
                         f"Every worker gets a copy of self.{name} and draws the same numbers.",
-                        self._severity(module),
+                        self._severity(module, owner),
                     )
 
     def _drawn(self, owner: ast.ClassDef, name: str) -> bool:
@@ -80,8 +80,10 @@ class RandomStreamSharedByWorkers(SourceCheck):
             for each in ast.walk(owner)
         )
 
-    def _severity(self, module: SourceModule) -> Severity:
-        """Workers seen to be used make it certain."""
-        loaders = module.called_anywhere("torch.utils.data.DataLoader")
+    def _severity(self, module: SourceModule, owner: ast.ClassDef) -> Severity:
+        """Workers seen to be used for this data set make it certain."""
+        every = module.called_anywhere("torch.utils.data.DataLoader")
+        data = [(call, argument(call, 0, "dataset")) for call in every]
+        loaders = [call for call, given in data if given is not None and module.class_of(given) is owner]
         workers = [literal(module, argument(call, 5, "num_workers")) for call in loaders]
         return BUG if any(workers) else RISK

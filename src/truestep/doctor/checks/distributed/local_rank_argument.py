@@ -4,8 +4,9 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import argument, constant
 
 
 class LocalRankArgument(SourceCheck):
@@ -37,5 +38,6 @@ class LocalRankArgument(SourceCheck):
             return
         for call in module.method_calls("add_argument"):
             names = [each.value for each in call.args if isinstance(each, ast.Constant)]
-            if any(name in ("--local_rank", "--local-rank") for name in names):
-                yield At(call, "torchrun passes no such argument: the default is used on every rank.")
+            required = constant(argument(call, None, "required")) is True  # then its absence is no secret
+            if any(name in ("--local_rank", "--local-rank") for name in names) and not required:
+                yield At(call, "torchrun passes no such argument: the default is used on every rank.", RISK)

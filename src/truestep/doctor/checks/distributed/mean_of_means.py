@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 
 
@@ -35,7 +35,9 @@ class MeanOfMeans(SourceCheck):
             given = call.args[0] if call.args else None
             values = module.definitions(given) if given is not None else []
             if values and all(self._is_quotient(module, each) for each in values):
-                yield At(call, "Each rank's own average is summed: ranks with fewer samples count as much.")
+                yield At(
+                    call, "Each rank's own average is summed: ranks with fewer samples count as much.", RISK
+                )
 
     def _is_quotient(self, module: SourceModule, value: ast.expr | None) -> bool:
         if (

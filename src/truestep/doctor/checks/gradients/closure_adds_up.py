@@ -47,7 +47,11 @@ class ClosureAddsUp(SourceCheck):
             given = [*call.args, *(each.value for each in call.keywords if each.arg == "closure")]
             function = module.function_named(given[0]) if len(given) == 1 else None
             receiver = call.func.value if isinstance(call.func, ast.Attribute) else call
-            if function is None or module.kind(receiver) != "optimizer" or taken_over(module, "zero_grad"):
+            if (
+                function is None
+                or module.kind(receiver) not in ("optimizer", None)
+                or taken_over(module, "zero_grad")
+            ):
                 continue
             said = _said_within(module, function)
             if "backward" in said and not said & {"zero_grad", "grad", "zero_grads"}:

@@ -106,7 +106,7 @@ def _registered(module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
             calls = [each for each in module.ancestors(node) if isinstance(each, ast.Call)]
             if any(
                 (module.qualify(each.func) or ast.unparse(each.func)).endswith(
-                    ("Sequential", "ModuleList", "ModuleDict")
+                    ("Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict")
                 )
                 for each in calls
             ):

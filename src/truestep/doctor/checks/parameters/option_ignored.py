@@ -73,14 +73,18 @@ def _ignored(module: SourceModule, function: ast.FunctionDef, name: str) -> ast.
     stored = (
         isinstance(node, ast.Assign) and dotted(node.targets[0]) == f"self.{name}" and node.value is reads[0]
     )
-    return node if stored and len(reads) == 1 and not _is_read(module, name) else None
+    return node if stored and len(reads) == 1 and not _is_read(module, function, name) else None
 
 
-def _is_read(module: SourceModule, name: str) -> bool:
-    """Tell whether the program reads an attribute of this name, or names it in a text."""
+def _is_read(module: SourceModule, function: ast.FunctionDef, name: str) -> bool:
+    """Tell whether the program reads such an attribute of this class or of any object, or names it in a text."""
+    owner = module.enclosing(function, ast.ClassDef)
+    own = module.lineage(owner) if owner is not None else []
     for file in module.linked:
-        if any(each.attr == name and isinstance(each.ctx, ast.Load) for each in file.all(ast.Attribute)):
-            return True
+        for each in file.all(ast.Attribute):
+            if each.attr == name and isinstance(each.ctx, ast.Load):
+                if dotted(each.value) != "self" or file.enclosing(each, ast.ClassDef) in own:
+                    return True
         if file.own_identifiers & {"__dict__", "vars"}:
             return True
         if any(isinstance(each.value, str) and each.value == name for each in file.all(ast.Constant)):

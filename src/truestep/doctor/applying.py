@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Applies source checks to a file, and turns what they give into findings with their changes."""
+
+import ast
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from truestep.doctor.catalogue import topic_of
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.finding import Abstention, Failure, Place, Severity
+from truestep.doctor.markdown import Markdown
+from truestep.doctor.notebook import NotebookText
+from truestep.doctor.reading import SourceReading
+from truestep.doctor.replacement import Replacement, apply_edits, parsed, replacement
+from truestep.doctor.selection import Ignores
+from truestep.doctor.source.guards import is_for_other_versions, is_meant_to_fail
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import RewriteError
+
+_NESTING = 12_000
+
+
+def apply_checks(
+    module: SourceModule,
+    blocks: NotebookText | Markdown | None,
+    checks: Iterable[SourceCheck],
+    reading: SourceReading,
+) -> None:
+    """Apply the checks to one file; a finding in a notebook or a page has its place there."""
+    found = SourceReading()
+    with _room_to_nest():
+        for check in checks:
+            if _may_have(check, module):
+                _apply(check, module, found)
+    if blocks is not None:
+        _put_into_blocks(found, module.path, blocks)
+    reading.add(found)
+
+
+def _may_have(check: SourceCheck, module: SourceModule) -> bool:
+    """Tell whether one of the words without which a fault can't be stands in a file, or where it leads to."""
+    return not check.words or any(word in module.text for word in check.words) or _program_has(check, module)
+
+
+def _program_has(check: SourceCheck, module: SourceModule) -> bool:
+    """Tell whether the files that a file is linked with hold one of the words; each word is looked for once."""
+    known = module.words_of_program
+    for word in check.words:
+        if word not in known:
+            known[word] = any(word in each.text for each in module.linked)
+    return any(known[word] for word in check.words)
+
+
+def _put_into_blocks(found: SourceReading, path: str, blocks: NotebookText | Markdown) -> None:
+    def place_of(place: Place) -> Place:
+        return blocks.place(place) if place.path == path else place
+
+    found.findings = [blocks.finding(each) if each.place.path == path else each for each in found.findings]
+    moved = ((place, place_of(place), line) for place, line in found.lines.items())
+    found.lines = {after: " " * (after.column - before.column) + line for before, after, line in moved}
+    found.abstentions = [replace(each, place=place_of(each.place)) for each in found.abstentions]
+
+
+@contextlib.contextmanager
+def _room_to_nest() -> Iterator[None]:
+    """Let code that Python can still compile, with thousands of elifs say, be walked by recursion."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _NESTING))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def _cut_short(check: SourceCheck, module: SourceModule) -> Iterator[Abstention]:
+    """Say so where a check that goes by the order of calls was not shown all of it."""
+    for trace in module.followed if module.was_followed else ():
+        if not trace.complete:
+            reason = "the functions call one another in too many ways to be followed to the end"
+            yield Abstention(check.code, _place(module, trace.root), reason)
+
+
+def _apply(check: SourceCheck, module: SourceModule, reading: SourceReading) -> None:
+    seen: set[tuple[str, int]] = set()
+    module.was_followed = False
+    try:
+        for found in check.read(module):
+            home = module.home(found.node)
+            place = _place(home, found.node)
+            if not isinstance(found, At):
+                reading.abstentions.append(Abstention(check.code, place, found.reason))
+            elif (place.path, place.line) not in seen and not _is_excused(check, home, found.node):
+                seen.add((place.path, place.line))
+                _report(check, home, found, reading)
+        reading.abstentions += _cut_short(check, module)
+    except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others find
+        reading.failures.append(Failure(check.code, module.path, f"{type(error).__name__}: {error}"))
+
+
+def _report(check: SourceCheck, module: SourceModule, found: At, reading: SourceReading) -> None:
+    """Add a finding, unless a comment hides it."""
+    place = _place(module, found.node)
+    severity = found.severity
+    if severity is Severity.BUG and _rests_on_a_guess(module, found.node):
+        severity = Severity.RISK
+    finding = check.finding(
+        place,
+        found.message,
+        severity,
+        evidence=found.evidence,
+        replacement=_rewritten(check, module, found.node, reading),
+    )
+    if Ignores(module.text).hide(finding):
+        reading.num_hidden += 1
+        return
+    reading.findings.append(finding)
+    reading.lines[place] = module.lines[place.line - 1] if place.line <= len(module.lines) else ""
+
+
+def _rests_on_a_guess(module: SourceModule, node: ast.AST) -> bool:
+    """Tell whether only a name says that this is an optimizer, a model or a loader: then it is no certain fault."""
+    if not isinstance(node, ast.Call):
+        return False
+    subjects = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+    subjects += [each for each in node.args[:1] if isinstance(each, ast.Name | ast.Attribute)]
+    kinds = [
+        each
+        for each in subjects
+        if module.kind(each) in ("optimizer", "scheduler", "scaler", "module", "ddp")
+    ]
+    return any(module.is_guess(each) for each in kinds)
+
+
+def _is_excused(check: SourceCheck, module: SourceModule, node: ast.AST) -> bool:
+    """Tests of errors are to have them, and code for old versions is to be old."""
+    dated = topic_of(type(check)) == "deprecated"
+    return is_meant_to_fail(module, node) or (dated and is_for_other_versions(module, node))
+
+
+def _rewritten(
+    check: SourceCheck, module: SourceModule, node: ast.AST, reading: SourceReading
+) -> Replacement | None:
+    """Return the change that mends a finding, if what it leaves is Python; one that fails loses the change only."""
+    try:
+        change = replacement(module.text, check.rewrite(module, node))
+        if change is not None:
+            parsed(apply_edits(module.text, change.edits))
+    except (RewriteError, SyntaxError):
+        return None
+    except Exception as error:  # noqa: BLE001 - the finding is true whether or not it can be mended here
+        reading.failures.append(Failure(check.code, module.path, f"{type(error).__name__}: {error}"))
+        return None
+    return change
+
+
+def _place(module: SourceModule, node: ast.AST) -> Place:
+    """Return where a node begins and how far it goes on its first line; the tree counts bytes, a place characters."""
+    first = getattr(node, "lineno", 1)
+    raw = module.lines[first - 1].encode() if first <= len(module.lines) else b""
+    start = getattr(node, "col_offset", 0)
+    end = getattr(node, "end_col_offset", None) if getattr(node, "end_lineno", 0) == first else len(raw)
+    before, here = (len(part.decode("utf-8", "ignore")) for part in (raw[:start], raw[start:end].rstrip()))
+    return Place(module.path, first, before + 1, width=here if hasattr(node, "lineno") else 0)

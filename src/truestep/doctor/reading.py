@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What reading some files gave."""
+
+import re
+from dataclasses import dataclass, field
+
+from truestep.doctor.finding import Abstention, Failure, Finding, Place, Severity
+
+_CELL = re.compile(r"\.\w+:\d+$")  # a cell or a block, not a file
+
+
+@dataclass
+class SourceReading:
+    """What reading some files gave."""
+
+    findings: list[Finding] = field(default_factory=list)
+    abstentions: list[Abstention] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    unreadable: list[tuple[str, str]] = field(default_factory=list)  # path, reason
+    num_files: int = 0  # looked at, the unreadable among them
+    num_hidden: int = 0  # by comments and the baseline
+    seconds: float = 0.0
+    lines: dict[Place, str] = field(default_factory=dict)  # the text at each finding
+
+    @property
+    def num_read(self) -> int:
+        """How many files were read; a notebook counts although one of its cells was not."""
+        return self.num_files - len(self.lost_files)
+
+    @property
+    def lost_files(self) -> list[str]:
+        """The files that could not be read at all; cells of notebooks are not among them."""
+        return [path for path, _ in self.unreadable if not _CELL.search(path)]
+
+    def worst(self) -> Severity | None:
+        """Return the gravest severity found."""
+        return min((finding.severity for finding in self.findings), key=lambda each: each.rank, default=None)
+
+    def add(self, other: "SourceReading") -> None:
+        """Take what other files gave; what was met from another file already is told once."""
+        known = {(each.code, each.place) for each in self.findings}
+        self.findings += [each for each in other.findings if (each.code, each.place) not in known]
+        self.lines |= other.lines
+        self.abstentions += other.abstentions
+        self.failures += other.failures
+        self.unreadable += other.unreadable
+        self.num_files += other.num_files
+        self.num_hidden += other.num_hidden

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which local file an import means.
+
+Python looks for a module in the folder of the script, and where a package is installed. Both are tried, and the
+folders between a file and the top of its project, since scripts put those on `sys.path` themselves.
+"""
+
+import os
+import sys
+import tokenize
+from collections.abc import Iterator, Mapping
+
+from truestep.doctor.source.linking import BENEATH
+
+_TOP = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")  # what marks the top of a project
+_LEVELS = 6  # folders above a file in which its imports are looked for
+_LIBRARIES = frozenset(
+    ("torch", "torchvision", "torchaudio", "numpy", "transformers", *sys.stdlib_module_names)
+)
+
+
+class Disk:
+    """Source files on the disk."""
+
+    def exists(self, path: str) -> bool:
+        """Tell whether there is such a file."""
+        return os.path.isfile(path)
+
+    def is_top(self, folder: str) -> bool:
+        """Tell whether a project begins in a folder."""
+        return any(os.path.exists(os.path.join(folder, each)) for each in _TOP)
+
+    def text(self, path: str) -> str:
+        """Return the text of a file in its own encoding."""
+        with tokenize.open(path) as file:
+            return file.read()
+
+
+class Texts(Disk):
+    """Files that are given as texts; nothing is looked for on the disk."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.texts = {os.path.abspath(path): text for path, text in texts.items()}
+
+    def exists(self, path: str) -> bool:
+        """Tell whether there is such a file."""
+        return path in self.texts
+
+    def is_top(self, folder: str) -> bool:
+        """Tell whether a project begins in a folder: in the one above all files."""
+        return folder == os.path.commonpath([os.path.dirname(each) for each in self.texts])
+
+    def text(self, path: str) -> str:
+        """Return the text of a file."""
+        return self.texts[path]
+
+
+class Places:
+    """Finds the local file behind an import; each question is answered once."""
+
+    def __init__(self, files: Disk) -> None:
+        self.files = files
+        self._found: dict[tuple[str, str, int], str | None] = {}
+        self._roots: dict[str, list[str]] = {}
+        self._existing: dict[str, bool] = {}
+
+    def find(self, home: str, name: str, dots: int) -> str | None:
+        """Return the path of the file that an import in `home` means, if it is a local one."""
+        key = (os.path.dirname(home) if dots != BENEATH else home, name, dots)
+        if key not in self._found:
+            self._found[key] = self._search(home, name, dots)
+        found = self._found[key]
+        return found if found != home else None
+
+    def reached(self, home: str, name: str, dots: int) -> Iterator[str]:
+        """Yield what an import runs: the file, and the packages above it."""
+        found = self.find(home, name, dots)
+        if found is not None:
+            yield found
+            yield from self._packages_above(found)
+
+    def _packages_above(self, path: str) -> Iterator[str]:
+        folder = os.path.dirname(path)
+        while self._exists(os.path.join(folder, "__init__.py")):
+            yield os.path.join(folder, "__init__.py")
+            folder = os.path.dirname(folder)
+
+    def _search(self, home: str, name: str, dots: int) -> str | None:
+        folder = os.path.dirname(home)
+        if dots == BENEATH:
+            return self._beneath(folder, name) if home.endswith("__init__.py") else None
+        if dots:
+            for _ in range(dots - 1):
+                folder = os.path.dirname(folder)
+            return self._beneath(folder, name)
+        if not name or name.partition(".")[0] in _LIBRARIES:
+            return None
+        found = (self._beneath(root, name) for root in self._search_path(folder))
+        return next((each for each in found if each is not None), None)
+
+    def _beneath(self, folder: str, name: str) -> str | None:
+        path = os.path.join(folder, *name.split("."))
+        for candidate in (os.path.join(path, "__init__.py"), f"{path}.py" if name else ""):
+            if candidate and self._exists(candidate):
+                return candidate
+        return None
+
+    def _search_path(self, folder: str) -> list[str]:
+        """Return the folders in which a file's imports are looked for, as Python would, the likeliest first."""
+        if folder not in self._roots:
+            found, current = [folder], folder
+            while self._exists(os.path.join(current, "__init__.py")):
+                current = os.path.dirname(current)
+                found.append(current)
+            above = _ancestors(current)
+            tops = [index for index, each in enumerate(above) if self.files.is_top(each)]
+            for each in above[: tops[0] + 1] if tops else []:
+                found += [each, os.path.join(each, "src")]
+            self._roots[folder] = list(dict.fromkeys(found))
+        return self._roots[folder]
+
+    def _exists(self, path: str) -> bool:
+        if path not in self._existing:
+            self._existing[path] = self.files.exists(path)
+        return self._existing[path]
+
+
+def _ancestors(folder: str) -> list[str]:
+    found = [folder]
+    while len(found) <= _LEVELS and os.path.dirname(found[-1]) != found[-1]:
+        found.append(os.path.dirname(found[-1]))
+    return found

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which files belong together, found from their import lines alone: no file is parsed for it.
+
+A unit is closed: whatever its files import lies in it too. So what is found in it depends on nothing outside, it can be
+read in a process of its own, and its digest says whether what was found before still holds. A line that only looks
+like an import, as in a text, makes a unit larger, never smaller.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from truestep.doctor.source.places import Disk, Places
+
+_FROM = re.compile(
+    rb"(?:^|[;:])[ \t]*from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import\b[ \t]*(\([^)]*\)|(?:\\\r?\n|[^\n;#])*)",
+    re.M,
+)
+_IMPORT = re.compile(rb"(?:^|[;:])[ \t]*import[ \t]+((?:\\\r?\n|[^\n;#])*)", re.M)
+_WORD = re.compile(rb"[\w.]+")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Files that imports connect."""
+
+    named: tuple[Path, ...]  # those of them that are to be read
+    digest: str  # of the contents of all of them, and of what their imports mean
+    num_bytes: int
+
+
+def units_of(files: Iterable[Path]) -> list[Unit]:
+    """Return the units of some files, in the order of their first ones; one that can't be opened has no digest."""
+    contents: dict[str, bytes] = {}
+    meant: dict[str, list[str]] = {}
+    places, root = Places(Disk()), _Roots()
+    named = {str(each.absolute()): each for each in files}
+    waiting = list(named)
+    while waiting:
+        full = waiting.pop()
+        if full in contents or (content := _bytes_of(full)) is None:
+            continue
+        contents[full] = content
+        if full.endswith(".ipynb"):  # its imports stand in strings
+            content = content.replace(b"\\n", b"\n").replace(b'"', b"\n")
+        found = {each for name, dots in _imports(content) for each in places.reached(full, name, dots)}
+        meant[full] = sorted(found)
+        for each in meant[full]:
+            root.join(full, each)
+            waiting.append(each)
+    groups: dict[str, list[str]] = {}
+    for full in sorted(contents):
+        groups.setdefault(root.of(full), []).append(full)
+    units = [
+        Unit(
+            tuple(named[each] for each in group if each in named),
+            _digest(group, contents, meant),
+            sum(len(contents[each]) for each in group),
+        )
+        for group in groups.values()
+    ]
+    lost = [Unit((path,), "", 0) for full, path in named.items() if full not in contents]
+    return [each for each in units if each.named] + lost
+
+
+class _Roots:
+    """Sets of files that are joined, each known by one of its members."""
+
+    def __init__(self) -> None:
+        self._above: dict[str, str] = {}
+
+    def of(self, member: str) -> str:
+        while (above := self._above.get(member, member)) != member:
+            self._above[member] = self._above.get(above, above)
+            member = above
+        return member
+
+    def join(self, first: str, second: str) -> None:
+        self._above[self.of(first)] = self.of(second)
+
+
+def _bytes_of(path: str) -> bytes | None:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return None
+
+
+def _imports(content: bytes) -> Iterator[tuple[str, int]]:
+    """Yield (full name, dots before it) for all that may be imported."""
+    for dots, base, names in _FROM.findall(content):
+        yield base.decode(), len(dots)
+        for name in _WORD.findall(names):
+            yield b".".join(part for part in (base, name) if part).decode("utf-8", "replace"), len(dots)
+    for names in _IMPORT.findall(content):
+        for name in _WORD.findall(names):
+            yield name.decode("utf-8", "replace"), 0
+
+
+def _digest(group: list[str], contents: dict[str, bytes], meant: dict[str, list[str]]) -> str:
+    total = hashlib.sha256()
+    for full in group:
+        inner = hashlib.sha256(contents[full]).hexdigest()
+        total.update(repr((full, inner, meant[full])).encode("utf-8", "surrogateescape"))
+    return total.hexdigest()

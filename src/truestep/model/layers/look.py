@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One look at a model: hooks for the length of an update, and what they found as one tensor."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from truestep.model.layers.measures import (
+    OTHERS,
+    STEPS,
+    kind_of,
+    measured,
+    rows_of,
+    size_of,
+    some_of,
+)
+
+MAX_LAYERS = 256
+CONVOLUTIONS = nn.modules.conv._ConvNd
+KEEPING = ("MaxPool", "View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze", "Permute", "Transpose")
+SCALING = ("NativeDropout", "MulBackward", "AvgPool", "MeanBackward")  # zeros stay zeros
+KEPT = 7  # earlier looks whose silent units count
+
+
+@dataclass
+class LayerState:
+    """A place that is looked at: a module, or what a function gave to one."""
+
+    name: str
+    kind: str
+    type: str
+    silent: list[Tensor] = field(default_factory=list)
+
+
+def watched(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules with matrices of their own, and the activations, by name; of very many the first and the last."""
+    found = {
+        name or type(module).__name__: module
+        for name, module in model.named_modules()
+        if (_matrices(module) or kind_of(module) or isinstance(module, OTHERS))
+        and not isinstance(module, torch.jit.ScriptModule)
+    }
+    names = list(found)
+    if len(names) > MAX_LAYERS:
+        names = [*names[: MAX_LAYERS // 2], *names[-MAX_LAYERS // 2 :]]
+    return {name: found[name] for name in names}
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether calling the module runs what torch.compile made of it."""
+    return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
+
+
+def _matrices(module: nn.Module) -> list[nn.Parameter]:
+    return [each for each in module.parameters(recurse=False) if each.dim() >= 2 and each.requires_grad]
+
+
+class Looking:
+    """Hooks on the layers from `begin` to `end`."""
+
+    def __init__(self, modules: Mapping[str, nn.Module], layers: dict[str, LayerState]) -> None:
+        self._modules = modules
+        self._names = {module: name for name, module in modules.items()}
+        self._layers = layers
+        self._handles: list[Any] = []
+        self._given: dict[str, Tensor] = {}  # by layer, in the order of the forward
+        self._back: dict[str, Tensor] = {}
+        self._gradients: dict[str, Tensor] = {}
+        self._before: dict[str, Tensor] = {}
+        self._outputs: set[int] = set()
+        self._functions: set[Any] = set()  # of autograd, that gave the outputs
+        self._kept: list[Tensor] = []  # so that their ids are theirs
+        self._by_channel = False
+
+    def begin(self) -> None:
+        """Attach the hooks, and note some of each weight."""
+        for name, module in self._modules.items():
+            self._handles.append(module.register_forward_hook(self._after))
+            for matrix in _matrices(module)[:1]:
+                self._before[name] = some_of(matrix)
+                hook = matrix.register_post_accumulate_grad_hook(self._noting(name))  # type: ignore[no-untyped-call]
+                self._handles.append(hook)
+
+    def _noting(self, name: str) -> Any:
+        def note(parameter: Tensor) -> None:
+            if parameter.grad is not None:
+                self._gradients[name] = size_of(parameter.grad)
+
+        return note
+
+    @torch.no_grad()
+    def _look(self, name: str, kind: str, type_: str, tensor: Tensor) -> None:
+        layer = self._layers.setdefault(name, LayerState(name, kind, type_))
+        axis = 1 if tensor.dim() > 3 or (tensor.dim() == 3 and self._by_channel) else -1
+        if name not in self._given:  # of several calls the first
+            silent = layer.silent
+            if silent and kind == "relu" and silent[0].numel() != tensor.shape[axis]:
+                silent.clear()
+            self._given[name] = measured(rows_of(tensor, axis), kind, silent)
+            del silent[KEPT:]
+
+    def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if _is_plain():
+            with suppress(
+                Exception
+            ):  # a tensor of a kind that can't be measured is left out; the training goes on
+                self._measure(module, args, output)
+
+    def _measure(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        name = self._names[module]
+        given = next((each for each in args if isinstance(each, Tensor)), None)
+        if given is not None and id(given) not in self._outputs and _matrices(module):
+            kind = _kind_of_function(given, self._functions)
+            if kind:  # a function's result, which no module gave
+                self._look(f"{kind} before {name}", kind, kind, given)
+        tensor = next((each for each in _tensors(output) if each.is_floating_point() and each.numel()), None)
+        if tensor is None:
+            return
+        if _matrices(module):
+            self._by_channel = isinstance(module, CONVOLUTIONS)
+        self._outputs.add(id(tensor))
+        self._functions.add(tensor.grad_fn)
+        self._kept.append(tensor)
+        self._look(name, kind_of(module), type(module).__name__, tensor)
+        if tensor.requires_grad and not tensor.is_leaf:
+            self._handles.append(tensor.register_hook(self._coming_back(name)))  # type: ignore[no-untyped-call]
+
+    def _coming_back(self, name: str) -> Any:
+        def note(gradient: Tensor) -> None:
+            with torch.no_grad():
+                self._back[name] = size_of(gradient)
+
+        return note
+
+    def end(self) -> "tuple[list[str], Tensor] | None":
+        """Take the hooks away; return the layers' names and a row of numbers for each, still on the device."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._kept = [], []
+        self._functions.clear()  # they hold the forward's tensors
+        if not self._given:
+            return None
+        with torch.no_grad():
+            rows = [torch.cat([self._flow(name), given]) for name, given in self._given.items()]
+            device = rows[-1].device
+            return list(self._given), torch.stack([row.to(device, non_blocking=True) for row in rows])
+
+    def _flow(self, name: str) -> Tensor:
+        """Return what came back through a layer, its gradient, its weight and its update; -1 for what there is not."""
+        missing = self._given[name].new_full((), -1.0)
+        weight = update = missing
+        if name in self._before:
+            now = some_of(_matrices(self._modules[name])[0])
+            weight, update = size_of(now), size_of(now.float() - self._before[name].float())
+        return torch.stack(
+            [self._back.get(name, missing), self._gradients.get(name, missing), weight, update]
+        )
+
+
+def _kind_of_function(tensor: Tensor, of_modules: set[Any]) -> str:
+    """Return which activation, called as a function, gave a tensor; between them may be pooling, a view, for zeros dropout."""
+    function, may_scale = tensor.grad_fn, False
+    for _ in range(4):
+        if function is None or function in of_modules:
+            break
+        name = function.name()
+        if name in STEPS:
+            return "" if may_scale and STEPS[name] != "relu" else STEPS[name]
+        if not name.startswith((*KEEPING, *SCALING)):
+            break
+        may_scale |= name.startswith(SCALING)
+        function = function.next_functions[0][0] if function.next_functions else None
+    return ""
+
+
+def _is_plain() -> bool:
+    """Whether this is a forward of a training: no evaluation, no recomputation within a backward, no transformed function."""
+    return (
+        torch.is_grad_enabled()
+        and torch._C._current_graph_task_id() == -1
+        and torch._C._functorch.peek_interpreter_stack() is None
+    )
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _tensors(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _tensors(each)

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ts.watch_layers`: looks at a model's layers every so many steps, and says which of them do not learn."""
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from truestep.core.errors import OptionError, check_number
+from truestep.core.results import Result
+from truestep.core.wording import number
+from truestep.model.layers import look as looking
+from truestep.model.layers.findings import LayerFinding, LayerLook, Look, judge, plain
+from truestep.model.layers.measures import MEASURES
+from truestep.nn.parts import model_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MAX_LOOKS = 256  # that are kept; of more, every second one goes
+Waiting = tuple[int, list[str], Tensor, "torch.cuda.Event | None"]
+
+
+class Looks:
+    """Looks at one model; whoever trains it says when an update begins and ends."""
+
+    def __init__(self, model: nn.Module, every: int) -> None:
+        self._modules = looking.watched(model)
+        self._layers: dict[str, looking.LayerState] = {}
+        self._every = every
+        self._look: looking.Looking | None = None
+        self._waiting: list[Waiting] = []
+        self._named: set[tuple[str, str]] = set()
+        self.looks: list[Look] = []
+        self.findings: list[LayerFinding] = []
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether hooks are in place."""
+        return self._look is not None
+
+    def begin(self) -> None:
+        """The next update is looked at."""
+        self._look = looking.Looking(self._modules, self._layers)
+        self._look.begin()
+
+    def end(self, step: int) -> None:
+        """The update is done; its numbers are on their way to the host."""
+        look, self._look = self._look, None
+        if look is None or (found := look.end()) is None:
+            return
+        names, rows = found
+        if not rows.is_cuda:
+            self._waiting.append((step, names, rows, None))
+            return
+        host = torch.empty(rows.shape, pin_memory=True).copy_(rows, non_blocking=True)
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        self._waiting.append((step, names, host, event))
+
+    def arrived(self, *, wait: bool = False) -> list[Look]:
+        """Take in what has come from the device; return it. New findings are added to `findings`."""
+        new: list[Look] = []
+        while self._waiting:
+            step, names, rows, event = self._waiting[0]
+            if event is not None and not wait and not event.query():  # type: ignore[no-untyped-call]
+                break
+            if event is not None:
+                event.synchronize()
+            del self._waiting[0]
+            new.append(self._read(step, names, rows))
+            self.looks.append(new[-1])
+            self._judge()
+        if len(self.looks) > MAX_LOOKS:
+            del self.looks[: MAX_LOOKS // 2 : 2]
+        return new
+
+    def _read(self, step: int, names: list[str], rows: Tensor) -> Look:
+        layers = []
+        for name, row in zip(names, rows.tolist(), strict=True):
+            back, gradient, weight, update, *measures = row
+            known = self._layers[name]
+            layers.append(
+                LayerLook(
+                    name=name,
+                    kind=known.kind,
+                    type=known.type,
+                    output_gradient=_known(back),
+                    gradient=_known(gradient),
+                    weight=_known(weight),
+                    update=_known(update),
+                    counts=tuple(measures[len(MEASURES) :]),
+                    **dict(zip(MEASURES, measures, strict=False)),
+                )
+            )
+        return Look(step=step, layers=tuple(layers))
+
+    def _judge(self) -> None:
+        for finding in judge(self.looks, self._every):
+            if (finding.layer, finding.fault) not in self._named:
+                self._named.add((finding.layer, finding.fault))
+                self.findings.append(finding)
+
+
+def _known(value: float) -> float | None:
+    return None if value == -1.0 else value
+
+
+class LayerWatch(Result):
+    """Looks at a model's layers until `close`, or the end of a `with` block."""
+
+    def __init__(self, model: nn.Module, every: int) -> None:
+        self._looks = Looks(model, every)
+        self._every = every
+        self._steps = 0
+        self._handles: list[Any] = [model.register_forward_pre_hook(self._called)]
+
+    def _called(self, *_: Any) -> None:
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return
+        if self._looks.is_looking:  # the update since the last forward is done
+            self._looks.end(self._steps)
+            self._looks.arrived()
+        self._steps += 1
+        if self._steps % self._every == 0:
+            self._looks.begin()
+
+    @property
+    def looks(self) -> list[Look]:
+        """What was seen, oldest first; at most 256 looks."""
+        self._looks.arrived(wait=True)
+        return self._looks.looks
+
+    @property
+    def findings(self) -> list[LayerFinding]:
+        """Which layers are dead, saturated, exploding or vanishing, each once."""
+        self._looks.arrived(wait=True)
+        return self._looks.findings
+
+    def close(self) -> None:
+        """Take all hooks away; what was seen stays."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        if self._looks.is_looking:
+            self._looks.end(self._steps)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return looks and findings as dicts, lists and JSON values."""
+        looks = [
+            {"step": look.step, "layers": {each.name: plain(each) for each in look.layers}}
+            for look in self.looks
+        ]
+        return {"schema_version": 1, "looks": looks, "findings": [vars(each) for each in self.findings]}
+
+    def __rich__(self) -> "RenderableType":
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in ("layer", "type", "mean", "spread", "dead", "saturated", "gradient", "update/weight"):
+            table.add_column(heading, justify="left" if heading in ("layer", "type") else "right")
+        for each in self.looks[-1].layers if self.looks else ():
+            ratio = each.update / each.weight if each.update is not None and each.weight else None
+            dead = f"{each.dead:.0%}" if each.kind == "relu" else "-"
+            saturated = f"{each.saturated:.0%}" if each.kind in ("tanh", "sigmoid") else "-"
+            cells = (
+                number(each.mean),
+                number(each.spread),
+                dead,
+                saturated,
+                _cell(each.gradient),
+                _cell(ratio),
+            )
+            table.add_row(each.name, each.type, *cells)
+        words = [f"{len(self.looks)} looks, one every {self._every} steps"]
+        words += [f"{each.message}. {each.advice}" for each in self.findings]
+        return Group(table, Text("\n".join(["", *words])))
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else number(value)
+
+
+def watch_layers(model: object, every: int = 64) -> LayerWatch:
+    """Look at every layer of a training model each `every` steps; the numbers of the training stay as they are.
+
+    A step is a call of the model with gradients on, up to the next one. Of each layer with a matrix and of each activation are
+    kept: mean, spread, zeros, dead units, saturation, a histogram, gradients, and how much its weight moved. A `ts.Run` does so by
+    itself.
+
+    Raises:
+        OptionError: the model is compiled: hooks would have it compiled again and again.
+    """
+    check_number("ts.watch_layers", "every", every, example=64)
+    if every < 1:
+        raise OptionError(f"ts.watch_layers(every={every}): give at least 1.")
+    module = model_of(model, "ts.watch_layers")
+    if hasattr(model, "_orig_mod") or any(map(looking.is_compiled, module.modules())):
+        raise OptionError(
+            "ts.watch_layers was given a compiled model, whose layers can't be watched: hooks would have it compiled anew. Watch "
+            "the module before torch.compile, in a training of a few hundred steps."
+        )
+    return LayerWatch(module, every)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layers of a run over its steps: heat maps, and which of them do not learn."""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from truestep.core.charts.heat import HeatMap, draw_heat
+from truestep.core.charts.markup import Html, tag
+from truestep.core.files import read_regular
+
+LAYERS = "layers.jsonl"
+MAPS = (  # title, which number of a layer, for which kinds, whether orders of magnitude are shown
+    ("Units that give nothing", "dead", ("relu",), False),
+    ("At the flat ends", "saturated", ("tanh", "sigmoid"), False),
+    ("Spread of what a layer gives", "spread", None, True),
+    ("Gradient of the weights", "gradient", None, True),
+    ("Gradient of what it gives", "output_gradient", None, True),
+    ("Update in one step, by the weight", "ratio", None, True),
+)
+
+
+def read_looks(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a `layers.jsonl` that can be read."""
+    try:
+        lines = read_regular(path).splitlines()
+    except OSError:
+        return
+    for raw in lines:
+        try:
+            line = json.loads(raw)
+            layers, findings = line["layers"], line.get("findings", [])
+            if (
+                isinstance(line["step"], int)
+                and all(isinstance(layer, dict) for layer in layers.values())
+                and isinstance(findings, list)
+            ):
+                yield {**line, "findings": findings}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue
+
+
+def layers_section(looks: Sequence[dict[str, Any]]) -> Iterator[Html]:
+    """Yield verdicts and heat maps, of each learner by itself."""
+    for learner in dict.fromkeys(str(look.get("learner")) for look in looks):
+        own = [look for look in looks if str(look.get("learner")) == learner]
+        yield tag("div", _verdicts(own), class_="card wide")
+        for title, key, kinds, is_log in MAPS:
+            chart = _map(title, own, key, kinds, is_log=is_log)
+            if chart is not None:
+                yield draw_heat(chart)
+
+
+def _verdicts(looks: Sequence[dict[str, Any]]) -> Html:
+    found = [each for look in looks for each in look["findings"] if isinstance(each, dict)]
+    if not found:
+        return tag("p", "No layer was dead, saturated, exploding or vanishing in the batches looked at.")
+    items = [
+        tag(
+            "li", tag("b", f"{each.get('message')}."), f" (step {each.get('step')}) ", str(each.get("advice"))
+        )
+        for each in found
+    ]
+    return tag("ul", *items, class_="verdicts")
+
+
+def _map(
+    title: str, looks: Sequence[dict[str, Any]], key: str, kinds: tuple[str, ...] | None, *, is_log: bool
+) -> HeatMap | None:
+    names = dict.fromkeys(
+        name
+        for look in looks
+        for name, layer in look["layers"].items()
+        if (kinds is None or layer.get("kind") in kinds) and _value(layer, key) is not None
+    )
+    rows = [[_value(look["layers"].get(name, {}), key) for look in looks] for name in names]
+    if not names:
+        return None
+    return HeatMap(
+        title=title, names=list(names), steps=[look["step"] for look in looks], rows=rows, is_log=is_log
+    )
+
+
+def _value(layer: dict[str, Any], key: str) -> float | None:
+    value: Any = layer.get(key)
+    if key == "ratio":
+        update, weight = layer.get("update"), layer.get("weight")
+        value = update / weight if _is_number(update) and _is_number(weight) and weight else None
+    return float(value) if _is_number(value) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

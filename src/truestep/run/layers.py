@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run's looks at its learners' layers: written to `layers.jsonl`, told to trackers, and what is wrong said once."""
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from truestep.core.files import open_regular, replacing
+from truestep.engine.context import Context
+from truestep.engine.parts import Parts
+from truestep.model.layers.findings import LayerFinding, Look, plain
+from truestep.model.layers.look import is_compiled
+from truestep.model.layers.measures import SPAN
+from truestep.model.layers.watch import Looks
+from truestep.report.layers import LAYERS, read_looks
+from truestep.run.cursor import Cursor
+from truestep.run.trackers.hub import Trackers
+
+FULL = 256  # lines after which only every second look is written; again so many, every fourth
+
+
+class RunLayers:
+    """Begins and ends looks between updates; off them an update costs a comparison."""
+
+    def __init__(
+        self,
+        directory: Path,
+        context: Context,
+        cursor: Cursor,
+        trackers: Trackers,
+        say: Callable[[str], None],
+    ) -> None:
+        self._path = directory / LAYERS
+        self._context = context
+        self._cursor = cursor
+        self._trackers = trackers
+        self._say = say
+        self.every = 0
+        self._looks: dict[str, Looks | None] = {}
+        self._num_seen = 0
+
+    def open(self) -> None:
+        """The run begins, or goes on: what was written after its step goes."""
+        if not self.every or not self._path.exists():
+            return
+        kept = [line for line in read_looks(self._path) if line["step"] <= self._cursor.done]
+        self._num_seen = len(kept)
+        with replacing(self._path) as file:
+            file.write(b"".join(_encoded(line) for line in kept))
+
+    def updated(self, learner: Parts) -> None:
+        """An update is done: it may have been looked at, and the next one may be."""
+        if not self.every:
+            return
+        due = learner.counters.attempts % self.every == self.every - 1
+        looks = (
+            self._looks.get(learner.name) if learner.name in self._looks or not due else self._made(learner)
+        )
+        if looks is None:
+            return
+        if looks.is_looking:
+            looks.end(self._cursor.step)
+        if due:
+            self._take(learner.name, looks)
+            looks.begin()
+        elif not torch.cuda.is_available():  # it is there already
+            self._take(learner.name, looks)
+
+    def _made(self, learner: Parts) -> Looks | None:
+        compiled = learner.options.compile or any(map(is_compiled, learner.module.modules()))
+        if compiled:
+            reason = "hooks would have it compiled anew; compile=False watches its layers"
+            self._context.choose(f"layers of {learner.name}", "not watched", f"it is compiled, and {reason}")
+            self._looks[learner.name] = None
+        elif learner.needs_closure:
+            self._looks[learner.name] = None  # its forward runs many times an update
+        else:
+            self._looks[learner.name] = Looks(learner.module, self.every)
+        return self._looks[learner.name]
+
+    def _take(self, name: str, looks: Looks, *, wait: bool = False) -> None:
+        known = len(looks.findings)
+        for look in looks.arrived(wait=wait):
+            self._num_seen += 1
+            new = looks.findings[known:]
+            known = len(looks.findings)
+            if new or self._num_seen % (1 << max(0, self._num_seen // FULL).bit_length()) == 0:
+                self._write(name, look, new)
+            self._tell(name, look)
+            for finding in new:
+                self._say(f"{finding.message}. {finding.advice}")
+
+    def _write(self, name: str, look: Look, findings: list[LayerFinding]) -> None:
+        line: dict[str, Any] = {
+            "step": look.step,
+            "learner": name,
+            "layers": {each.name: plain(each) for each in look.layers},
+            "findings": [vars(finding) for finding in findings],
+        }
+        try:
+            _append(self._path, _encoded(line))
+        except OSError as error:  # a full disk: no reason to stop a training
+            self.every = 0
+            self._say(f"the layers are not watched any more: {LAYERS} can't be written ({error.strerror})")
+
+    def _tell(self, name: str, look: Look) -> None:
+        if not len(self._trackers):
+            return
+        for each in look.layers:
+            width = 2 * SPAN * each.spread / max(1, len(each.counts))
+            low = each.mean - SPAN * each.spread
+            if math.isfinite(low) and width > 0:
+                edges = [low + width * number for number in range(len(each.counts) + 1)]
+                self._trackers.counted(f"{name}/{each.name}", list(each.counts), edges, look.step)
+
+    def end(self) -> None:
+        """The run ends: take what is still on its way."""
+        for name, looks in self._looks.items():
+            if looks is not None:
+                looks.end(self._cursor.step)
+                self._take(name, looks, wait=True)
+
+
+def _encoded(line: dict[str, Any]) -> bytes:
+    return json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def _append(path: Path, text: bytes) -> None:
+    with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
+        file.write(text)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers that die, saturate, explode or vanish are named; healthy ones are not; the training does not notice."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.layer_plants import DEAD, EXPLODING, NETS, PLANTS, SATURATED, VANISHING, batch, plant
+from torch import nn
+
+import truestep as ts
+
+
+def trained(net, steps, *, every, planted=None, at=0, optimizer=None):
+    """Train by hand and return the watch."""
+    generator = torch.Generator().manual_seed(1)
+    optimizer = (optimizer or (lambda p: torch.optim.SGD(p, lr=1e-12)))(net.parameters())
+    with ts.watch_layers(net, every=every) as watch:
+        for step in range(steps):
+            if planted is not None and step == at:
+                plant(net, planted)
+            images, labels = batch(generator)
+            optimizer.zero_grad()
+            F.cross_entropy(net(images), labels).backward()
+            optimizer.step()
+    return watch
+
+
+def name_of(each):
+    return f"{each.net}-{each.fault}-{each.layer}"
+
+
+def check(planted, *, at, every=1, steps=12):
+    torch.manual_seed(0)
+    watch = trained(NETS[planted.net](), at + steps, every=every, planted=planted, at=at)
+    named = {(each.layer, each.fault) for each in watch.findings}
+    assert any((layer, planted.fault) in named for layer in planted.named), named
+    return watch
+
+
+@pytest.mark.parametrize(
+    "planted", [DEAD[1], DEAD[4], DEAD[-1], SATURATED[0], EXPLODING[2], VANISHING[0]], ids=name_of
+)
+def test_a_planted_fault_is_named(planted):
+    watch = check(planted, at=3)
+    [finding] = [
+        each for each in watch.findings if each.layer in planted.named and each.fault == planted.fault
+    ]
+    assert "batches looked at among the last 8" in finding.message
+    assert "do not help" in finding.advice
+    assert finding.message in str(watch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [0, 40])
+@pytest.mark.parametrize("planted", PLANTS, ids=name_of)
+def test_every_planted_fault_is_named(planted, at):
+    check(planted, at=at)
+
+
+OPTIMIZERS = {
+    "Adam": lambda p: torch.optim.Adam(p, lr=1e-3),
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+}
+
+
+@pytest.mark.parametrize("name", ["relu", "functions"])
+def test_a_healthy_network_is_let_alone(name):
+    torch.manual_seed(0)
+    assert trained(NETS[name](), 60, every=4, optimizer=OPTIMIZERS["Adam"]).findings == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+@pytest.mark.parametrize("name", list(NETS))
+def test_ten_healthy_networks_are_let_alone_for_2000_steps(name, optimizer):
+    torch.manual_seed(0)
+    watch = trained(NETS[name](), 2000, every=8, optimizer=OPTIMIZERS[optimizer])
+    assert watch.findings == []
+    assert len(watch.looks) > 100
+
+
+def test_a_layer_that_dies_while_it_trains_is_named_with_its_share():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 50), nn.ReLU(), nn.Linear(50, 4))
+    with torch.no_grad():
+        net[0].bias[:47] = -1000.0
+    watch = trained(nn.Sequential(nn.Flatten(), net), 12, every=1)
+    assert [each.message for each in watch.findings] == [
+        "1.1: 94% of its units were zero in each of the 8 batches looked at among the last 8"
+    ]
+
+
+def test_what_is_measured_is_so():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    inputs = torch.randn(6, 3)
+    with ts.watch_layers(net, every=1) as watch:
+        before = net[0].weight.detach().clone()
+        output = net(inputs)
+        output.retain_grad()
+        output.square().sum().backward()
+        gradient = net[0].weight.grad.clone()
+        torch.optim.SGD(net.parameters(), lr=0.1).step()
+    [look] = watch.looks
+    first, act, last = look.layers
+    hidden = F.linear(inputs, before, net[0].bias + 0.1 * net[0].bias.grad).detach()
+    assert (first.mean, first.spread) == pytest.approx(
+        (float(hidden.mean()), float(hidden.std(correction=0))), rel=1e-4
+    )
+    assert first.gradient == pytest.approx(float(gradient.square().mean().sqrt()), rel=1e-5)
+    assert first.update == pytest.approx(0.1 * first.gradient, rel=1e-3)
+    assert first.weight == pytest.approx(float(net[0].weight.detach().square().mean().sqrt()), rel=1e-5)
+    assert act.saturated == pytest.approx(float((hidden.tanh().abs() > 0.97).float().mean()))
+    assert last.output_gradient == pytest.approx(float(output.grad.square().mean().sqrt()), rel=1e-5)
+    assert sum(last.counts) == 12
+    assert act.gradient is None
+
+
+def digest(net):
+    return [tensor.clone() for tensor in net.state_dict().values()]
+
+
+@pytest.mark.parametrize("name", ["convolutions", "attention", "recurrent"])
+def test_the_training_does_not_notice(name):
+    ended = []
+    for every in (None, 2):
+        torch.manual_seed(0)
+        net = NETS[name]()
+        optimizer = OPTIMIZERS["Adam"](net.parameters())
+        watch = ts.watch_layers(net, every=every) if every else None
+        generator = torch.Generator().manual_seed(1)
+        for _ in range(6):
+            images, labels = batch(generator)
+            optimizer.zero_grad()
+            F.cross_entropy(net(images), labels).backward()
+            optimizer.step()
+        if watch is not None:
+            assert len(watch.looks) == 2
+            watch.close()
+        ended.append(digest(net))
+        assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules())
+        assert not any(p._post_accumulate_grad_hooks for p in net.parameters())
+    assert all(map(torch.equal, *ended))
+
+
+def test_evaluations_recomputation_and_transforms_are_not_looked_at():
+    from torch.utils.checkpoint import checkpoint
+
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))
+    with ts.watch_layers(net, every=1) as watch:
+        with torch.no_grad():
+            net(torch.ones(2, 3))
+        assert watch.looks == []
+        checkpoint(net, torch.ones(2, 3), use_reentrant=False).sum().backward()
+        torch.func.vmap(net)(torch.ones(2, 3))
+    assert all(math.isfinite(layer.mean) for look in watch.looks for layer in look.layers)
+
+
+class Odd(nn.Module):
+    """Gives what can't be measured."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 3))
+
+    def forward(self, x):
+        return (x @ self.weight).to_sparse()
+
+
+def test_what_can_not_be_measured_is_left_out():
+    net, head = nn.Sequential(nn.Linear(3, 3), Odd()), nn.Linear(3, 1)
+    with ts.watch_layers(net, every=1) as watch:
+        head(net(torch.ones(2, 3)).to_dense()).sum().backward()
+    assert "0" in {layer.name for layer in watch.looks[0].layers}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("make", [torch.compile, lambda net: net.compile() or net])
+def test_a_compiled_model_is_refused(make):
+    with pytest.raises(ts.OptionError, match="compiled"):
+        ts.watch_layers(make(nn.Linear(2, 2)))
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5, True])
+def test_what_is_no_number_of_steps_is_refused(every):
+    with pytest.raises(ts.OptionError):
+        ts.watch_layers(nn.Linear(2, 2), every=every)
