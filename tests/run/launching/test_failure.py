@@ -20,8 +20,11 @@ Traceback (most recent call last):
 CONSEQUENCE = "truestep.core.errors.RankError: This is rank 0, which stops because another one failed."
 
 
-def failure(rank, code, timestamp):
-    return SimpleNamespace(local_rank=rank, pid=100 + rank, exitcode=code, timestamp=timestamp)
+def failure(rank, code, timestamp, told=None):
+    data = {"message": told or "Signal 9 was received"}
+    return SimpleNamespace(
+        local_rank=rank, pid=100 + rank, exitcode=code, timestamp=timestamp, error_file_data=data
+    )
 
 
 def write(logs, rank, text, attempt=0):
@@ -51,6 +54,15 @@ def test_a_signal_is_named_and_gives_the_status(tmp_path):
         "rank 2 (process 102) died first: signal SIGKILL (killed; out of memory"
     )
     assert death.status == 137
+
+
+def test_what_a_function_raised_is_in_torchs_error_file(tmp_path):
+    told = {
+        "message": "...",
+        "extraInfo": {"py_callstack": TRACEBACK.format(error="ValueError: a bad batch")},
+    }
+    (death,) = deaths_of({1: failure(1, 1, 1, told)}, tmp_path)
+    assert "ValueError: a bad batch\n  at /home/ada/train.py:7" in describe([death])
 
 
 def test_an_exit_without_a_word(tmp_path):

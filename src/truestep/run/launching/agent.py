@@ -125,10 +125,12 @@ def _environment(launch: LaunchOptions) -> Iterator[None]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep the agent from logging its own account of a failure; ours comes first."""
-    logger = logging.getLogger("torch.distributed.elastic")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(name) for name in ("torch.distributed.elastic", "torch.multiprocessing")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -38,13 +38,20 @@ def deaths_of(failures: Mapping[int, Any], logs: Path) -> list[Death]:
     found = []
     for rank, failure in failures.items():
         log = _newest_log(logs, failure.local_rank)
-        errors = read_log(read_text(log.read_bytes())).found if log is not None else []
+        errors = read_log(read_text(log.read_bytes()) if log is not None else "").found
+        errors = errors or read_log(_told(failure)).found
         found.append(
             Death(
                 rank, failure.local_rank, failure.pid, failure.exitcode, log, errors[-1] if errors else None
             )
         )
     return sorted(found, key=lambda death: (death.is_consequence, failures[death.rank].timestamp))
+
+
+def _told(failure: Any) -> str:
+    """Return the traceback that a function's process left in torch's error file, where it left one."""
+    message = failure.error_file_data.get("message")
+    return str(message.get("extraInfo", {}).get("py_callstack", "")) if isinstance(message, dict) else ""
 
 
 def _newest_log(logs: Path, local_rank: int) -> Path | None:

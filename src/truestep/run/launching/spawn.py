@@ -17,7 +17,8 @@ class _Tied:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function, self._parent = function, os.getpid()
-        self.__qualname__, self.__module__ = function.__qualname__, function.__module__
+        self.__name__ = self.__qualname__ = function.__qualname__  # torch names it
+        self.__module__ = function.__module__
 
     def __call__(self, *arguments: Any) -> Any:
         tie_to_parent(self._parent)
@@ -48,7 +49,8 @@ def spawn(function: Callable[..., Any], processes: int, *arguments: Any, restart
         except ChildFailedError as failure:
             from truestep.run.launching.failure import deaths_of, describe
 
-            deaths = deaths_of(failure.failures, launch.logs)
+            # What they wrote is in a folder that is gone with this call.
+            deaths = [death._replace(log=None) for death in deaths_of(failure.failures, launch.logs)]
             error = RankError(describe(deaths))
             error.rank = deaths[0].rank
             raise error from None
