@@ -21,7 +21,6 @@ from truestep.engine.sharing import SharedParameters
 from truestep.engine.side_effects import SideEffects
 from truestep.engine.strangers import Strangers
 from truestep.engine.untrained import LeftOut, refuse_untrained
-from truestep.engine.wrong_calls import call_with_batch
 
 SEEDS_KEPT = 64
 
@@ -182,9 +181,7 @@ class Plan:
     def call(self, loss: Callable[[Any], Any], batch: Any) -> Any:
         """Call the loss function under autocast, or compiled, as was asked for."""
         with self.precision.surround(self.context.device):
-            if self._compiler is None:
-                return call_with_batch(loss, batch)
-            return self._compiler.call(loss, batch)
+            return loss(batch) if self._compiler is None else self._compiler.call(loss, batch)
 
     def seed(self, part: Part, expected: float) -> Tensor:
         """Return what a part's backward starts with: scale / expected, times the weights, so that shares of the mean add up."""

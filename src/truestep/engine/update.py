@@ -36,7 +36,7 @@ from truestep.engine.splitting import WHOLE, Cutting, Splitting, balanced
 from truestep.engine.step import apply, decide
 from truestep.engine.sums import Sums
 from truestep.engine.transaction import Transaction, not_started
-from truestep.engine.wrong_calls import no_function
+from truestep.engine.wrong_calls import explain_loss, no_function
 
 Loss = Callable[[Any], Any]
 
@@ -173,6 +173,10 @@ def _compute(
     side_effects.begin(cleared=index == 0)
     try:
         result = plan.call(loss, batch) if plan.calls_otherwise else loss(batch)
+    except TypeError as error:
+        if wrong := explain_loss(error, loss, batch):
+            raise wrong from error
+        raise
     finally:
         side_effects.end()
     side_effects.check()

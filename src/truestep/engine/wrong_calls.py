@@ -4,7 +4,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from truestep.core.calls import is_of_the_call
 from truestep.core.errors import LossError, nearest
 
 _OPTIONS = ("loss", "batch", "micro_batch", "split", "decomposable")
@@ -41,17 +40,17 @@ def explain_update(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> str:
     )
 
 
-def call_with_batch(function: Callable[[Any], Any], batch: Any) -> Any:
-    """Call a loss with a batch; a LossError where it takes other arguments than one."""
-    try:
-        return function(batch)
-    except TypeError as error:
-        if not is_of_the_call(error):
-            raise
-        given = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
-        name = getattr(function, "__qualname__", type(function).__name__).rpartition(".")[2]
-        raise LossError(
-            f"The loss {name} was called with the batch, {given}, as its only argument, and python says: {error}. Let it take one "
-            "batch and take that apart: def loss(batch): x, y = batch. What else it needs it can read from around it, or "
-            "functools.partial gives it."
-        ) from error
+def explain_loss(error: TypeError, function: Callable[[Any], Any], batch: Any) -> LossError | None:
+    """Say what is wrong with a loss that takes other arguments than one batch; None where the error is another one."""
+    trace = error.__traceback__
+    while trace is not None:  # a line of the loss itself, or of what it calls: it was called rightly
+        if not trace.tb_frame.f_globals.get("__name__", "").startswith("truestep.engine."):
+            return None
+        trace = trace.tb_next
+    given = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
+    name = getattr(function, "__qualname__", type(function).__name__).rpartition(".")[2]
+    return LossError(
+        f"The loss {name} was called with the batch, {given}, as its only argument, and python says: {error}. Let it take one "
+        "batch and take that apart: def loss(batch): x, y = batch. What else it needs it can read from around it, or "
+        "functools.partial gives it."
+    )

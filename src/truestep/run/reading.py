@@ -49,6 +49,10 @@ class Batches(Iterator[Any]):
     def __next__(self) -> Any:
         return next(self._batches)
 
+    def close(self) -> None:
+        """Leave the pass here, as `break` does."""
+        self._batches.close()
+
     def __len__(self) -> int:
         if self._num_left is None:
             raise TypeError("the number of batches of this pass is not known: its data is a stream")
