@@ -339,8 +339,10 @@ SCRIPT = """
                 os.kill(os.getpid(), with_signal)
             if run.step == 5 and sys.argv[2] == "raise":
                 raise RuntimeError("of the user")
-        if sys.argv[2] == "break":
+        if sys.argv[2].startswith("break"):
             break
+    if sys.argv[2] == "break, close":
+        run.close()
 """
 
 
@@ -444,11 +446,20 @@ def test_an_exception_without_a_with_block_saves_and_goes_on_upwards_unchanged(t
         assert not newest.summary.complete
 
 
-def test_a_loop_left_by_break_is_saved_at_the_end_of_the_process(tmp_path):
-    left = script(tmp_path, "break")
+def test_a_loop_left_by_break_is_saved_when_the_run_is_closed(tmp_path):
+    left = script(tmp_path, "break, close")
     assert left.returncode == 0, left.stderr
     assert "(step 4, epoch 0)" in script(tmp_path, "nothing").stderr
     assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_loop_left_by_break_and_never_closed_goes_on_from_the_checkpoint_before(tmp_path):
+    """It can't be told from `sys.exit` there, behind which the rest of the epoch's body would be missing."""
+    left = script(tmp_path, "break")
+    assert left.returncode == 0, left.stderr
+    again = script(tmp_path, "nothing")
+    assert "it starts at the beginning" in again.stderr
+    assert again.returncode == 0
 
 
 def test_running_a_cell_again_takes_the_directory_over(tmp_path):
