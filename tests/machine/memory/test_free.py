@@ -15,6 +15,7 @@ import truestep as ts
 
 torch = pytest.importorskip("torch")
 MIB = 2**20
+pytestmark = pytest.mark.usefixtures("earlier_objects_aside")
 
 
 @pytest.fixture
