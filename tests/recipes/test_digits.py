@@ -43,10 +43,11 @@ def here(tmp_path, monkeypatch):
     torch.set_num_threads(threads)
 
 
-def test_five_seeds_name_at_least_98_5_per_cent_of_the_test_images(here):
-    last = [accuracies(here("--seed", str(seed), "--out", f"runs/{seed}"))[-1] for seed in range(5)]
-    assert len(set(last)) > 1  # five runs, not one run five times
-    assert sum(last) / 5 >= 0.985
+@pytest.mark.parametrize("seeds", [1, pytest.param(5, marks=pytest.mark.slow)])
+def test_the_seeds_name_at_least_98_5_per_cent_of_the_test_images(here, seeds):
+    last = [accuracies(here("--seed", str(seed), "--out", f"runs/{seed}"))[-1] for seed in range(seeds)]
+    assert seeds == 1 or len(set(last)) > 1  # five runs, not one run five times
+    assert sum(last) / seeds >= 0.985
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(here):

@@ -53,10 +53,17 @@ def name_of(training):
     )
 
 
+EVERY = range(1, EPOCHS * BATCHES + 1)
+EDGES = sorted({1, 2, BATCHES - 1, BATCHES, BATCHES + 1, EPOCHS * BATCHES - 1, EPOCHS * BATCHES})
+
+
+@pytest.mark.parametrize(
+    "steps", [EDGES, pytest.param(EVERY, marks=pytest.mark.slow)], ids=["edges", "every batch"]
+)
 @pytest.mark.parametrize("training", HARD, ids=name_of)
-def test_stopped_after_any_batch_the_run_ends_with_the_same_bits(tmp_path, training):
+def test_stopped_after_any_batch_the_run_ends_with_the_same_bits(tmp_path, training, steps):
     undisturbed = train(tmp_path / "whole", training)
-    for step in range(1, EPOCHS * BATCHES + 1):
+    for step in steps:
         directory = tmp_path / f"stopped-{step}"
         with pytest.raises(SystemExit) as stopped:
             train(directory, training, interrupt=stop_at(step))
