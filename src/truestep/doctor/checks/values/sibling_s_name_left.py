@@ -53,16 +53,14 @@ _BLOCKS = (ast.FunctionDef, ast.For, ast.If, ast.With)
 def _lines(body: Sequence[ast.stmt]) -> Iterator[At]:
     for run in _runs(body):
         names, values = [_target(each) for each in run], [_texts(each.value) for each in run]
-        own = [_words(name) - frozenset.intersection(*map(_words, names)) for name in names]
-        for at, node in enumerate(run):
-            others = [i for i in range(len(run)) if i != at]
-            twin = [
-                i for i in others if _is_named(node.value) and ast.dump(run[i].value) == ast.dump(node.value)
-            ]
-            fitting = [i for i in others if own[i] & values[i]]
-            if twin and twin[0] < at and len(fitting) == len(others) and not own[at] & values[at]:
-                text = f"{names[at]!r} is given the value of {names[twin[0]]!r}, unlike the lines beside it."
-                yield At(node, text, RISK)
+        fits = [bool(own & value) for own, value in zip(_own_words(names), values, strict=True)]
+        if sum(fits) != len(run) - 1:
+            continue  # all but one have the words of their names in their values
+        at = fits.index(False)
+        same = [i for i in range(at) if ast.dump(run[i].value) == ast.dump(run[at].value)]
+        if same and _is_named(run[at].value):
+            text = f"{names[at]!r} is given the value of {names[same[0]]!r}, unlike the lines beside it."
+            yield At(run[at], text, RISK)
 
 
 def _is_named(value: ast.expr) -> bool:
@@ -97,8 +95,10 @@ def _functions(found: list[ast.FunctionDef]) -> Iterator[At]:
         if len(group) < _FEWEST or len(changed) < 2 or not all(own) or len(set(own)) < len(group):
             continue
         for column in columns:
+            if len({text for text, _ in column}) > 1:
+                continue
             of = [i for i in range(len(group)) if own[i] <= _words(column[0][0])]
-            if len({text for text, _ in column}) == 1 and len(of) == 1:
+            if len(of) == 1:
                 for i, (text, node) in enumerate(column):
                     if i != of[0]:
                         yield At(node, f"{text!r} in {group[i].name}() is {group[of[0]].name}()'s.", RISK)
@@ -106,7 +106,8 @@ def _functions(found: list[ast.FunctionDef]) -> Iterator[At]:
 
 def _own_words(texts: Sequence[str]) -> list[frozenset[str]]:
     words = [_words(each) for each in texts]
-    return [each - frozenset.intersection(*words) for each in words]
+    common = frozenset.intersection(*words)
+    return [each - common for each in words]
 
 
 def _names_in(node: ast.FunctionDef) -> list[tuple[str, ast.AST]]:
