@@ -59,7 +59,7 @@ def test_a_metric_whose_name_can_not_be_shown_is_refused(tmp_path, name):
         with pytest.raises(ts.OptionError, match=r"run\.log was given the name .*: such a name is shown"):
             run.log(**{name: 1.0})
         net = run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
-        with pytest.raises(ts.OptionError, match="ts.weighted was given the name"):
+        with pytest.raises(ts.OptionError, match=r"ts\.weighted was given the name"):
             net.update(
                 lambda b: ts.weighted(net(b).squeeze(1), **{name: net(b).squeeze(1)}), torch.ones(4, 2)
             )
