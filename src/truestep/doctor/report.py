@@ -16,7 +16,7 @@ from truestep.doctor.runtime.notes import Notes, joined
 from truestep.doctor.runtime.running import Outcome
 from truestep.doctor.runtime.script import Script
 from truestep.doctor.runtime.watch import Watch
-from truestep.doctor.selection import Baseline, Ignores
+from truestep.doctor.selection import Baseline, Ignores, ignores_of
 
 Others = tuple[list[Notes], list[str]]
 
@@ -124,7 +124,7 @@ def make_report(
         path = finding.place.path
         if path not in files:
             text = _text(path)
-            files[path] = Ignores(text), text.splitlines()
+            files[path] = ignores_of(text), text.splitlines()
         ignores, lines = files[path]
         line = lines[finding.place.line - 1] if 0 < finding.place.line <= len(lines) else ""
         if ignores.hide(finding) or (finding.seen == "ran" and baseline.hides(finding, line)):

@@ -10,6 +10,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from truestep.core.errors import OptionError, nearest
@@ -125,6 +126,12 @@ def _from_table(table: object, file: Path) -> Selection:
         exclude=tuple(listed.get("exclude", [])),
         baseline=file.parent / str(table["baseline"]) if "baseline" in table else None,
     )
+
+
+@lru_cache(maxsize=64)
+def ignores_of(text: str) -> "Ignores":
+    """Return what the comments of a file hide; its text is gone through once, however many findings ask."""
+    return Ignores(text)
 
 
 class Ignores:
