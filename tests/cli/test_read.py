@@ -68,6 +68,11 @@ def test_a_file_that_can_t_be_read_gives_2_whatever_else_was_found(folder):
     assert call("--fail-on", "bug").exit_code == 2
 
 
+def test_a_file_that_is_named_as_a_cell_is_shown_is_a_file_all_the_same(folder):
+    (folder / "train.py:3").write_text("import torch\nprint 'x'\n")
+    assert call("train.py:3").exit_code == 2
+
+
 def test_a_cell_that_is_no_python_does_not_change_the_status(folder):
     (folder / "train,1.py").unlink()
     cells = [{"cell_type": "code", "metadata": {}, "source": ["import torch\n", "x = = 1"]}]

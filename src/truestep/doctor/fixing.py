@@ -20,7 +20,7 @@ from truestep.doctor.check import SourceCheck
 from truestep.doctor.finding import Finding
 from truestep.doctor.markdown import parse_markdown
 from truestep.doctor.notebook import is_python_cell, source_of
-from truestep.doctor.replacement import Edit, apply_edits, parsed
+from truestep.doctor.replacement import Edit, apply_edits, why_no_python
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,7 @@ def _laid_out(document: object) -> str:
 
 
 def _is_python(text: str) -> bool:
-    try:
-        parsed(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    return True
+    return why_no_python(text, "script") is None
 
 
 def rewritten(

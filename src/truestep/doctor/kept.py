@@ -89,6 +89,7 @@ def _document(reading: SourceReading) -> dict[str, Any]:
         "findings": [asdict(each) for each in reading.findings],
         "abstentions": [asdict(each) for each in reading.abstentions],
         "unreadable": reading.unreadable,
+        "lost_files": reading.lost_files,
         "num_files": reading.num_files,
         "num_hidden": reading.num_hidden,
         "lines": [(asdict(place), line) for place, line in reading.lines.items()],
@@ -103,6 +104,7 @@ def _reading_of(document: dict[str, Any]) -> SourceReading:
             for each in document["abstentions"]
         ],
         unreadable=[(path, reason) for path, reason in document["unreadable"]],
+        lost_files=document["lost_files"],
         num_files=document["num_files"],
         num_hidden=document["num_hidden"],
         lines={Place(**place): line for place, line in document["lines"]},

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, replace
 
 from truestep.doctor.finding import Finding, Place
-from truestep.doctor.replacement import lines_of, parsed
+from truestep.doctor.replacement import lines_of, why_no_python
 
 ENDINGS = (".md", ".markdown", ".mdx", ".qmd", ".rmd")
 _FENCE = re.compile(r"(?P<indent>(?:[ ]*(?:>[ ]?)?)*)(?P<marks>`{3,}|~{3,})(?P<info>.*)$")
@@ -43,7 +43,7 @@ def parse_markdown(raw: str) -> Markdown:
         code = [
             line[indent:] if line[:indent].strip(" >") == "" else line.lstrip() for line in lines[first:last]
         ]
-        if reason := _fault(code):
+        if reason := why_no_python("\n".join(code) + "\n", "block"):
             unreadable.append((first + 1, reason))
             continue
         text[first:last] = code
@@ -74,12 +74,3 @@ def _closed(lines: list[str], start: int, marks: str) -> int:
         if bare.startswith(marks) and not bare.strip(marks[0]):
             return number
     return len(lines)
-
-
-def _fault(code: list[str]) -> str | None:
-    """Return why a block is no Python: a page may elide with dots or show what an interpreter prints."""
-    try:
-        parsed("\n".join(code) + "\n", "block")
-    except (SyntaxError, ValueError, RecursionError) as error:
-        return f"{type(error).__name__}: {error}"
-    return None

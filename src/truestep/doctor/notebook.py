@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 
 from truestep.doctor.finding import Finding, Place
-from truestep.doctor.replacement import Edit, Replacement, lines_of, parsed
+from truestep.doctor.replacement import Edit, Replacement, lines_of, why_no_python
 
 # Cells of another language, or that IPython keeps from Python; of these the body is Python after all.
 _PYTHON_CELLS = re.compile(r"%%(time|timeit|capture|prun|python3?)\b")
@@ -71,7 +71,7 @@ def parse_notebook(raw: str) -> NotebookText:
             numbers.append(number)
             starts.append(len(lines) + 1)
             code = _python_of(source_of(cell))
-            if reason := _fault(code):
+            if reason := why_no_python(_joined(code), "cell"):
                 unreadable.append((number, reason))
                 code = ["" for _ in code]
             lines += code
@@ -95,18 +95,13 @@ def source_of(cell: dict[str, object]) -> str:
     return "".join(map(str, source)) if isinstance(source, list) else str(source or "")
 
 
+def _joined(code: list[str]) -> str:
+    return "\n".join(code) + "\n"
+
+
 def is_python_cell(source: str) -> bool:
     """Tell whether a cell is Python, its magics and shell lines left aside."""
-    return _fault(_python_of(source)) is None
-
-
-def _fault(code: list[str]) -> str | None:
-    """Return why a cell is no Python; the other cells are read all the same."""
-    try:
-        parsed("\n".join(code) + "\n", "cell")
-    except (SyntaxError, ValueError, RecursionError) as error:
-        return f"{type(error).__name__}: {error}"
-    return None
+    return why_no_python(_joined(_python_of(source)), "cell") is None
 
 
 def _python_of(source: str) -> list[str]:

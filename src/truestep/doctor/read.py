@@ -161,14 +161,12 @@ def _added(path: Path, project: Project, reading: SourceReading) -> _File | None
     """Parse a file into the project; what can't be read is named."""
     try:
         raw = path.read_bytes()
-        if not _RELEVANT.search(raw.replace(b"\0", b"")):  # also in UTF-16, which Python does not read
-            return None
         if path.suffix == ".ipynb" or path.suffix in markdown.ENDINGS:
             return _added_blocks(path, raw.decode("utf-8-sig"), project, reading)
         with tokenize.open(path) as opened:
             text = opened.read()
     except (OSError, SyntaxError, ValueError) as error:
-        reading.unreadable.append((str(path), f"{type(error).__name__}: {error}"))
+        reading.lose(str(path), error)
         return None
     return _parsed(text, str(path), project, reading)
 
@@ -196,5 +194,5 @@ def _parsed(text: str, path: str, project: Project, reading: SourceReading) -> _
     try:
         return _File(project.add(text, path), project)
     except (SyntaxError, ValueError, RecursionError) as error:
-        reading.unreadable.append((path, f"{type(error).__name__}: {error}"))
+        reading.lose(path, error)
         return None

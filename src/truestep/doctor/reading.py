@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What reading some files gave."""
 
-import re
 from dataclasses import dataclass, field
 
 from truestep.doctor.finding import Abstention, Failure, Finding, Place, Severity
-
-_CELL = re.compile(r"\.\w+:\d+$")  # a cell or a block, not a file
 
 
 @dataclass
@@ -16,7 +13,8 @@ class SourceReading:
     findings: list[Finding] = field(default_factory=list)
     abstentions: list[Abstention] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
-    unreadable: list[tuple[str, str]] = field(default_factory=list)  # path, reason
+    unreadable: list[tuple[str, str]] = field(default_factory=list)  # a file, cell or block, and the reason
+    lost_files: list[str] = field(default_factory=list)  # those that could not be read at all
     num_files: int = 0  # looked at, the unreadable among them
     num_hidden: int = 0  # by comments and the baseline
     seconds: float = 0.0
@@ -27,10 +25,10 @@ class SourceReading:
         """How many files were read; a notebook counts although one of its cells was not."""
         return self.num_files - len(self.lost_files)
 
-    @property
-    def lost_files(self) -> list[str]:
-        """The files that could not be read at all; cells of notebooks are not among them."""
-        return [path for path, _ in self.unreadable if not _CELL.search(path)]
+    def lose(self, path: str, error: Exception) -> None:
+        """Note a file that can't be read."""
+        self.unreadable.append((path, f"{type(error).__name__}: {error}"))
+        self.lost_files.append(path)
 
     def worst(self) -> Severity | None:
         """Return the gravest severity found."""
@@ -44,5 +42,6 @@ class SourceReading:
         self.abstentions += other.abstentions
         self.failures += other.failures
         self.unreadable += other.unreadable
+        self.lost_files += other.lost_files
         self.num_files += other.num_files
         self.num_hidden += other.num_hidden

@@ -53,6 +53,15 @@ def parsed(text: str, path: str = "<text>") -> ast.Module:
         return ast.parse(text, filename=path)
 
 
+def why_no_python(text: str, what: str) -> str | None:
+    """Return why a text, named by what it is, is no Python; None where it is."""
+    try:
+        parsed(text, what)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
 def lines_of(text: str) -> list[str]:
     """Return the lines that Python counts; `splitlines` breaks at form feeds and other marks, too."""
     lines = _END.split(text)
