@@ -28,7 +28,7 @@ from scripts import HERE, copy_all
 
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_text
-from truestep.doctor.source.project import project_of
+from truestep.doctor.source.project import Project, Texts
 
 NEAR = 3
 CLEAN = HERE.parents[1] / "tests" / "doctor" / "clean"
@@ -50,7 +50,10 @@ class Planted:
 
 
 def _traces_of(text):
-    return project_of({"script.py": text}).every_trace()
+    project = Project(Texts({"script.py": text}))
+    project.add(text, "script.py")
+    project.link()
+    return project.every_trace()
 
 
 def parents(work, truths):

@@ -105,10 +105,6 @@ class Stream:
         self.batch += 1
         self.given += 1
 
-    def read_by(self, reader: object) -> None:
-        """A loop begins to read."""
-        self.reader, self.is_left = reader, False
-
     def check_reader(self, reader: object) -> None:
         """Raise a DataError where a loop that was left goes on after the program went on to something else."""
         if self.reader is not reader:

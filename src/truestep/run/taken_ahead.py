@@ -13,7 +13,7 @@ class TakenAhead:
     """Counts the updates that each body of a pass makes."""
 
     def __init__(self) -> None:
-        self._made = self._idle = self._idle_first = self._busy = 0
+        self.pass_begun()
 
     def pass_begun(self) -> None:
         """No body of this pass is over yet."""

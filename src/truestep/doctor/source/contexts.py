@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from truestep.doctor.source.names import Binding, Class, Function, dotted
+from truestep.doctor.source.names import Binding, Class, Function, dotted, is_none
 from truestep.doctor.source.resolving import Resolver
 
 MAX_STEPS = 12  # from a name back to where its value was made
@@ -188,7 +188,7 @@ class Contexts:
     def _of_object(self, base: Located, owner: Class, name: str) -> Located | None:
         """Return what an attribute was given when the object was made."""
         bindings = self.resolver.attribute_bindings(owner, name)
-        given = [each for each in bindings if each.value is not None and not _is_none(each.value)]
+        given = [each for each in bindings if each.value is not None and not is_none(each.value)]
         if len(given) != 1 or given[0].how not in ("assign", "unpack"):
             return None
         (binding,) = given
@@ -420,7 +420,3 @@ class Contexts:
             return _ARITHMETIC[type(node.op)](left, right) if known else UNKNOWN
         except (KeyError, ZeroDivisionError):
             return UNKNOWN
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

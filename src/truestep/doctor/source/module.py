@@ -256,10 +256,6 @@ class SourceModule:
         """Return x for `x.to(...)`, `x.cuda()`, `DDP(x)`, `torch.compile(x)`: the same module, elsewhere."""
         return self.resolver.unwrapped(call)
 
-    def attribute_values(self, owner: Class, name: str) -> list[Binding]:
-        """Return what `self.NAME` is bound to in a class."""
-        return self.index.attributes.get(owner, {}).get(name, [])
-
     def attributes(self, owner: Class) -> dict[str, list[Binding]]:
         """Return every `self.NAME` and class-level name that a class binds."""
         return self.index.attributes.get(owner, {})

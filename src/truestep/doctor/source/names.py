@@ -64,6 +64,16 @@ def dotted(node: ast.AST) -> str | None:
     return ".".join([node.id, *reversed(parts)])
 
 
+def names_in(node: ast.AST) -> list[str]:
+    """Return every plain name in an expression or statement, as often as it stands there."""
+    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+
+
+def is_none(node: ast.expr | None) -> bool:
+    """Tell whether `None` is written here."""
+    return isinstance(node, ast.Constant) and node.value is None
+
+
 def public(name: str) -> str:
     """Return the public address of a qualified name."""
     for pattern, replacement in _PUBLIC:

@@ -3,12 +3,12 @@
 
 import ast
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from truestep.doctor.source.events import Trace
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Index
-from truestep.doctor.source.places import Disk, Places, Texts
+from truestep.doctor.source.places import Disk, Places
 from truestep.doctor.source.resolving import Resolver
 from truestep.doctor.source.tracing import follow
 
@@ -113,15 +113,6 @@ class Project:
             for trace in follow(list(self.modules.values()), self.resolver):
                 self._traces[self.index.tree_of(trace.root)].append(trace)
         return self._traces
-
-
-def project_of(texts: Mapping[str, str]) -> Project:
-    """Return the project that some texts are, by path."""
-    project = Project(Texts(texts))
-    for path, text in texts.items():
-        project.add(text, path)
-    project.link()
-    return project
 
 
 def _names_of(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, int]]:

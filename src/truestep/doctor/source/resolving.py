@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.source.linking import FindModule, Linker
-from truestep.doctor.source.names import Binding, Class, Function, Index, Scope, dotted
+from truestep.doctor.source.names import Binding, Class, Function, Index, Scope, dotted, is_none
 
 _MOVES = {
     "to", "cuda", "cpu", "double", "float", "half", "bfloat16", "train", "eval", "requires_grad_"
@@ -368,7 +368,7 @@ class Resolver:
             return self.index.enclosing(node, ast.ClassDef)
         if isinstance(node, ast.Call):
             return self._class_of_call(node)
-        known = [each for each in self.definitions(node) if not _is_none(each)]
+        known = [each for each in self.definitions(node) if not is_none(each)]
         found = {self.class_of(each) if each is not None else None for each in known}
         if len(found) == 1 and (only := found.pop()) is not None:
             return only
@@ -404,7 +404,3 @@ class Resolver:
         if isinstance(call.func, ast.Attribute) and call.func.attr in _MOVES:
             return call.func.value
         return None
-
-
-def _is_none(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

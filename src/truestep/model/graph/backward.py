@@ -22,7 +22,7 @@ class Backward:
         self._groups = [self.graph.root]
         self._nodes: dict[Any, Node] = {}
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
-        self._parameters = {_key(tensor) for tensor in [*model.parameters(), *model.buffers()]}
+        self._parameters = {storage_id(tensor) for tensor in [*model.parameters(), *model.buffers()]}
 
     def enter(self, name: str, module: nn.Module) -> None:
         """A module is called."""
@@ -73,9 +73,9 @@ class Backward:
             tensors, values = _saved_by(function)
             lines = []
             for name, tensor in tensors:
-                is_new = _key(tensor) not in counted
+                is_new = storage_id(tensor) not in counted
                 if is_new:
-                    counted.add(_key(tensor))
+                    counted.add(storage_id(tensor))
                     node.saved_bytes += tensor.untyped_storage().nbytes()
                 if saved:
                     lines.append(_line(name, tensor, is_new=is_new))
@@ -114,10 +114,11 @@ def _attributes(function: Any) -> Iterator[tuple[str, Any]]:
             yield name.removeprefix(SAVED), value
 
 
-def _key(tensor: Tensor) -> int:
+def storage_id(tensor: Tensor) -> int:
+    """Return what views of one storage have in common, for as long as it lives."""
     try:
         return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
+    except (NotImplementedError, RuntimeError):  # sparse ones, and those of other libraries
         return id(tensor)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from truestep.model.calling import Arguments, Path, hookable, run, shapes_of, tensors_in
-from truestep.model.graph.backward import Backward
+from truestep.model.graph.backward import Backward, storage_id
 from truestep.model.graph.tree import Call, Graph, Node
 
 
@@ -67,15 +67,15 @@ class _ForwardTracer(TorchFunctionMode):
         return result
 
     def _note(self, name: str, inputs: list[Tensor], outputs: list[Tensor], changed: list[Tensor]) -> None:
-        storages = {_storage(tensor): tensor for tensor in reversed(inputs)}
-        made = [tensor for tensor in outputs if _storage(tensor) not in storages]
+        storages = {storage_id(tensor): tensor for tensor in reversed(inputs)}
+        made = [tensor for tensor in outputs if storage_id(tensor) not in storages]
         if made or changed:
             node = Node(name, "operation", shapes_of(outputs or changed))
             self._consume(node, inputs)
             self._produce(node, [*outputs, *changed])
             return
         for tensor in outputs:
-            seen = self._producers.get(id(storages[_storage(tensor)]))
+            seen = self._producers.get(id(storages[storage_id(tensor)]))
             if seen is not None:
                 self._producers[id(tensor)] = seen
                 self._kept.append(tensor)
@@ -155,10 +155,3 @@ def _input_name(arguments: Arguments, tensor: Tensor, number: int) -> str:
 
 def _version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
-
-
-def _storage(tensor: Tensor) -> int:
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):  # sparse ones, and those of other libraries
-        return id(tensor)

@@ -79,7 +79,7 @@ def _matrix_by_vector(matrix: Any, *_: Any, **__: Any) -> int:
 
 
 def _added_matrix_by_vector(_: Any, matrix: Any, *__: Any, **___: Any) -> int:
-    return int(2 * matrix[0] * matrix[1])
+    return _matrix_by_vector(matrix)
 
 
 def _dot(first: Any, *_: Any, **__: Any) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, names_in
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ClipOfOtherParameters(SourceCheck, Watcher):
         nodes = [node for node in module.reads(name) if isinstance(node, ast.Name)]
         made = module.definitions(nodes[0]) if nodes else [None]
         followed = bool(made) and all(
-            isinstance(each, ast.Call) and not (set(_names(each)) & held) for each in made
+            isinstance(each, ast.Call) and not (set(names_in(each)) & held) for each in made
         )
         return not followed or any(each is None or each.split(".")[0] == name for each in held)
 
@@ -102,7 +102,3 @@ def _owner(node: ast.expr) -> str | None:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "parameters":
         return dotted(node.func.value)
     return None
-
-
-def _names(node: ast.AST) -> list[str]:
-    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]

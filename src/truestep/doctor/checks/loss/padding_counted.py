@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.losses import losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, names_in
 from truestep.doctor.source.values import argument, constant
 
 _TARGETS = re.compile(r"(^|_)(labels?|targets?|tags?|ys?|trg|tgt)(_|$)", re.IGNORECASE)
@@ -56,8 +56,6 @@ class PaddingCounted(SourceCheck):
         if not any(_TARGETS.search(name) for name in names):
             return False
         given = [argument(each, 1, "target") for each in losses]
-        return any(each is not None and any(_TARGETS.search(word) for word in _words(each)) for each in given)
-
-
-def _words(node: ast.AST) -> list[str]:
-    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+        return any(
+            each is not None and any(_TARGETS.search(word) for word in names_in(each)) for each in given
+        )
