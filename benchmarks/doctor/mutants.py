@@ -28,7 +28,8 @@ from scripts import HERE, copy_all
 
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_text
-from truestep.doctor.source.project import Project, Texts
+from truestep.doctor.source.places import Texts
+from truestep.doctor.source.project import Project
 
 NEAR = 3
 CLEAN = HERE.parents[1] / "tests" / "doctor" / "clean"

@@ -90,6 +90,15 @@ def test_permissions_and_links_stay(tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["link.py", "train.py"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="links are Unix's")
+def test_a_file_of_two_names_is_mended_once(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(HEAD + LOOP)
+    (tmp_path / "a_link.py").symlink_to(script)
+    assert read(tmp_path, "--fix").exit_code == 0
+    assert script.read_text() == HEAD + MENDED
+
+
 def notebook(*cells):
     made = [
         {

@@ -59,8 +59,12 @@ def fix(findings: Iterable[Finding], *, write: bool) -> list[Fixed]:
     A rewrite that overlaps another waits for the next reading; one that leaves no Python is not made.
     """
     certain = sorted((each for each in findings if is_certain(each)), key=lambda each: each.place)
-    fixed = []
+    fixed: list[Fixed] = []
+    seen: set[Path] = set()  # by another name a file's text is no longer the one that was read
     for path, group in groupby(certain, key=lambda each: each.place.path):
+        if (target := Path(path).resolve()) in seen:
+            continue
+        seen.add(target)
         of_file = _of_notebook if path.endswith(".ipynb") else _of_script
         found = of_file(path, list(group), write)
         if found.findings:
