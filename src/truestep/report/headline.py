@@ -2,21 +2,17 @@
 """The figures at the top of a report: how it went, at a glance."""
 
 import math
-import re
 import statistics
 from collections.abc import Iterator, Sequence
 
 from truestep.core.charts.chart import Series
-from truestep.core.charts.curve import Curve, Extreme
+from truestep.core.charts.curve import Curve
 from truestep.core.charts.markup import Html, tag
 from truestep.core.wording import byte_size, duration, number, short_number
+from truestep.report.best import best
 from truestep.report.record import Record
 
 MAX_METRICS, MAX_LOSSES = 3, 3
-
-HIGHER = {"accuracy", "acc", "f1", "auc", "precision", "recall", "iou", "dice", "bleu", "rouge", "psnr",
-          "ssim", "score", "r2", "map", "top1", "top5", "reward", "return"}  # fmt: skip
-LOWER = {"error", "err", "perplexity", "ppl", "mae", "mse", "rmse", "wer", "cer", "fid", "nll", "bpb", "loss"}
 
 
 def headline(record: Record, groups: dict[str, list[Series]], metrics: Sequence[str]) -> Html:
@@ -59,15 +55,8 @@ def _best(label: str, curve: Curve) -> str:
     """Name the best value where the name says which way is better, else the range."""
     if curve.lowest is None or curve.highest is None or curve.num_values == 1:
         return ""
-    words = set(re.split(r"[^a-z0-9]+", label.lower()))
-
-    def at(word: str, extreme: Extreme) -> str:
-        return f"{word} {number(extreme.value)} at step {extreme.step:,}"
-
-    if words & HIGHER:
-        return at("best", curve.highest)
-    if words & LOWER:
-        return at("least", curve.lowest)
+    if (extreme := best(label, curve)) is not None:
+        return f"best {number(extreme.value)} at step {extreme.step:,}"
     return f"from {number(curve.lowest.value)} to {number(curve.highest.value)}"
 
 

@@ -59,6 +59,13 @@ def read_record(directory: Path) -> Record:
     return record
 
 
+def read_curves(directory: Path) -> Record:
+    """Read the metrics of a run alone."""
+    record = Record(name=directory.resolve().name)
+    _read_metrics(directory / "metrics.jsonl", record)
+    return record
+
+
 def _json(path: Path, record: Record) -> Any:
     try:
         return json.loads(read_regular(path))
