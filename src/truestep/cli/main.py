@@ -35,6 +35,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "truestep.cli.runs",
         "List runs: running, finished, stopped, interrupted or damaged; best value, size.",
     ),
+    "report": (
+        "truestep.cli.report",
+        "Write the page of a run, or of several side by side: differences, best values, curves.",
+    ),
     "checkpoints": (
         "truestep.cli.checkpoints",
         "List, verify, show, compare, export and prune the checkpoints of a run.",

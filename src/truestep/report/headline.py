@@ -64,7 +64,11 @@ def _extent(record: Record) -> Iterator[Html]:
     num_epochs = len(record.epochs)
     yield _tile("steps", f"{record.last_step:,}", f"in {num_epochs:,} epoch{'s' * (num_epochs != 1)}")
     seconds = record.elapsed_seconds
-    note = f"{1000 * seconds / record.last_step:,.3g} ms a step, all included" if record.last_step else ""
+    note = (
+        f"{1000 * seconds / record.last_step:,.3g} ms per step, everything included"
+        if record.last_step
+        else ""
+    )
     yield _tile("time", f"{seconds:.1f} s" if seconds < 60 else duration(seconds), note)
 
 
@@ -75,7 +79,7 @@ def _cost(groups: dict[str, list[Series]]) -> Iterator[Html]:
             yield _tile("throughput", short_number(statistics.median(means)), "samples/s, median")
     peaks = [series.curve.highest.value for series in groups.get("memory_bytes", []) if series.curve.highest]
     if peaks:
-        yield _tile("memory", byte_size(max(peaks)), "at most")
+        yield _tile("memory", byte_size(max(peaks)), "peak")
 
 
 def _warnings(record: Record, groups: dict[str, list[Series]]) -> Iterator[Html]:

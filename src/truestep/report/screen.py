@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of runs in a terminal."""
+"""Runs in a terminal: listed, and side by side."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -8,8 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from truestep.core.wording import byte_size, number
+from truestep.core.wording import byte_size, duration, number
+from truestep.report.compare import RunComparison
 from truestep.report.listing import RunList, RunSummary
+from truestep.report.tables import text_of
 
 STYLES = {
     "running": "bold blue",
@@ -40,6 +42,31 @@ def runs_screen(found: RunList) -> RenderableType:
         cells = (f"{run.step:,}", _best(run, named=metric is None), byte_size(run.size_bytes), _ago(run, now))
         table.add_row(Text(_plain(run.directory)), state, *map(Text, cells))
     return Group(table, *_reasons(found), *_next(found))
+
+
+def comparison_screen(found: RunComparison) -> RenderableType:
+    """Return what differs and the best values, a column for each run; of one run the best values alone."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("", *map(_plain, found.runs)):
+        table.add_column(heading, overflow="fold")
+    for each in found.differences:
+        table.add_row(Text(_plain(each.setting)), *(Text(_plain(text_of(value))) for value in each.values))
+    if len(found.runs) > 1 and not found.differences:
+        table.add_row(Text("configuration"), Text("the same"))
+    for best in found.best:
+        cells = [f"{number(each.value)} at {each.step:,}" if each else "-" for each in best.values]
+        styles = ["bold green" if place == best.best_run else "" for place in range(len(cells))]
+        table.add_row(Text(f"best {_plain(best.metric)}"), *map(Text, cells, styles))
+    table.add_row(Text("steps"), *(Text(f"{step:,}") for step in found.steps))
+    table.add_row(Text("time"), *(Text(duration(seconds)) for seconds in found.elapsed_seconds))
+    return Group(table, *_winner(found))
+
+
+def _winner(found: RunComparison) -> Iterator[RenderableType]:
+    """Name the best run in words: colours are not seen by everybody, nor in a pipe."""
+    if len(found.runs) > 1 and found.best:
+        first = found.best[0]
+        yield Text(f"Best {_plain(first.metric)}: {_plain(found.runs[first.best_run])}")
 
 
 def _best(run: RunSummary, *, named: bool) -> str:
