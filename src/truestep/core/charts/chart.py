@@ -13,6 +13,7 @@ from itertools import groupby
 from truestep.core.charts.axes import Axis, axis_for, other_axis
 from truestep.core.charts.curve import Curve, Extreme, Point
 from truestep.core.charts.drawn import values_of
+from truestep.core.charts.marks import CurveMark, draw_marks
 from truestep.core.charts.markup import Html, data, tag
 from truestep.core.wording import number
 
@@ -57,6 +58,7 @@ class Chart:
     is_wide: bool = False
     note: str = ""
     wording: Callable[[float], str] = number
+    marks: Sequence[CurveMark] = ()
 
     @property
     def slug(self) -> str:
@@ -149,14 +151,9 @@ def _plot(
     )
     title = tag("title", f"{chart.title} over the steps")
     words = tag("desc", _in_words(chart))
-    parts = (
-        title,
-        words,
-        tag("g", *_grid(axis), class_="values-grid"),
-        *_step_ticks(steps),
-        drawing,
-        *_spoiled_labels(spoiled),
-    )
+    grid = tag("g", *_grid(axis), class_="values-grid")
+    marks = draw_marks(chart.marks, steps.axis, axis)
+    parts = (title, words, grid, *_step_ticks(steps), drawing, *_spoiled_labels(spoiled), *marks)
     return tag("svg", *parts, role="img", **attributes)
 
 
