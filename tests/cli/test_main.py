@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command itself, whichever of its commands is called."""
 
+import io
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from truestep.cli.main import COMMANDS, PANELS, app
+from truestep.cli.screen import complain
 
 FULL = Path("/dev/full")
 
@@ -98,6 +100,25 @@ def test_what_is_mistyped_is_answered_with_the_nearest_name(arguments, meant):
     first = ended.stderr.splitlines()[0]
     assert first.startswith("truestep")
     assert first.endswith(".")
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_on_a_terminal_messages_are_broken_between_words(monkeypatch, columns):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    message = (
+        "truestep: There is no command 'raed'. There are: checkpoints, checks.\n    an indented line "
+        + "word " * 60
+    )
+    complain(f"{message}\n")
+    lines = terminal.getvalue().splitlines()
+    assert max(map(len, lines)) <= columns
+    assert " ".join(terminal.getvalue().split()) == " ".join(message.split())
+    assert all(line.startswith("    ") for line in lines if "word" in line)
 
 
 def test_a_missing_argument_is_named_with_the_whole_call():

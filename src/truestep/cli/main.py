@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from truestep.cli.completion import VARIABLE
+from truestep.cli.screen import complain
 from truestep.cli.statuses import EXIT_FAILED, EXIT_MISSING, EXIT_USAGE
 from truestep.cli.usage import USAGE_ERROR, NamedCommands, usage_words
 from truestep.core.errors import MissingPackageError, ModelError, TruestepError
@@ -174,7 +175,7 @@ class LazyCommands(NamedCommands):
         except USAGE_ERROR as error:
             if not standalone_mode:
                 raise
-            sys.stderr.write(usage_words(error))
+            complain(usage_words(error))
             sys.exit(EXIT_USAGE)
         if not standalone_mode:
             return status
@@ -226,7 +227,7 @@ def main() -> None:
     try:
         app(prog_name="truestep")
     except TruestepError as error:
-        sys.stderr.write(f"truestep: {error}\n")
+        complain(f"truestep: {error}\n")
         sys.exit(_status_of(error))
     except ModuleNotFoundError as error:
         if error.name != "torch":

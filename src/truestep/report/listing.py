@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from truestep.checkpoints.sources import FOLDER
 from truestep.core.errors import OptionError, RunDirectoryError, nearest
 from truestep.core.results import Result
+from truestep.report import REPORT
 from truestep.report.best import best, better, deciding
 from truestep.report.record import Record, read_curves
 from truestep.report.state import CONFIG, state_of
@@ -122,12 +123,12 @@ def _summary(path: Path, record: Record, metric: str | None) -> RunSummary:
 
 
 def _size_and_time(folder: Path) -> tuple[int, float]:
-    """Return how many bytes lie in a folder, and when a file there was last written."""
+    """Return how many bytes lie in a folder, and when the run last wrote there; a report may be made at any time."""
     size, newest = 0, 0.0
     for place, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):  # removed meanwhile: the run goes on
                 status = os.lstat(os.path.join(place, name))  # noqa: PTH118  (a folder may hold a hundred thousand)
                 size += status.st_size
-                newest = max(newest, status.st_mtime)
+                newest = newest if name == REPORT else max(newest, status.st_mtime)
     return size, newest
