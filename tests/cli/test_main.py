@@ -132,6 +132,21 @@ def test_a_word_where_a_number_is_taken_is_refused_in_words():
     assert "--last: It takes a whole number." in run("checkpoints", "prune", ".", "--last", "two").stderr
 
 
+@pytest.mark.parametrize(
+    "words", [["read"], ["doctor"], ["explain"], ["launch"], ["runs"], ["report"]], ids=" ".join
+)
+def test_a_path_that_is_not_there_is_answered_with_the_nearest(words, tmp_path):
+    (tmp_path / "train.log").mkdir()
+    ended = run(*words, "trian.log", cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "Did you mean 'train.log'?" in ended.stderr
+
+
+def test_help_is_a_command_too():
+    assert call("help", "runs").stdout == call("runs", "--help").stdout
+    assert call("help").stdout == call("--help").stdout
+
+
 def test_alone_it_says_what_to_do_next():
     ended = run()
     assert ended.returncode == 0

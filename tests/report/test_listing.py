@@ -150,7 +150,11 @@ def test_a_report_that_is_made_later_does_not_make_a_run_newer(make, tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["nothing-here"], "does not exist"), ([".", "--best", "accurcy"], "Did you mean 'accuracy'?")],
+    [
+        (["nothing-here"], "truestep train digits"),
+        (["rn"], "Did you mean 'run'"),
+        ([".", "--best", "accurcy"], "Did you mean 'accuracy'?"),
+    ],
 )
 def test_what_is_not_there_is_said(make, tmp_path, monkeypatch, arguments, said):
     make("run", values={"accuracy": 0.5})

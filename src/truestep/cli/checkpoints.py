@@ -57,6 +57,8 @@ def list_checkpoints(run: Run, as_json: Json = False) -> None:
     found = overview(run)
     if as_json:
         _print_json({"checkpoints": [_entry(item) for item in found]})
+    elif not found:
+        _print(f"no checkpoints in {run}; `truestep runs {run}` lists the runs in it")
     else:
         _table(["name", "saved at", "why", "size", "state", "metrics"], [_row(item) for item in found])
 
@@ -237,9 +239,6 @@ def _table(columns: list[str], rows: list[list[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    if not rows:
-        _print("no checkpoints")
-        return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for number, column in enumerate(columns):
         table.add_column(column, no_wrap=number == 0, overflow="fold")

@@ -163,6 +163,9 @@ class LazyCommands(NamedCommands):
         **extra: Any,
     ) -> Any:
         """Run a command; a mistake on the command line ends with one plain message."""
+        args = list(sys.argv[1:] if args is None else args)
+        if args[:1] == ["help"]:  # what many type first
+            args = [*args[1:], "--help"]
         try:
             status = super().main(
                 args,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truestep.checkpoints.sources import FOLDER
-from truestep.core.errors import OptionError, RunDirectoryError, nearest
+from truestep.core.errors import OptionError, RunDirectoryError, near_path, nearest
 from truestep.core.results import Result
 from truestep.report import REPORT
 from truestep.report.best import best, better, deciding
@@ -64,11 +64,8 @@ def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
     """
     where = Path(folder)
     if not where.is_dir():
-        what = "is a file" if where.exists() else "does not exist"
-        raise RunDirectoryError(
-            f"The folder {where} {what}, so there are no runs to list. Name the folder that holds your runs: truestep runs FOLDER."
-        )
-    found = [(path, read_curves(path)) for path in _found(where, MAX_DEPTH)]
+        raise RunDirectoryError(_without_folder(where))
+    found = [(path, read_curves(path)) for path in runs_in(where)]
     if best is not None:
         _check_metric(best, [record for _, record in found])
     listed = [_summary(path, record, best) for path, record in found]
@@ -85,6 +82,20 @@ def _check_metric(metric: str, records: list[Record]) -> None:
         raise OptionError(
             f"No run here has logged {metric!r} as a metric whose name tells which way is better. {nearest(metric, known)}"
         )
+
+
+def _without_folder(where: Path) -> str:
+    if where.exists():
+        return f"{where} is a file, and no folder that holds runs. Name the folder: truestep runs FOLDER"
+    return (
+        f"There is no folder {str(where)!r} here, so there are no runs to list.{near_path(where)} A script with ts.Run(...) makes "
+        "a run, and so does `truestep train digits`; for runs elsewhere write: truestep runs FOLDER"
+    )
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Return the folders of the runs in a folder and in those under it, in the order of their names."""
+    return list(_found(folder, MAX_DEPTH))
 
 
 def is_run(path: Path) -> bool:
