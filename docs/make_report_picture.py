@@ -21,7 +21,7 @@ def train(folder: Path) -> Path:
     readme = (HERE.parent / "README.md").read_text("utf-8")
     code = re.findall(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)[1]
     with contextlib.chdir(folder):
-        exec(compile(code, "README.md", "exec"), {"__name__": "__main__"})
+        exec(compile(code, "README.md", "exec"), {"__name__": "__main__"})  # noqa: S102
     return folder / "runs/readme/report.html"
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A page in two languages shows the same code, commands, numbers, codes and links in both."""
 
+import ast
 import os
 import re
 from pathlib import Path
@@ -22,9 +23,9 @@ def text_of(page: str) -> str:
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    """Return fenced blocks by their language, Python without its comments."""
+    """Return fenced blocks by their language; Python as it is understood, whatever its comments and line breaks."""
     found = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return [(kind, re.sub(r" *#.*", "", code) if kind == "python" else code) for kind, code in found]
+    return [(kind, ast.unparse(ast.parse(code)) if kind == "python" else code) for kind, code in found]
 
 
 def links(page: str) -> list[str]:
