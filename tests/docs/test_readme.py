@@ -73,3 +73,10 @@ def test_the_row_of_numbers_is_that_of_the_page_and_of_the_script(monkeypatch):
 def test_it_is_short():
     lines = re.sub(r"^```python.*?^```", "", README, flags=re.MULTILINE | re.DOTALL).splitlines()
     assert len(lines) <= 70, "the README is to stay within two screens"
+
+
+def test_the_index_shows_the_same_two_blocks():
+    index = (REPOSITORY / "docs/index.md").read_text("utf-8")
+    (start,) = re.findall(r"^:start-at: '(.*)'$", index, re.MULTILINE)
+    first = next(line for line in README.splitlines() if start in line)
+    assert blocks(README, "python")[1].startswith(first)
