@@ -12,6 +12,7 @@ from itertools import groupby
 
 from truestep.core.charts.axes import Axis, axis_for
 from truestep.core.charts.curve import Curve, Extreme, Point
+from truestep.core.charts.marks import CurveMark, draw_marks
 from truestep.core.charts.markup import Html, data, tag
 from truestep.core.wording import number
 
@@ -48,6 +49,7 @@ class Chart:
     is_wide: bool = False
     note: str = ""
     wording: Callable[[float], str] = number
+    marks: Sequence[CurveMark] = ()
 
     @property
     def slug(self) -> str:
@@ -137,7 +139,8 @@ def _plot(
     )
     title = tag("title", f"{chart.title} over the steps")
     words = tag("desc", _in_words(chart))
-    parts = (title, words, *_grid(axis), *_step_ticks(steps), drawing, *_spoiled_labels(spoiled))
+    marks = draw_marks(chart.marks, steps.axis, axis)
+    parts = (title, words, *_grid(axis), *_step_ticks(steps), drawing, *_spoiled_labels(spoiled), *marks)
     return tag("svg", *parts, role="img", **attributes)
 
 

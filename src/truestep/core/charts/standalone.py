@@ -65,7 +65,7 @@ def _chart(chart: Chart, steps: Steps, top: int, width: int) -> tuple[list[Html]
         parts.append(tag("path", d=f"M{x:.0f} {y - 4}h14", class_=f"key {series.style}"))
         parts.append(tag("text", series.name, x=round(x + 22), y=y))
         x += needed
-    y += 20
+    y += 28
     place: dict[str, str | float] = {
         "x": LEFT,
         "y": y,
