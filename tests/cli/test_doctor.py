@@ -114,10 +114,14 @@ def test_an_exception_is_shown_as_python_shows_it(tmp_path):
 
 def test_a_warning_of_torch_points_at_the_line_of_the_user(tmp_path):
     text = TRAINING.replace("F.cross_entropy(net(x), y)", "F.mse_loss(net(x), torch.zeros(16, 1))")
-    ran = truestep("doctor", script(tmp_path, text), cwd=tmp_path)
+    name = script(tmp_path, text)
+    ran = truestep("doctor", "--ignore", "LOSS", name, cwd=tmp_path)
     assert "train.py:12: UserWarning: Using a target size" in ran.stderr
-    assert "train.py:12  torch warned: UserWarning: Using a target size" in ran.stderr
+    assert "train.py:12  torch warned of it, as shown above" in ran.stderr
+    assert ran.stderr.count("Using a target size") == 1
     assert "protocol.py" not in ran.stderr
+    truestep("doctor", "--report", "report.txt", name, cwd=tmp_path)
+    assert "train.py:12  torch warned: UserWarning: Using a target" in (tmp_path / "report.txt").read_text()
 
 
 def test_a_forward_before_an_error_is_no_evaluation(tmp_path):
