@@ -22,6 +22,7 @@ class OptimizerNeverStepped(SourceCheck):
 
     Bad:
         critic = nn.Linear(4, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
         critic_optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)  # here
         for x, y in loader:
             opt.zero_grad()
@@ -32,6 +33,7 @@ class OptimizerNeverStepped(SourceCheck):
 
     Good:
         critic = nn.Linear(4, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
         critic_optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
         for x, y in loader:
             opt.zero_grad()

@@ -54,11 +54,29 @@ class SwitchInverted(SourceCheck):
         """Report a choice between a value and its detached self, and a gradient switched by a name that says the opposite."""
         if "torch" not in module.text:
             return
+        for function in module.functions:
+            names = [each.arg for each in [*function.args.args, *function.args.kwonlyargs]]
+            asked = [each for each in names if each in _ASKED]
+            for given in _all_detached(module, function) if asked else ():
+                yield At(given, f"{asked[0]!r} is asked for, and what is returned is detached whatever it says.", RISK)
         for node, switch, lets_through in [*_choices(module), *_settings(module)]:
             says = _says(switch)
             if says is not None and says is not lets_through:
                 what = "lets the gradient through" if lets_through else "cuts the gradient"
                 yield At(node, f"{ast.unparse(switch)!r} {what} where it holds.", RISK)
+
+
+_ASKED = ("enable_grad", "requires_grad", "with_grad", "keep_grad", "differentiable", "create_graph")
+
+
+def _all_detached(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.Return]:
+    """Yield the returns of a function, or of one within it, that detach all they give, and stand under no test."""
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Return) or node.value is None:
+            continue
+        parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+        if all(_detached(each) is not None for each in parts) and module.enclosing(node, ast.If) is None:
+            yield node
 
 
 def _says(switch: ast.expr) -> bool | None:

@@ -17,16 +17,17 @@ class ResultOfNothing(SourceCheck):
 
     Bad:
         def smooth(values):
-            total = 0.9 * values.mean()
-            total = total + 0.1 * values.max()
+            for index in range(1, len(values)):
+                values[index] = 0.9 * values[index - 1] + 0.1 * values[index]
 
         level = smooth(torch.rand(8))  # here
         print(level)
 
     Good:
         def smooth(values):
-            total = 0.9 * values.mean()
-            return total + 0.1 * values.max()
+            for index in range(1, len(values)):
+                values[index] = 0.9 * values[index - 1] + 0.1 * values[index]
+            return values
 
         level = smooth(torch.rand(8))
         print(level)
