@@ -73,13 +73,18 @@ class Session:
     # ------------------------------------------------------------------ whose it is
 
     def hold(self) -> None:
-        """Take the directory's lock; an older run of this process lets go of it: its cell was run again."""
+        """Take the directory's lock."""
+        self.take_over()
+        _OPEN[os.path.realpath(self._run.directory)] = self
+        self._saver.open()
+        disarm_in_children(self)
+
+    def take_over(self) -> None:
+        """Have an older run of this process let go of the directory: its cell was run again."""
         key = os.path.realpath(self._run.directory)
         if (previous := _OPEN.get(key)) is not None:
             previous.give_up()
-        _OPEN[key] = self
-        self._saver.open()
-        disarm_in_children(self)
+            _OPEN.pop(key, None)
 
     @contextmanager
     def opening(self) -> Iterator[None]:
@@ -139,7 +144,8 @@ class Session:
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
         self.owner.check()
-        refuse_other_group(self._run.world_size)
+        if self._run.strategy != "single":
+            refuse_other_group(self._run.world_size)
         self.starting()
         self._crashed = self._closed = False
         self._handled = identity(sys.exception())

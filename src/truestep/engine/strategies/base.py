@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import nn
 
+from truestep.engine.processes.world import World
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
 
@@ -55,6 +56,9 @@ class Hooks(Protocol):
 
 class Strategy(Protocol):
     """How the processes of one training share its updates."""
+
+    def __init__(self, world: World) -> None:
+        """Connect these processes."""
 
     def adopt(self, module: nn.Module, is_updating: Callable[[], bool]) -> None:
         """A learner is made of this module, which is on its device; `is_updating` says whether an update is under way."""
