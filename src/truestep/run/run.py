@@ -53,6 +53,7 @@ from truestep.run.options import (
     plain_config,
     refuse_unnamed,
 )
+from truestep.run.owner import take_over
 from truestep.run.reading import Batches
 from truestep.run.session import Session
 from truestep.run.together import join
@@ -166,7 +167,7 @@ class Run:
         )
         found, hold = self.directory, self.session.hold
         if self.context.world is not None:
-            self.session.take_over()  # on all ranks at once: where a run ends they meet
+            take_over(found)  # on all ranks at once
         holds_run, edits = self.agreement.from_rank_0(
             "the run's directory", lambda: open_directory(found, self._described, self.resume, hold=hold)
         )

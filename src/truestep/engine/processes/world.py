@@ -87,6 +87,8 @@ class World:
         self._timeout_seconds = timeout_seconds
         self.num_gathered = 0
         """How often something in a loss has exchanged tensors: its backward does, too."""
+        self.counts_nothing = False
+        """Whether the loss is being called with an example that counts nothing."""
         self._num_begun = 0
         atexit.register(self._leave)
 
