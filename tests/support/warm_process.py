@@ -8,6 +8,7 @@ one that the child's pid and then its status are written to).
 import atexit
 import contextlib
 import gc
+import importlib
 import importlib.machinery
 import json
 import os
@@ -143,12 +144,20 @@ def leave(error):
     os._exit(status & 0xFF)
 
 
+# what most of those that are forked import: torch._dynamo with the first optimizer, the rest with the command or the run
+WORTH_LOADING = (
+    "torch._dynamo",
+    "truestep.cli.doctor",
+    "truestep.cli.train",
+    "truestep.doctor.report",
+    "truestep.run",
+)
+
+
 def main():
-
-    import truestep.doctor.report  # noqa: F401
-    from truestep.doctor.catalogue import checks
-
-    checks()
+    for name in WORTH_LOADING:
+        importlib.import_module(name)
+    sys.modules["truestep.doctor.catalogue"].checks()
     gc.collect()
     gc.freeze()
     asked = serve(socket.socket(fileno=int(sys.argv[1])))
