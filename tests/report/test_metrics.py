@@ -4,6 +4,8 @@
 import json
 import math
 import signal
+import subprocess
+import sys
 import textwrap
 import time
 
@@ -11,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import warm
 
 from truestep.report.columns import read_columns
 from truestep.report.metrics import MetricsFile, MetricsLine, is_name, read_metrics
@@ -112,7 +113,8 @@ def test_lines_are_in_the_file_after_a_flush_and_after_a_second_without_one(tmp_
 
 
 def child(program, *arguments):
-    return warm.run("-c", textwrap.dedent(program), *arguments)
+    command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_what_was_flushed_survives_a_kill(tmp_path):
