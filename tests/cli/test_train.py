@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from support import warm
 
 
 def truestep(*arguments, cwd=None):
-    command = [sys.executable, "-m", "truestep", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, timeout=120)
+    return warm.run("-m", "truestep", *arguments, cwd=cwd)
 
 
 def test_recipes_are_listed_with_their_lines():
@@ -93,9 +93,7 @@ from truestep.cli.main import main
 sys.argv = ["truestep", "train", "digits", "--out", "run"]
 main()
 """
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+    result = warm.run("-c", code, cwd=tmp_path)
     assert result.returncode == 3
     assert "pip install 'truestep[recipes]'" in result.stderr
     assert "Traceback" not in result.stderr
