@@ -80,10 +80,10 @@ torture: .venv-test/wheel ## the long tests: kills, damage, faults (hours)
 PYODIDE := pyodide@314.0.7
 PLAYGROUND := docs/_build/html/playground
 
-playground: .venv-test/wheel ## build the page that reads code in the browser into docs/_build/html/playground (needs npm)
+playground: docs ## build the docs with the page that reads code in the browser (needs npm)
 	mkdir -p build/pyodide && cd build/pyodide && npm pack --silent $(PYODIDE) > /dev/null && tar -xzf pyodide-*.tgz
 	.venv-test/bin/python docs/playground/build.py dist/truestep-*.whl build/pyodide/package $(PLAYGROUND)
-	@echo "serve it with: python -m http.server --directory $(PLAYGROUND)"
+	@echo "serve it with: python -m http.server --directory docs/_build/html; then open http://localhost:8000/playground/"
 
 new-check: ## start a check of the doctor: make new-check TOPIC=loss NAME=LossSummed [KIND=read|watch|probe]
 	$(PYTHON) tools/scaffold.py check $(TOPIC) $(NAME) --kind $(or $(KIND),read)

@@ -34,7 +34,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StateChanges:
     """What differs between two states, and how much there was to compare."""
 
     changes: list[Change]
@@ -71,14 +71,14 @@ CLOCK = ("logbook/mark/", "logbook/elapsed_seconds")
 """What a run keeps of the time it took, and of the file that it writes times to: it differs between any two runs."""
 
 
-def compare_states(before: Any, after: Any) -> Comparison:
+def compare_states(before: Any, after: Any) -> StateChanges:
     """Return every leaf that differs between two states, bit for bit, in the order of the first; not what the clock gave."""
     old, new = _timeless(before), _timeless(after)
     names = [*old, *(name for name in new if name not in old)]
     changes = [change for name in names if (change := _compared(name, old, new))]
     pairs = [(old.get(name), new.get(name)) for name in names]
     sizes = [max(map(_num_bytes, pair)) for pair in pairs if any(isinstance(each, Tensor) for each in pair)]
-    return Comparison(changes, num_tensors=len(sizes), num_bytes=sum(sizes))
+    return StateChanges(changes, num_tensors=len(sizes), num_bytes=sum(sizes))
 
 
 def _timeless(state: Any) -> dict[str, Any]:

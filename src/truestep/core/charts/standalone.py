@@ -18,6 +18,7 @@ text { font-variant-numeric: tabular-nums; }
 text.heading { font-size: 15px; font-weight: 600; fill: var(--ink); }
 .ground { fill: var(--card); }
 .key { stroke: var(--series); stroke-width: 4; stroke-linecap: round; } .key.dashed { stroke-dasharray: 5 6; }
+.key.dotted { stroke-dasharray: 1 6; } .key.dash-dot { stroke-dasharray: 7 6 1 6; }
 """
 
 

@@ -63,12 +63,16 @@ def show_concisely(findings: Sequence[Finding], console: Console) -> None:
         console.print(Text(text), soft_wrap=True)
 
 
-def show_run(report: "RunReport", console: Console) -> None:
-    """Print what reading and running a script gave."""
+def show_run(report: "RunReport", console: Console, *, beside_script: bool) -> None:
+    """Print what reading and running a script gave; beside the script's own output, which has torch's warnings already."""
     console.rule("truestep doctor", style="dim")
     print_all(show_findings(report.findings, report.lines), console)
+    found = {(each.place.path, each.place.line) for each in report.findings}
     for place, text in report.outcome.warnings[:5]:
-        _say(console, place, f"torch warned: {text}")
+        if not beside_script:
+            _say(console, place, f"torch warned: {text}")
+        elif (place.path, place.line) not in found:
+            _say(console, place, "torch warned of it, as shown above")
     if report.outcome.error:
         _say(
             console,
