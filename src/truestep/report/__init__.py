@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 from truestep.core.errors import OptionError, RunDirectoryError, near_path
 from truestep.core.files import replacing
+from truestep.report.names import COMPARISON, REPORT
 
 if TYPE_CHECKING:
     from truestep.report.record import Record
-
-REPORT = "report.html"
-COMPARISON = "comparison.html"
 
 
 def render_report(*directories: str | Path) -> str:

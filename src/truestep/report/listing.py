@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 from truestep.checkpoints.sources import FOLDER
 from truestep.core.errors import OptionError, RunDirectoryError, near_path, nearest
 from truestep.core.results import Result
-from truestep.report import REPORT
 from truestep.report.best import best, better, deciding
+from truestep.report.names import CONFIG, METRICS, REPORT
 from truestep.report.record import Record, read_curves
-from truestep.report.state import CONFIG, state_of
+from truestep.report.state import state_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-METRICS = "metrics.jsonl"
 MAX_DEPTH = 4  # a run lies no deeper: a folder of data below is not searched to its ground
 
 

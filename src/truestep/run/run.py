@@ -45,15 +45,18 @@ from truestep.run.options import (
     Resume,
     Saving,
     Show,
+    StrategyName,
     Watching,
     as_number,
     check_directory,
     check_name,
     check_options,
     check_statuses,
+    check_strategy,
     plain_config,
     refuse_unnamed,
 )
+from truestep.run.owner import take_over
 from truestep.run.reading import Batches
 from truestep.run.session import Session
 from truestep.run.together import join
@@ -91,6 +94,8 @@ class Run:
         progress: show a bar (on a terminal) or lines now and then. Without it the run still says what it promises and finds.
         quiet: say nothing of that either.
         exit_statuses: by signal number, for other statuses than 130, 143, 138 and 129.
+        strategy: how several processes share the training: "ddp", each with all weights and a part of every batch; "single", each
+            alone with a run of its own; "auto" is "ddp" where several were started together. One process is always "single".
         timeout_seconds: of several processes, how long one may keep the others waiting before all stop and name it; saving a
             checkpoint may take longer.
         doctor: have the doctor look at data, model and loss in the first 20 updates, and say what is wrong with them; the
@@ -119,16 +124,18 @@ class Run:
         quiet: bool = False,
         exit_statuses: Mapping[int, int] | None = None,
         doctor: bool = True,
+        strategy: StrategyName = "auto",
         timeout_seconds: float = 600.0,
         trackers: Sequence[Tracker] = (),
         watch_layers: int = 64,
     ) -> None:
         seed = check_seed(seed)
         statuses = check_statuses(exit_statuses)
+        check_strategy(strategy)
         check_options(nonfinite, saving, log_every, watch_layers, timeout_seconds)
-        self.precision = precision_named(precision)
+        self.precision, self.strategy = precision_named(precision), strategy
         self.context = Context(choose_device(device), seed=seed, nonfinite=nonfinite)
-        self.agreement = join(self.context, timeout_seconds=timeout_seconds)
+        self.agreement = join(self.context, strategy=strategy, timeout_seconds=timeout_seconds)
         """How the run's processes decide together."""
         self.directory = self._choose_directory(check_directory(directory), resume)
         self.saving = saving or Saving()
@@ -165,6 +172,8 @@ class Run:
             "the run's configuration", self._described | {"resume": self.resume}
         )
         found, hold = self.directory, self.session.hold
+        if self.context.world is not None:
+            take_over(found)  # on all ranks at once
         holds_run, edits = self.agreement.from_rank_0(
             "the run's directory", lambda: open_directory(found, self._described, self.resume, hold=hold)
         )
@@ -254,20 +263,16 @@ class Run:
         is pickled.
 
         Args:
-            per_rank: reserved for runs of several processes.
+            per_rank: of several processes each has a state of its own (an environment, a generator), and each is put back where
+                it was; the run goes on at the same number of processes only. Otherwise rank 0's state is that of all.
             objects: each by the name that its state is kept under.
         """
-        if per_rank:
-            raise OptionError(
-                "run.track(per_rank=True) is reserved for runs of several processes, which are not there yet. Leave it out: one "
-                "process has one state."
-            )
         if self.session.started:
             raise OptionError(
                 f"run.track({', '.join(f'{name}=...' for name in objects)}) came after the run had begun, so a resumed run "
                 "could not have put their states back in time. Call it before the first loop, update, evaluation or log."
             )
-        self.tracked.add(objects)
+        self.tracked.add(objects, per_rank=per_rank)
 
     def _tracking(self) -> Tracking:
         return Tracking(
