@@ -42,15 +42,22 @@ NOT_RUN = re.compile(r"^<!--- skip: next (.+?) -->\s*\n```python\n", re.MULTILIN
 
 def marked(page: str) -> str:
     """Have each block that no test runs look different, and say why it is not run."""
-    return NOT_RUN.sub(r'```{code-block} python\n:class: not-run\n:caption: "\1"\n\n', page)
+    return NOT_RUN.sub(
+        r'```{code-block} python\n:class: not-run\n:caption: "\1"\n\n', page
+    )
 
 
 def setup(app: Any) -> None:
-    """Write the pages of checks and errors from their docstrings before the pages are looked for."""
+    """Write the pages of checks and errors, and the list of names, from their docstrings before the pages are looked for."""
     sys.path.insert(0, str(Path(__file__).parent))
     import generate_checks
     import generate_errors
+    import generate_names
 
-    app.connect("source-read", lambda _app, _name, source: source.__setitem__(0, marked(source[0])))
+    app.connect(
+        "source-read",
+        lambda _app, _name, source: source.__setitem__(0, marked(source[0])),
+    )
     app.connect("builder-inited", lambda _app: generate_checks.write())
     app.connect("builder-inited", lambda _app: generate_errors.write())
+    app.connect("builder-inited", lambda _app: generate_names.write())

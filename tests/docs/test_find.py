@@ -27,7 +27,9 @@ def index(tmp_path_factory):
     for name in PAGES:
         text = (DOCS / name).read_text("utf-8")
         (source / name).parent.mkdir(exist_ok=True)
-        (source / name).write_text(re.sub(r"\]\([^)]*\)", "]", text), "utf-8")  # where links lead is not searched
+        (source / name).write_text(
+            re.sub(r"\]\([^)]*\)", "]", text), "utf-8"
+        )  # where links lead is not searched
     (source / "index.md").write_text("# Index\n\n```{toctree}\nfind\nsymptoms\nhowto/index\n```\n", "utf-8")
     options = ["-q", "-b", "html", "-C", "-D", "extensions=myst_parser", "-D", "html_theme=basic"]
     subprocess.run([sys.executable, "-m", "sphinx", *options, source, out], check=True, timeout=120)
