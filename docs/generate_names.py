@@ -13,12 +13,12 @@ LIST = Path(__file__).with_name("names.inc")
 def summary(name: str, value: object) -> str:
     """Return the first sentence of a name's docstring, fit for a cell of a table."""
     first = (inspect.getdoc(value) or "").partition("\n\n")[0]
-    sentence = re.split(r"(?<=[.:])(?<!al\.)\s", " ".join(first.split()))[0].replace(
+    sentence = re.split(r"(?<=\.)(?<!al\.)\s", " ".join(first.split()))[0].replace(
         "|", "\\|"
     )
     if not sentence:
         raise ValueError(f"truestep.{name} has no docstring")
-    return sentence.rstrip(":")
+    return sentence
 
 
 def names() -> list[str]:
