@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 CONSTRAINTS := -c constraints.txt
 PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
-TORCH ?= 2.13.0
+TORCH ?= new
 SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
 .PHONY: help demo kill peers recipes test check docs playground wheel bench torture new-check new-error clean
@@ -26,8 +26,8 @@ ifeq ($(TORCH),existing)
 	@echo 'Installing Truestep, and what else it needs, into .venv. pip fetches:'
 	@.venv/bin/python -m pip --disable-pip-version-check install -e '.[torch,recipes]' | $(FETCHED)
 else
-	@echo 'Installing PyTorch $(TORCH), Truestep and scikit-learn into .venv (make demo TORCH=existing uses the PyTorch you have). pip fetches:'
-	@.venv/bin/python -m pip --disable-pip-version-check install $(CONSTRAINTS) torch==$(TORCH) | $(FETCHED)
+	@echo 'Installing PyTorch, Truestep and scikit-learn into .venv (make demo TORCH=existing uses the PyTorch you have). pip fetches:'
+	@.venv/bin/python -m pip --disable-pip-version-check install $(CONSTRAINTS) torch | $(FETCHED)
 	@.venv/bin/python -m pip --disable-pip-version-check install $(CONSTRAINTS) -e '.[torch,recipes]' | $(FETCHED)
 endif
 	@touch $@
@@ -35,7 +35,7 @@ endif
 demo: .venv/installed ## install into .venv, train on handwritten digits, say where the report is
 	.venv/bin/truestep train digits --out runs/digits --resume auto
 
-kill: .venv/installed ## train twice, kill one at random moments, compare what they end with (a minute)
+kill: .venv/installed ## train twice, kill one at random moments, compare what they end with (a minute or two)
 	.venv/bin/python tools/kill.py
 
 peers: ## measure what other libraries do where Truestep makes a promise (installs them into .venv-bench)
@@ -46,7 +46,7 @@ recipes: .venv/installed ## train every recipe to its goal, over three seeds (an
 
 .venv-test/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-test
-	.venv-test/bin/python $(PIP) torch==$(TORCH)
+	.venv-test/bin/python $(PIP) torch
 	.venv-test/bin/python $(PIP) build hatchling
 	.venv-test/bin/python $(PIP) '.[torch,recipes,plot,graph,onnx,tensorboard,docs,dev]'
 	touch $@

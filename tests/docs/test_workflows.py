@@ -3,6 +3,8 @@
 
 import re
 import shlex
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -77,3 +79,14 @@ def test_a_page_of_the_front_door_names_commands_that_exist(page):
     assert not re.search(
         r"OWNER|your-name|example\.(com|org)|pip install '?truestep", text
     )  # it is on no index
+
+
+@pytest.mark.parametrize("torch", ["existing", "new"])
+def test_the_demo_says_what_it_fetches_and_takes_a_torch_that_is_there(torch, tmp_path):
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    command = ["make", "--dry-run", "demo", f"TORCH={torch}"]
+    steps = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert "Downloading" in steps
+    assert ("existing.pth" in steps) == (torch == "existing")
+    assert ("install -c constraints.txt torch" in steps) == (torch == "new")
