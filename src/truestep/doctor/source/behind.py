@@ -5,7 +5,7 @@ import ast
 import builtins
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.signatures import own_name
 
 _OFF = {"no_grad", "inference_mode"}
@@ -47,7 +47,11 @@ def _is_model(module: SourceModule, call: ast.Call) -> bool:
 
 def _with_graph(node: ast.AST) -> list[ast.AST]:
     """Return the parts of an expression through which a gradient may go."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("detach", "item"):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("detach", "item")
+    ):
         return []
     inner = [part for child in ast.iter_child_nodes(node) for part in _with_graph(child)]
     return [node, *inner]
@@ -61,5 +65,5 @@ def is_without_grad(module: SourceModule, node: ast.AST) -> bool:
             if any(own_name(each.func) in _OFF for each in managers):
                 return True
         if isinstance(above, ast.FunctionDef):
-            return any(_OFF & {own_name(part) for part in ast.walk(each)} for each in above.decorator_list)
+            return any(_OFF & {own_name(part) for part in walk(each)} for each in above.decorator_list)
     return False

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.uses import names_read
 
 _CUTS = ("detach", "item", "tolist", "numpy", "float")
@@ -63,11 +63,15 @@ class MetricKeptWithGraph(SourceCheck):
                     terms = _terms_of_loss(module, function)
                     for node, value in kept:
                         if _root(value) in terms:
-                            yield At(node, f"{_root(value)!r} is kept with its graph, unlike the values beside it.", RISK)
+                            yield At(
+                                node,
+                                f"{_root(value)!r} is kept with its graph, unlike the values beside it.",
+                                RISK,
+                            )
 
 
 def _is_cut(node: ast.expr) -> bool:
-    return any(isinstance(each, ast.Attribute) and each.attr in _CUTS[:4] for each in ast.walk(node))
+    return any(isinstance(each, ast.Attribute) and each.attr in _CUTS[:4] for each in walk(node))
 
 
 def _root(node: ast.expr) -> str | None:
@@ -80,9 +84,13 @@ def _root(node: ast.expr) -> str | None:
 def _terms_of_loss(module: SourceModule, function: ast.AST) -> set[str]:
     """Return the names that are added up to what is called the loss."""
     found: set[str] = set()
-    for node in module.all(ast.Assign, ast.AugAssign):
+    for node in module.stores:
         target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        if module.scope(node) is function and isinstance(target, ast.Name) and target.id in ("loss", "total_loss"):
-            adds = any(isinstance(each, ast.Add) for each in ast.walk(node))
+        if (
+            module.scope(node) is function
+            and isinstance(target, ast.Name)
+            and target.id in ("loss", "total_loss")
+        ):
+            adds = any(isinstance(each, ast.Add) for each in walk(node))
             found |= names_read(node.value) if adds and not _is_cut(node.value) else frozenset()
     return found

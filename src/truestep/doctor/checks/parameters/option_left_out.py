@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument, forwards_all
 
 # options that have an effect where they are not given: then it is torch's default that trains
@@ -63,7 +64,11 @@ class OptionLeftOut(SourceCheck):
                 for call in calls if len(usual) == 1 else ():
                     own = _OF_ITS_OWN.get(module.qualify(call.func) or "", ())
                     if name in own and argument(call, position, name) is None and not forwards_all(call):
-                        yield At(call, f"{name}={usual.copy().pop()} is given to the others, and not to this one.", RISK)
+                        yield At(
+                            call,
+                            f"{name}={usual.copy().pop()} is given to the others, and not to this one.",
+                            RISK,
+                        )
 
 
 def _is_number(text: str) -> bool:
@@ -82,7 +87,7 @@ def _arms_of(chosen: ast.If) -> Iterator[list[ast.stmt]]:
 
 def _made_in(module: SourceModule, arm: list[ast.stmt]) -> Iterator[ast.Call]:
     for statement in arm:
-        for each in ast.walk(statement):
+        for each in walk(statement):
             if isinstance(each, ast.Call) and _is_optimizer(module, each):
                 yield each
 
