@@ -42,7 +42,7 @@ def launch(
         )
         raise typer.Exit(EXIT_USAGE)
     from truestep.run.launching.agent import LaunchOptions
-    from truestep.run.launching.command import launch_file
+    from truestep.run.launching.command import launch_python
 
     plan = LaunchOptions(
         processes=processes or _one_for_each_gpu(),
@@ -53,7 +53,7 @@ def launch(
         grace_seconds=grace_seconds,
         logs=logs,
     )
-    raise typer.Exit(launch_file(plan, file, arguments or []))
+    raise typer.Exit(launch_python(plan, [str(file), *(arguments or [])]))
 
 
 def _one_for_each_gpu() -> int:

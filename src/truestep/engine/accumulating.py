@@ -72,7 +72,7 @@ class Accumulating:
             if part.is_scalar and self._weight is None and self._plan.hooks.shares_batches:
                 raise _uncounted()
             self._scalars = part.is_scalar
-            self._sums.expected = self._weight or self._plan.hooks.place(part.num_values)[1]
+            self._sums.expected = self._weight or self._plan.hooks.place(part.num_values).total
         if self._scalars != part.is_scalar:
             raise LossError(
                 "This update mixes scalar losses, which add up as they are, with losses per example, which are averaged over all "

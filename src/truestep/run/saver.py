@@ -94,7 +94,7 @@ class Saver:
         self._went_on_from = name
         if self._run.is_main:
             self._way_back = next(map(_sequence, filter(_finds_its_way, self.store.usable())), None)
-        return Beginning(name, state["environment"], changed, sizes(state.get("tracked", {})))
+        return Beginning(name, state["environment"], changed, sizes(snapshot.tracked_in(self._run, state)))
 
     def _found(self) -> tuple[str, dict[str, Any]] | None:
         """Return the newest sound checkpoint's name and state."""
@@ -246,7 +246,7 @@ class Saver:
         logged = {name: value for name, value in run.logbook.newest.items() if name not in self._logged}
         metrics = logged | self._metrics
         state = snapshot.take(run)
-        run.tracked.note_sizes(state.get("tracked", {}), run.context)
+        run.tracked.note_sizes(snapshot.tracked_in(run, state), run.context)
         place, behind = self._place(), run.cursor.is_behind_a_pass
         saved = run.agreement.from_rank_0(
             "a checkpoint",

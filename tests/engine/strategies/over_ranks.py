@@ -5,6 +5,7 @@
 """
 
 import sys
+import warnings
 from pathlib import Path
 
 import torch
@@ -109,6 +110,78 @@ def penalty(run):
     return {"weights": [tensor for module in modules for tensor in module.state_dict().values()]}
 
 
+class Counted(nn.Module):
+    """Convolutions with batch statistics, and a buffer that counts the examples it has seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(1, 4, 2), nn.BatchNorm2d(4), nn.Tanh(), nn.Conv2d(4, 1, 2))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, images):
+        self.calls += 1
+        return self.layers(images).flatten(1)
+
+
+def statistics(run):
+    """Batch statistics where the last batch is one image: a rank without any takes part, and counts nothing."""
+    net = run.learner(Counted(), lambda p: torch.optim.SGD(p, lr=0.2), clip=ts.ClipNorm(1.0))
+    data = run.data(torch.randn(9, 1, 5, 5, generator=generator(6), dtype=DOUBLE), batch_size=4)
+
+    def loss(images):
+        noisy = images + 0.1 * ts.randn(images.shape, dtype=DOUBLE)
+        return ts.weighted(net(noisy).square().mean(1), largest=noisy.flatten(1).amax(1))
+
+    for _ in run.epochs(2):
+        for batch in run.batches(data):
+            net.update(loss, batch)
+    return {"weights": list(net.module.state_dict().values())}
+
+
+def unequal_parts(run):
+    """Two ranks, of which one has two micro-batches and the other one: the second's statistics are of one rank's rows alone."""
+    net = run.learner(Counted(), lambda p: torch.optim.SGD(p, lr=0.2))
+    data = run.data(torch.randn(10, 1, 5, 5, generator=generator(6), dtype=DOUBLE), batch_size=5)
+    warnings.simplefilter("ignore")  # of batch statistics
+    for _ in run.epochs(1):
+        for batch in run.batches(data):
+            if run.world_size == 1:
+                batch, sizes = batch[[0, 1, 3, 4, 2]], [4, 1]
+            else:
+                sizes = 2
+            net.update(lambda images: net(images).square().mean(1), batch, micro_batch=sizes)
+    return {"weights": list(net.module.state_dict().values())}
+
+
+def values_per_token(run):
+    """Several values an example, and ranks without any."""
+    net = run.learner(Layered(), lambda p: torch.optim.SGD(p, lr=0.3))
+    data = tokens(run, 9, 4)
+    for _ in run.epochs(1):
+        for words, labels, _ in run.batches(data):
+            net.update(
+                lambda pair: ts.weighted(F.cross_entropy(net(pair[0]).mT, pair[1], reduction="none")),
+                (words, labels),
+            )
+    return {"weights": list(net.parameters())}
+
+
+def shrinking(run):
+    """Memory runs out on rank 0 alone, which goes on in smaller parts."""
+    net = run.learner(nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.2), micro_batch="auto")
+    data = run.data(torch.randn(21, 4, generator=generator(7), dtype=DOUBLE), batch_size=8)
+
+    def loss(rows):
+        if run.is_main and len(rows) > 2:
+            raise torch.OutOfMemoryError("no memory for more than two rows")
+        return net(rows).squeeze(1).square()
+
+    for _ in run.epochs(1):
+        for batch in run.batches(data):
+            net.update(loss, batch)
+    return {"weights": list(net.parameters())}
+
+
 def contrast(run):
     """A loss of the whole batch: every example is compared with all others, wherever they are."""
     net = run.learner(nn.Linear(4, 3), lambda p: torch.optim.SGD(p, lr=0.5))
@@ -186,6 +259,10 @@ CASES = {
         token_weights,
         few_examples,
         penalty,
+        statistics,
+        unequal_parts,
+        values_per_token,
+        shrinking,
         contrast,
         searched,
         one_after_another,

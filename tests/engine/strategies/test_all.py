@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import truestep as ts
-from truestep.engine.strategies import STRATEGIES, Single
+from truestep.engine.strategies import STRATEGIES, Placing, Single
 
 INPUTS, LABELS = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2
 KINDS = ["whole", "parts", "auto", "weighted", "accumulating", "LBFGS", "clip"]
@@ -28,7 +28,7 @@ class Twins(Single):
         self.calls.append("begin")
 
     def place(self, count, num_parts=1):
-        return 0, 2 * (count or 0)
+        return Placing(0, count, 2 * (count or 0), num_parts)
 
     def before_backward(self, sums, *, is_last):
         self.calls.append("last backward" if is_last else "backward")
@@ -133,7 +133,7 @@ def test_an_update_that_fails_is_void(make_learner, make_context):
 def test_draws_begin_where_the_part_lies(make_learner, make_context):
     class Second(Single):
         def place(self, count, num_parts=1):
-            return 4, 8
+            return Placing(4, count, 8, num_parts)
 
     drawn = []
 

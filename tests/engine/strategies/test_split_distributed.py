@@ -35,6 +35,8 @@ def check(tmp_path, size, names=()):
     module = program()
     (tmp_path / "alone").mkdir()
     for name in names or module.CASES:
+        if name == "unequal_parts" and size != 2:
+            continue
         together = torch.load(tmp_path / f"{name}.pt")
         found = differences(module.trained(name, tmp_path / "alone"), together)
         assert all(difference < 1e-11 for difference in found.values()), (name, found)

@@ -87,6 +87,8 @@ class World:
         self._timeout_seconds = timeout_seconds
         self.num_gathered = 0
         """How often something in a loss has exchanged tensors: its backward does, too."""
+        self.counts_nothing = False
+        """Whether the loss is being called with an example that counts nothing."""
         self._num_begun = 0
         atexit.register(self._leave)
 
@@ -256,9 +258,12 @@ class World:
         """Return the error for ranks that came to one meeting for different things."""
         places = self._ask(lambda: self.notes.places(f"{what}, {own_line() or 'at its end'}"))
         listed = "; ".join(f"rank {rank}: {place}" for rank, place in enumerate(places))
+        updating = [place.startswith("an update") for place in places]
+        uneven = "" if all(updating) or not any(updating) else f" {_UNEVEN}"
         self.error = RankError(
             f"The ranks came to different places, where each would wait for the others for ever. {listed}. Every rank must make "
             "the same updates, evaluations and passes; `if run.is_main:` is for printing and files of your own."
+            + uneven
         )
         return self.error
 
@@ -280,6 +285,9 @@ class World:
                 PARTING_SECONDS
             )  # the store may be this process's, and the others have yet to read who failed
         os._exit(1)
+
+
+_UNEVEN = "A loop that is longer on one rank than on another ends so, too: give run.data the whole data set, which it divides."
 
 
 def _is_gloo(group: Group) -> bool:

@@ -2,12 +2,33 @@
 """What a strategy is: how the processes of one training make an update together."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
 
 from torch import nn
 
+from truestep.engine.batches import Split
+from truestep.engine.processes.world import World
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
+
+
+class Placing(NamedTuple):
+    """Where a process's part of a batch lies in the whole one.
+
+    Attributes:
+        first: the number of its first example.
+        num_here: how many it has; None where they can't be counted.
+        total: how many there are in all.
+        num_calls: how often each process calls the loss.
+        lends: whether some process has too few examples for that, so that all ask for an `example` before they begin.
+    """
+
+    first: int
+    num_here: int | None
+    total: int
+    num_calls: int
+    lends: bool = False
 
 
 class Hooks(Protocol):
@@ -25,13 +46,23 @@ class Hooks(Protocol):
     def begin(self) -> None:
         """No parameter has a gradient: an evaluation of the loss begins, or one has failed and what is under way is void."""
 
-    def place(self, count: int | None, num_parts: int = 1) -> tuple[int, int]:
-        """Say where this process's part of the batch lies: the number of its first example, and how many there are in all.
+    def place(self, count: int | None, num_parts: int = 1) -> Placing:
+        """Say where this process's part of the batch lies.
 
         Asked before the loss is called, with the number of examples (None: they can't be counted, and the answer's total is not
-        used), and again with the number of values where the loss returned another number of them. The total must be the same on
-        all processes: each backward is seeded with one over it. `num_parts` is how often this process calls the loss.
+        used). The total must be the same on all processes: each backward is seeded with one over it. `num_parts` is how often
+        this process's examples need the loss to be called, 0 where it has none.
         """
+
+    @property
+    def may_shrink(self) -> bool:
+        """Whether this process alone may compute its part of the batch again, in smaller parts."""
+
+    def example(self, batch: Any, split: Split | None) -> Any:
+        """Return one example for calls that count nothing, of this process's part of the batch; where it is empty, another's."""
+
+    def counting_nothing(self) -> AbstractContextManager[None]:
+        """While it is entered, the loss is called with an example that counts nothing."""
 
     def refuse_empty(self) -> None:
         """Raise where a process has no example of a batch whose loss needs all of them together; on all processes alike."""
@@ -55,6 +86,9 @@ class Hooks(Protocol):
 
 class Strategy(Protocol):
     """How the processes of one training share its updates."""
+
+    def __init__(self, world: World) -> None:
+        """Connect these processes."""
 
     def adopt(self, module: nn.Module, is_updating: Callable[[], bool]) -> None:
         """A learner is made of this module, which is on its device; `is_updating` says whether an update is under way."""

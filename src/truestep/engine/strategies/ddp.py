@@ -10,15 +10,19 @@ follows from it and from the summed gradients alone, which are the same on every
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import BatchError, LossError
+from truestep.engine.batches import Split
 from truestep.engine.processes.world import World
+from truestep.engine.strategies.base import Placing
 from truestep.engine.strategies.buckets import Buckets
+from truestep.engine.strategies.fillers import one_of, shared_example
 from truestep.engine.strategies.statistics import has_statistics, keep_statistics, share_statistics
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
@@ -66,6 +70,8 @@ class DdpHooks:
         self._buckets = Buckets(learners, send=world.reduce)
         self._metrics: list[str] = []
         self._counts: list[int] = []
+        self._calls: list[int] = []  # of the loss, by each rank with its own examples
+        self._counts_calls = False
         self._num_gathered = 0
         self._whole: tuple[Tensor, list[str]] | None = None  # the summed vector, and the names of its metrics
         self._modules = [weights.module for weights in learners]
@@ -79,10 +85,10 @@ class DdpHooks:
     def begin(self) -> None:
         """Forget what was under way."""
         self._buckets.disarm()
-        self._whole, self._counts = None, []
+        self._whole = None
         self._num_gathered = self._world.num_gathered
 
-    def place(self, count: int | None, num_parts: int = 1) -> tuple[int, int]:
+    def place(self, count: int | None, num_parts: int = 1) -> Placing:
         """Count the examples of all ranks; those of lower ranks come before this one's."""
         if count is None:
             raise BatchError(
@@ -91,12 +97,34 @@ class DdpHooks:
             )
         uses_statistics = any(map(has_statistics, self._modules))
         found = self._world.meet(self._what, count, num_parts, uses_statistics)
-        self._counts = [int(each[0]) for each in found]
+        self._counts, self._calls = ([int(each[index]) for each in found] for index in (0, 1))
         if not sum(self._counts):
             raise BatchError("The batch is empty on every rank: a mean over no examples is not defined.")
-        if any(each[2] for each in found) and len({(each[1], each[0] > 0) for each in found}) > 1:
-            raise _other_numbers([int(each[1]) if each[0] else 0 for each in found])
-        return sum(self._counts[: self._world.rank]), sum(self._counts)
+        self._counts_calls = any(each[2] for each in found)
+        first, total = sum(self._counts[: self._world.rank]), sum(self._counts)
+        if not self._counts_calls:
+            return Placing(first, count, total, num_parts)
+        return Placing(first, count, total, max(self._calls), lends=len(set(self._calls)) > 1)
+
+    @property
+    def may_shrink(self) -> bool:
+        """Not where the loss exchanges tensors: the others would wait for calls that never come."""
+        return not self._counts_calls and self._world.num_gathered == self._num_gathered
+
+    def example(self, batch: Any, split: Split | None) -> Any:
+        """Return one example, lent by another rank where this one has none."""
+        if 0 in self._counts:
+            return shared_example(batch, split, self._counts, self._world)
+        return one_of(batch, split)
+
+    @contextmanager
+    def counting_nothing(self) -> Iterator[None]:
+        """Tell the batch normalisations."""
+        self._world.counts_nothing = True
+        try:
+            yield
+        finally:
+            self._world.counts_nothing = False
 
     def refuse_empty(self) -> None:
         """Refuse a loss of the whole batch where a rank has nothing of it."""
@@ -133,8 +161,7 @@ class DdpHooks:
         self._whole = vector, self._metrics
         used = vector[_HEAD : _HEAD + self._buckets.num_parameters]
         self._buckets.write_back(used.tolist())
-        if 0 in self._counts:
-            self._take_buffers()
+        self._take_buffers()
 
     def decide(self, sums: Sums) -> None:
         """Make the sums those of the whole batch."""
@@ -180,20 +207,15 @@ class DdpHooks:
         return torch.cat([vector[: _HEAD + self._buckets.num_parameters], tail])
 
     def _take_buffers(self) -> None:
-        """Where a rank had no example, its modules did not run: their buffers become those of the first that had some."""
-        source = next(rank for rank, count in enumerate(self._counts) if count)
+        """A rank without examples, or with too few, has other buffers: they become those of the first that had enough."""
+        most = max(self._calls, default=0)
+        enough = [calls == most if self._counts_calls else calls > 0 for calls in self._calls]
+        if all(enough):
+            return
+        takes = not enough[self._world.rank]
         for module in self._modules:
-            self._world.broadcast(
-                list(module.buffers()), self._what, source=source, takes=not self._counts[self._world.rank]
-            )
-
-
-def _other_numbers(calls: list[int]) -> BatchError:
-    return BatchError(
-        f"Batch normalisation takes its statistics over all ranks, and for this batch they would call it {calls} times, so some "
-        "would wait for ever. Leave short batches out (run.data(..., drop_last=True)), give a global batch and a micro_batch that "
-        "divide evenly among the ranks, or use GroupNorm or LayerNorm."
-    )
+            buffers = list(module.buffers())
+            self._world.broadcast(buffers, self._what, source=enough.index(True), takes=takes)
 
 
 def _joined(values: Sequence[Any], device: torch.device) -> Tensor:

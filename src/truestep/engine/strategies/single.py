@@ -2,11 +2,14 @@
 """One process: the part it has is the whole batch, and nothing is sent."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from torch import nn
 
+from truestep.engine.batches import Split
 from truestep.engine.processes.world import World
-from truestep.engine.strategies.base import Hooks
+from truestep.engine.strategies.base import Hooks, Placing
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
 
@@ -32,9 +35,22 @@ class Single:
     def begin(self) -> None:
         """Do nothing."""
 
-    def place(self, count: int | None, num_parts: int = 1) -> tuple[int, int]:
+    @property
+    def may_shrink(self) -> bool:
+        """Nobody waits for it."""
+        return True
+
+    def place(self, count: int | None, num_parts: int = 1) -> Placing:
         """All examples are here."""
-        return 0, count or 0
+        return Placing(0, count, count or 0, num_parts)
+
+    def example(self, batch: Any, split: Split | None) -> Any:
+        """Return the batch: nobody asks, since there are as many calls as parts."""
+        return batch
+
+    def counting_nothing(self) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return nullcontext()
 
     def refuse_empty(self) -> None:
         """It has examples: an empty batch is refused."""
