@@ -10,7 +10,7 @@ from truestep.doctor.source.behind import models_behind
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.values import origins
+from truestep.doctor.source.values import origins, seen_through
 
 _SWITCHED = ("requires_grad_", "set_requires_grad", "toggle_grad", "requires_grad", "toggle_optimizer")
 
@@ -102,7 +102,7 @@ def _model_of(module: SourceModule, step: Event) -> str | None:
     made = list(origins(module, step.receiver)) if step.receiver is not None else []
     if len(made) != 1 or not isinstance(made[0], ast.Call) or not made[0].args:
         return None
-    given = made[0].args[0]
+    given = seen_through(module, made[0].args[0])
     called = (
         isinstance(given, ast.Call)
         and isinstance(given.func, ast.Attribute)

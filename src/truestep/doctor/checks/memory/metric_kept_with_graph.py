@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.uses import names_read
 
 _CUTS = ("detach", "item", "tolist", "numpy", "float")
@@ -62,23 +63,30 @@ class MetricKeptWithGraph(SourceCheck):
                 if sum(_is_cut(value) for _, value in kept) >= _FEWEST:
                     terms = _terms_of_loss(module, function)
                     for node, value in kept:
-                        if _root(value) in terms:
-                            yield At(
-                                node,
-                                f"{_root(value)!r} is kept with its graph, unlike the values beside it.",
-                                RISK,
-                            )
+                        term = next(
+                            (each for each in _names_on_the_way(module, value) if each in terms), None
+                        )
+                        if term is not None:
+                            text = f"{term!r} is kept with its graph, unlike the values beside it."
+                            yield At(node, text, RISK)
 
 
 def _is_cut(node: ast.expr) -> bool:
     return any(isinstance(each, ast.Attribute) and each.attr in _CUTS[:4] for each in walk(node))
 
 
-def _root(node: ast.expr) -> str | None:
-    """Return the name of a value that is only moved or averaged."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPS:
-        node = node.func.value
-    return node.id if isinstance(node, ast.Name) else None
+def _names_on_the_way(module: SourceModule, node: ast.expr | None) -> Iterator[str]:
+    """Yield the names of a value that is only moved or averaged, back to where it was computed."""
+    for _ in range(MAX_DEPTH):
+        while (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPS
+        ):
+            node = node.func.value
+        if not isinstance(node, ast.Name):
+            return
+        yield node.id
+        values = module.definitions(node)
+        node = values[0] if len(values) == 1 else None
 
 
 def _terms_of_loss(module: SourceModule, function: ast.AST) -> set[str]:
