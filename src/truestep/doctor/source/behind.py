@@ -15,7 +15,7 @@ _MOST = 60  # expressions that are looked at for one loss
 
 def models_behind(module: SourceModule, loss: ast.expr) -> set[str]:
     """Return the names of the modules whose calls a loss of this function is computed from, and not detached."""
-    return {dotted(call.func) or "" for call in calls_with_graph(module, loss) if _is_model(module, call)}
+    return {dotted(call.func) or "" for call in calls_with_graph(module, loss) if is_model(module, call)}
 
 
 def calls_with_graph(module: SourceModule, loss: ast.expr) -> list[ast.Call]:
@@ -39,7 +39,8 @@ def calls_with_graph(module: SourceModule, loss: ast.expr) -> list[ast.Call]:
     return found
 
 
-def _is_model(module: SourceModule, call: ast.Call) -> bool:
+def is_model(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether a call applies a module, by what it is or by what else is done with it."""
     if dotted(call.func) is None or module.qualify(call.func) in _BUILTINS:
         return False
     return module.kind(call.func) in ("module", "ddp") or module.is_used_as(call.func, "module")

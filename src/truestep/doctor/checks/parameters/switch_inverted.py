@@ -91,6 +91,8 @@ def _says(switch: ast.expr) -> bool | None:
     if isinstance(switch, ast.UnaryOp) and isinstance(switch.op, ast.Not):
         inner = _says(switch.operand)
         return None if inner is None else not inner
+    if isinstance(switch, ast.Attribute) and switch.attr == "requires_grad":
+        return None  # a tensor's own: `x.detach() if x.requires_grad else x` is meant so
     name = (own_name(switch) or "").lower()
     learns, rests = bool(_LEARNS.search(name)), bool(_RESTS.search(name))
     return None if learns is rests else learns is not bool(_NOT.search(name))
