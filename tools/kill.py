@@ -5,9 +5,9 @@ Each kill is a SIGKILL, which a process neither sees nor can answer. A killed tr
 """
 
 import argparse
-import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 TRUESTEP = [sys.executable, "-m", "truestep"]
+STEP = re.compile(r"^epoch .*?  step (\d+)", re.MULTILINE)
 PATIENCE_SECONDS = 120.0  # until a training that was started has made its first step
 
 
@@ -25,29 +26,27 @@ def training(directory: Path, epochs: int) -> list[str]:
     return [*TRUESTEP, "train", "digits", *options]
 
 
-def steps_of(directory: Path) -> int:
-    """Return the last step that a training has written down."""
-    try:
-        lines = (directory / "metrics.jsonl").read_text("utf-8").splitlines()
-        return max(json.loads(line)["step"] for line in lines)
-    except (OSError, ValueError, KeyError):
-        return 0
+def last_step(log: Path) -> int | None:
+    """Return the last step that a training has told of; None before it has made one."""
+    told = STEP.findall(log.read_text("utf-8", errors="replace"))
+    return int(told[-1]) if told else None
 
 
-def killed(directory: Path, epochs: int, moment: float) -> bool:
-    """Start a training, kill it so many seconds after it began to step; False if it came to its end before."""
-    before = steps_of(directory)
-    process = subprocess.Popen(
-        training(directory, epochs), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+def kill_once(directory: Path, epochs: int, moment: float, log: Path) -> int | None:
+    """Start a training, kill it so many seconds after it told of its first step, and return its last one.
+
+    None if it came to its end before.
+    """
+    with log.open("w") as output:
+        process = subprocess.Popen(training(directory, epochs), stdout=output, stderr=output)
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while process.poll() is None and steps_of(directory) == before and time.monotonic() < deadline:
+    while process.poll() is None and last_step(log) is None and time.monotonic() < deadline:
         time.sleep(0.02)
     try:
         process.wait(moment)
     except subprocess.TimeoutExpired:
         os.kill(process.pid, signal.SIGKILL)
-    return process.wait() == -signal.SIGKILL
+    return last_step(log) or 0 if process.wait() == -signal.SIGKILL else None
 
 
 def show(epochs: int, kills: int, folder: Path, seed: int | None) -> int:
@@ -62,10 +61,11 @@ def show(epochs: int, kills: int, folder: Path, seed: int | None) -> int:
     )
     print(f"The same into {disturbed}, killed {kills} times by SIGKILL at random moments", flush=True)
     for number in range(1, kills + 1):
-        if not killed(disturbed, epochs, dice.uniform(0.0, 1.0)):
+        step = kill_once(disturbed, epochs, dice.uniform(0.0, 1.0), folder / "killed.log")
+        if step is None:
             print(f"  it came to its end before kill {number}", flush=True)
             break
-        print(f"  kill {number}: after step {steps_of(disturbed)}", flush=True)
+        print(f"  kill {number}: after step {step}", flush=True)
     print("  started once more, and left alone", flush=True)
     subprocess.run(
         training(disturbed, epochs), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
