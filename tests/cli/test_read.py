@@ -86,6 +86,12 @@ def test_nothing_found_says_what_else_there_is(folder):
     assert "`truestep doctor FILE.py` runs a script" in call().stdout
 
 
+def test_a_folder_with_nothing_to_read_is_not_called_clean(folder):
+    (folder / "train,1.py").unlink()
+    (folder / "train.txt").write_text(FAULTY)
+    assert call().stdout == "There is nothing to read here: no .py, .ipynb or Markdown file.\n"
+
+
 def test_what_could_not_be_told_is_shown_when_asked(folder):
     (folder / "train,1.py").write_text(
         "import torch\nfrom somewhere import helper\nnet = torch.nn.Linear(1, 1)\n"
@@ -126,7 +132,7 @@ def test_checks_lists_by_prefix_and_kind_and_shows_the_page_of_one():
         page = call(name, command="checks").stdout
         assert "Bad:" in page, name
         assert "# <- here" in page, name
-        assert "severity bug, found by reading the source, and by running" in page, name
+        assert "found by reading the source, and by running the script" in page, name
 
 
 BASE = "https://docs.example/truestep"

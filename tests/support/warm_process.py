@@ -144,9 +144,11 @@ def leave(error):
     os._exit(status & 0xFF)
 
 
-# what most of those that are forked import: torch._dynamo with the first optimizer, the rest with the command or the run
+# what most of those that are forked import: torch._dynamo with the first optimizer, pydantic with the first option
 WORTH_LOADING = (
     "torch._dynamo",
+    "pydantic.main",
+    "pydantic.type_adapter",
     "truestep.cli.doctor",
     "truestep.cli.train",
     "truestep.doctor.report",
@@ -156,7 +158,8 @@ WORTH_LOADING = (
 
 def main():
     for name in WORTH_LOADING:
-        importlib.import_module(name)
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(name)
     sys.modules["truestep.doctor.catalogue"].checks()
     gc.collect()
     gc.freeze()

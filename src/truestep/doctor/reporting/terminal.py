@@ -30,8 +30,11 @@ def show_reading(reading: SourceReading, console: Console, *, abstentions: bool 
     unsure = len(reading.abstentions)
     extra = f"; {unsure} times a check could not tell (--show-abstentions)" if unsure else ""
     hidden = f"; {reading.num_hidden} hidden by comments or the baseline" if reading.num_hidden else ""
-    console.print(Text.assemble(counted(reading.findings), f" · {files}{extra}{hidden}"))
-    if not reading.findings and reading.num_read:
+    if reading.num_files:
+        console.print(Text.assemble(counted(reading.findings), f" · {files}{extra}{hidden}"))
+    if not reading.num_files:
+        console.print("There is nothing to read here: no .py, .ipynb or Markdown file.")
+    elif not reading.findings and reading.num_read:
         console.print("Nothing found by reading; `truestep doctor FILE.py` runs a script and watches it.")
 
 

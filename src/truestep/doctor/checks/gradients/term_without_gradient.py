@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.signatures import own_name
 
@@ -13,6 +14,7 @@ _SHAPING = (
     "mean", "sum", "squeeze", "unsqueeze", "view", "reshape", "pow", "abs", "float", "mul", "neg", "flatten", "to",
     "gather", "exp", "log",
 )  # fmt: skip
+_STEPS = 3  # from what goes backward to a sum that it is made of
 _LOSS = re.compile(r"(^|_)loss(es)?(_|\d|$)")
 
 
@@ -45,8 +47,8 @@ class TermWithoutGradient(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a product, one factor of which was made under no_grad, that is added to what goes backward."""
         for node in module.all(ast.Assign):
-            name = own_name(node.targets[0]) or ""
-            if not _LOSS.search(name) or not isinstance(node.targets[0], ast.Name) or _is_quiet(module, node):
+            name = ast.unparse(node.targets[0])
+            if not _LOSS.search(name) or is_without_grad(module, node):
                 continue
             factors = list(_factors(module, node.value))
             cut = [_is_cut(module, each) for each in factors]
@@ -85,13 +87,13 @@ def _is_cut(module: SourceModule, node: ast.expr) -> str | None:
         return "detached"
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and isinstance(node.left, ast.Constant):
         return "a mask" if isinstance(node.right, ast.Name) else None
-    if isinstance(node, ast.Name):
-        bindings = module.resolver.reaching(node)
-        if bindings and all(_is_quiet(module, each.node) for each in bindings):
-            return "no_grad"
+    values = module.definitions(node)
+    if values and all(each is not None and is_without_grad(module, each) for each in values):
+        return "no_grad"
     return None
 
 
+<<<<<<< HEAD
 def _is_quiet(module: SourceModule, node: ast.AST) -> bool:
     """Tell whether something is computed where gradients are off."""
     for above in module.ancestors(node):
@@ -111,27 +113,26 @@ def _is_quiet(module: SourceModule, node: ast.AST) -> bool:
     return False
 
 
+=======
+>>>>>>> main
 def _is_trained_on(module: SourceModule, node: ast.Assign, name: str) -> bool:
     """Tell whether the value is added to others in a sum that goes backward in this function, or goes itself."""
     scope = module.scope(node)
+    sums = [each for each in module.all(ast.Assign, ast.AugAssign) if module.scope(each) is scope]
     for call in module.method_calls("backward"):
-        if module.scope(call) is not scope or not isinstance(call.func, ast.Attribute):
+        if module.scope(call) is not scope:
             continue
-        given = [call.func.value, *call.args]
-        parts = {each.id for value in given for each in ast.walk(value) if isinstance(each, ast.Name)}
-        for _ in range(3):
-            parts |= {
-                each.id
-                for part in module.all(ast.Assign, ast.AugAssign)
-                if module.scope(part) is scope and _target_name(part) in parts
-                for each in ast.walk(part.value)
-                if isinstance(each, ast.Name)
-            }
+        parts = _places(call)
+        for _ in range(_STEPS):
+            parts |= {part for each in sums if _target(each) in parts for part in _places(each.value)}
         if name in parts:
             return True
     return False
 
 
-def _target_name(node: ast.Assign | ast.AugAssign) -> str | None:
-    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-    return target.id if isinstance(target, ast.Name) else None
+def _places(node: ast.AST) -> set[str]:
+    return {ast.unparse(each) for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute | ast.Subscript)}
+
+
+def _target(node: ast.Assign | ast.AugAssign) -> str:
+    return ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)

@@ -27,8 +27,8 @@ ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "gaussian_
 class ShapesBroadcast(SourceCheck, Watcher):
     """The prediction and the target of a loss have different shapes, and are broadcast.
 
-    Why: (n, 1) against (n,) becomes (n, n): every prediction is compared with every target; the best is
-    the mean.
+    Why: (n, 1) against (n,) becomes (n, n): every prediction is compared with every target, so the model learns
+    to answer the mean of all targets.
 
     Bad:
         head = nn.Linear(4, 1)
@@ -40,7 +40,7 @@ class ShapesBroadcast(SourceCheck, Watcher):
         target = y.float().view(-1)
         loss = F.mse_loss(head(x).squeeze(1), target)
 
-    Fix: squeeze or unsqueeze one of them; assert that the shapes are equal.
+    Fix: give both one shape, with prediction.squeeze(1) or target.unsqueeze(1); assert that the shapes are equal.
     """
 
     code = "LOSS017"

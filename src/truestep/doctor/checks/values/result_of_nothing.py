@@ -42,18 +42,19 @@ class ResultOfNothing(SourceCheck):
         if "torch" not in module.text:
             return
         for node in module.all(ast.Assign):
-            call = node.value
-            if not isinstance(call, ast.Call) or not isinstance(node.targets[0], ast.Name):
-                continue
-            function = module.target(call)
-            if function is not None and gives_nothing(module, function) and _is_read(module, node):
-                name = getattr(function, "name", "")
-                yield At(node, f"{name}() returns nothing: {node.targets[0].id!r} is None.")
+            parts = node.value.elts if isinstance(node.value, ast.Tuple | ast.List) else [node.value]
+            for call in (each for each in parts if isinstance(each, ast.Call)):
+                function = module.target(call)
+                if function is not None and gives_nothing(module, function) and _is_read(module, node):
+                    name = getattr(function, "name", "")
+                    yield At(node, f"{name}() returns nothing: {ast.unparse(node.targets[0])!r} is given None.")
 
 
 def _is_read(module: SourceModule, node: ast.Assign) -> bool:
-    scope, name = module.scope(node), node.targets[0]
-    assert isinstance(name, ast.Name)
+    """Tell whether what is stored is used; of an attribute or an item this is taken to be so."""
+    scope, target = module.scope(node), node.targets[0]
+    if not isinstance(target, ast.Name):
+        return True
     if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
-        return uses_of(module, scope).read_later.get((node, name.id), False)
-    return any(each.lineno > node.lineno for each in module.reads(name.id))
+        return uses_of(module, scope).read_later.get((node, target.id), False)
+    return any(each.lineno > node.lineno for each in module.reads(target.id))
