@@ -55,9 +55,7 @@ class TermWithoutGradient(SourceCheck):
             if cut and all(each is not None for each in cut) and "no_grad" in cut:
                 if _is_trained_on(module, node, name):
                     at = cut.index("no_grad")
-                    text = (
-                        f"{ast.unparse(factors[at])!r} was computed under no_grad(): {name!r} trains nothing."
-                    )
+                    text = f"{ast.unparse(factors[at])!r} was computed under no_grad(): {name!r} trains nothing."
                     yield At(node, text, RISK)
 
 
@@ -79,11 +77,7 @@ def _factors(module: SourceModule, node: ast.expr) -> Iterator[ast.expr]:
 
 def _is_cut(module: SourceModule, node: ast.expr) -> str | None:
     """Return why a factor has no gradient; None where it may have one."""
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("detach", "item")
-    ):
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("detach", "item"):
         return "detached"
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and isinstance(node.left, ast.Constant):
         return "a mask" if isinstance(node.right, ast.Name) else None
@@ -93,28 +87,6 @@ def _is_cut(module: SourceModule, node: ast.expr) -> str | None:
     return None
 
 
-<<<<<<< HEAD
-def _is_quiet(module: SourceModule, node: ast.AST) -> bool:
-    """Tell whether something is computed where gradients are off."""
-    for above in module.ancestors(node):
-        if isinstance(above, ast.With):
-            names = [
-                own_name(each.context_expr.func)
-                for each in above.items
-                if isinstance(each.context_expr, ast.Call)
-            ]
-            if any(name in ("no_grad", "inference_mode") for name in names):
-                return True
-        if isinstance(above, ast.FunctionDef):
-            return any(
-                "no_grad" in ast.unparse(each) or "inference" in ast.unparse(each)
-                for each in above.decorator_list
-            )
-    return False
-
-
-=======
->>>>>>> main
 def _is_trained_on(module: SourceModule, node: ast.Assign, name: str) -> bool:
     """Tell whether the value is added to others in a sum that goes backward in this function, or goes itself."""
     scope = module.scope(node)
