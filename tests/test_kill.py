@@ -18,7 +18,9 @@ folder = Path(sys.argv[sys.argv.index("--out") + 1])
 folder.mkdir(parents=True, exist_ok=True)
 starts = len(list(folder.glob("start-*"))) + 1
 (folder / f"start-{starts}").touch()
-print(f"epoch 1/9  step {10 * starts}", file=sys.stderr, flush=True)
+with (folder / "metrics.jsonl").open("w") as file:
+    file.write('{"step": %d}\\n{"st' % (10 * starts))
+print("epoch 1/9  step 1", file=sys.stderr, flush=True)
 if folder.name == "killed" and starts < 3:
     time.sleep(60)
 (folder / "ended").touch()
