@@ -29,7 +29,7 @@ def test_the_doctors_picture_is_what_the_doctor_says_of_the_loop():
     kept = (REPOSITORY / "docs/figures/three-mistakes.svg").read_text("utf-8")
     assert script["loop"]() == blocks(README, "python")[0]
     assert script["figure"]() == kept, "run: python docs/make_readme_figure.py"
-    assert [kept.count(code) for code in ("LOSS001", "GRAD001", "MEM001")] == [2, 2, 2]
+    assert [code for code in ("LOSS001", "GRAD001", "MEM001") if code not in kept] == []
     assert "3&#160;bugs" in kept
     assert "http" not in kept.replace("http://www.w3.org/2000/svg", "")  # it loads nothing
 
