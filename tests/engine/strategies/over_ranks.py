@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainings that end at the same weights on one process and on several; run as a program, each rank goes through all of them.
 
-`python over_ranks.py FOLDER` writes FOLDER/NAME.pt from rank 0, and says on every rank what it has seen.
+`python over_ranks.py FOLDER STRATEGY [NAME...]` writes FOLDER/NAME.pt from rank 0.
 """
 
 import sys
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import truestep as ts
+from truestep.engine.processes.shards import whole
 
 DOUBLE = torch.float64
 
@@ -153,6 +154,77 @@ def unequal_parts(run):
     return {"weights": list(net.module.state_dict().values())}
 
 
+class Blocks(nn.Module):
+    """Layers in a list, which are divided one by one; what is around them is divided together."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(7, 6)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 6)) for _ in range(3)
+        )
+        self.norm, self.last = nn.LayerNorm(6), nn.Linear(6, 5)
+
+    def forward(self, tokens):
+        hidden = self.embedding(tokens)
+        for layer in self.layers:
+            hidden = hidden + layer(hidden)
+        return self.last(self.norm(hidden))
+
+
+def blocks(run, *, number=21, batch_size=8, epochs=2):
+    """Weights in units, ragged micro-batches, ranks without examples, clip, average, draws, evaluation."""
+    net = run.learner(
+        Blocks(),
+        lambda p: torch.optim.Adam(p, lr=0.02, eps=1e-3),
+        clip=ts.ClipNorm(0.5),
+        micro_batch=3,
+        ema=ts.EMA(decay=0.9),
+    )
+    data = tokens(run, number, batch_size)
+
+    def loss(batch):
+        words, labels, weights = batch
+        scores = net(words)
+        values = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none").view(len(words), 4)
+        noisy = values * (1 + 0.1 * ts.randn(len(words), 4, dtype=DOUBLE))
+        return ts.weighted(noisy, weights, right=(scores.argmax(-1) == labels).double())
+
+    for _ in run.epochs(epochs):
+        for batch in run.batches(data):
+            update = net.update(loss, batch)
+            norm = float(update.gradient_norm)
+            run.state.setdefault("seen", []).append(
+                [float(update.loss), float(update.metrics["right"]), norm]
+            )
+        measured = net.evaluate(lambda batch: net(batch[0]).square().mean((1, 2)), data)
+        run.state["seen"].append([measured, 0.0, 0.0])
+    with net.averaged():
+        average = [whole(parameter.detach(), keep=True).clone() for parameter in net.parameters()]
+    return {"weights": list(net.parameters()), "average": average, "seen": torch.tensor(run.state["seen"])}
+
+
+def adversaries(run):
+    """Two learners, spectral norm, batch statistics, one example a rank at last."""
+    spectral = torch.nn.utils.parametrizations.spectral_norm
+    critic_net = nn.Sequential(spectral(nn.Linear(3, 8)), nn.Tanh(), nn.Linear(8, 1))
+    maker = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    critic = run.learner(critic_net, lambda p: torch.optim.SGD(p, lr=0.05), name="critic")
+    maker = run.learner(maker, lambda p: torch.optim.SGD(p, lr=0.05), name="generator")
+    data = run.data(torch.randn(24, 3, generator=generator(1), dtype=DOUBLE), batch_size=7, shuffle=True)
+
+    def critic_loss(real):
+        fake = maker(ts.randn(len(real), 2, dtype=DOUBLE)).detach()
+        return critic(fake).squeeze(1) - critic(real).squeeze(1)
+
+    for _ in run.epochs(2):
+        for batch in run.batches(data):
+            critic.update(critic_loss, batch)
+            maker.update(lambda real: -critic(maker(ts.randn(len(real), 2, dtype=DOUBLE))).squeeze(1), batch)
+    modules = (critic.module, maker.module)
+    return {"weights": [tensor for module in modules for tensor in module.state_dict().values()]}
+
+
 def values_per_token(run):
     """Several values an example, and ranks without any."""
     net = run.learner(Layered(), lambda p: torch.optim.SGD(p, lr=0.3))
@@ -259,6 +331,8 @@ CASES = {
         token_weights,
         few_examples,
         penalty,
+        blocks,
+        adversaries,
         statistics,
         unequal_parts,
         values_per_token,
@@ -273,9 +347,10 @@ CASES = {
 OPTIONS = {"left_out": {"nonfinite": "skip"}}
 
 
-def trained(name, folder):
+def trained(name, folder, strategy="auto"):
     """Run a case in a directory of its own; return the tensors that it ends with."""
     options = {
+        "strategy": strategy,
         "precision": "float64",
         "progress": False,
         "quiet": True,
@@ -285,12 +360,14 @@ def trained(name, folder):
     torch.manual_seed(0)
     with ts.Run(folder / name, seed=3, **options, **OPTIONS.get(name, {})) as run:
         found = CASES[name](run)
-        kept = {key: [each.detach().clone() for each in value] for key, value in found.items()}
+        kept = {
+            key: [whole(each.detach(), keep=True).clone() for each in value] for key, value in found.items()
+        }
         if run.is_main:
             torch.save(kept, folder / f"{name}.pt")
     return kept
 
 
 if __name__ == "__main__":
-    for case in sys.argv[2:] or CASES:
-        trained(case, Path(sys.argv[1]))
+    for case in sys.argv[3:] or CASES:
+        trained(case, Path(sys.argv[1]), sys.argv[2])

@@ -29,8 +29,8 @@ def differences(alone, together):
     }
 
 
-def check(tmp_path, size, names=()):
-    finished = on_ranks(PROGRAM, tmp_path, *names, size=size)
+def check(tmp_path, size, strategy="auto", names=()):
+    finished = on_ranks(PROGRAM, tmp_path, strategy, *names, size=size)
     assert [each.status for each in finished] == [0] * size, finished[0].error[-3000:]
     module = program()
     (tmp_path / "alone").mkdir()
