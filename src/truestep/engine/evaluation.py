@@ -34,6 +34,8 @@ def evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
         _share_buffers(learner.context, world)
         return _evaluate(learner, values, data, metric)
     except BaseException as error:
+        if learner.weights.are_divided and (clear := world.explained(error)):
+            raise clear from error
         world.failed(error)
         raise
 

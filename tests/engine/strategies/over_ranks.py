@@ -4,6 +4,8 @@
 `python over_ranks.py FOLDER STRATEGY [NAME...]` writes FOLDER/NAME.pt from rank 0.
 """
 
+import os
+import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -204,6 +206,41 @@ def blocks(run, *, number=21, batch_size=8, epochs=2):
     return {"weights": list(net.parameters()), "average": average, "seen": torch.tensor(run.state["seen"])}
 
 
+def half(run):
+    """The first of two epochs; what is kept then is copied, too."""
+    return blocks(run, epochs=1)
+
+
+def rest(run):
+    """Both epochs, in the directory where the first was left."""
+    return blocks(run)
+
+
+def mixed(run):
+    """Weights in float32 that are gathered in bfloat16."""
+    net = run.learner(Blocks(), lambda p: torch.optim.SGD(p, lr=0.1), precision="bf16-mixed")
+    data = tokens(run, 16, 8)
+    for _ in run.epochs(1):
+        for words, labels, _ in run.batches(data):
+            net.update(
+                lambda pair: F.cross_entropy(net(pair[0]).mT, pair[1], reduction="none").mean(1),
+                (words, labels),
+            )
+    return {"weights": list(net.parameters())}
+
+
+def dropped(run):
+    """A layer that one rank leaves out."""
+    net = run.learner(
+        nn.Sequential(*(nn.Linear(4, 4) for _ in range(3))), lambda p: torch.optim.SGD(p, lr=0.1)
+    )
+    data = run.data(torch.randn(8, 4, dtype=DOUBLE), batch_size=4)
+    for _ in run.epochs(1):
+        for batch in run.batches(data):
+            net.update(lambda rows: net.module[1 + run.rank](net.module[0](rows)).square().mean(1), batch)
+    return {"weights": list(net.parameters())}
+
+
 def adversaries(run):
     """Two learners, spectral norm, batch statistics, one example a rank at last."""
     spectral = torch.nn.utils.parametrizations.spectral_norm
@@ -345,6 +382,9 @@ CASES = {
     )
 }
 OPTIONS = {"left_out": {"nonfinite": "skip"}}
+DIRECTORIES = {"half": "resumed", "rest": "resumed"}
+MORE = {case.__name__: case for case in (half, rest, mixed, dropped)}
+"""Cases of some strategies."""
 
 
 def trained(name, folder, strategy="auto"):
@@ -358,16 +398,30 @@ def trained(name, folder, strategy="auto"):
         "timeout_seconds": 60.0,
     }
     torch.manual_seed(0)
-    with ts.Run(folder / name, seed=3, **options, **OPTIONS.get(name, {})) as run:
-        found = CASES[name](run)
+    with ts.Run(folder / DIRECTORIES.get(name, name), seed=3, **options, **OPTIONS.get(name, {})) as run:
+        found = (CASES | MORE)[name](run)
         kept = {
             key: [whole(each.detach(), keep=True).clone() for each in value] for key, value in found.items()
         }
         if run.is_main:
             torch.save(kept, folder / f"{name}.pt")
+    if name == "half" and run.is_main:
+        shutil.copytree(folder / "resumed", folder / "copied")
     return kept
 
 
+def refused(names, folder, strategy):
+    """Write down with which words each case is refused."""
+    for name in names:
+        try:
+            trained(name, folder, strategy)
+        except ts.TruestepError as error:
+            (folder / f"{name}-{os.environ['RANK']}.txt").write_text(f"{type(error).__name__}: {error}")
+
+
 if __name__ == "__main__":
+    if sys.argv[3:4] == ["refused"]:
+        refused(sys.argv[4:], Path(sys.argv[1]), sys.argv[2])
+        sys.exit()
     for case in sys.argv[3:] or CASES:
         trained(case, Path(sys.argv[1]), sys.argv[2])

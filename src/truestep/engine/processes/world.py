@@ -242,6 +242,11 @@ class World:
             )
             raise self._failed(0, text) from error
 
+    def explained(self, error: BaseException) -> RankError | None:
+        """Return who has broken a connection that torch itself was waiting for; None where this is no such error."""
+        is_one = type(error) is not RankError and any(sign in str(error) for sign in _CONNECTION)
+        return self.broken() if is_one else None
+
     def broken(self) -> RankError:
         """Return the error for a connection that broke."""
         rank, text = self._ask(self.notes.find_culprit)
@@ -287,6 +292,7 @@ class World:
         os._exit(1)
 
 
+_CONNECTION = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "gloo", "NCCL")
 _UNEVEN = "A loop that is longer on one rank than on another ends so, too: give run.data the whole data set, which it divides."
 
 

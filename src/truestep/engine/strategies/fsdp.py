@@ -39,8 +39,13 @@ class Fsdp:
 
     def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
         """Give every process rank 0's weights, and keep a part of them."""
-        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+        from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
+        if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):
+            raise OptionError(
+                f'strategy="fsdp" needs torch 2.13, and this is {torch.__version__}: before, weights that one rank alone uses '
+                'made the others wait for ever. Use strategy="ddp".'
+            )
         if precision.weights not in (torch.float32, torch.float64):
             raise OptionError(
                 f'precision={precision.name!r} keeps half-precision weights, and strategy="fsdp" makes its own of float32 parts. '
@@ -67,7 +72,7 @@ class Fsdp:
         from torch.distributed.device_mesh import DeviceMesh
 
         limit = timedelta(seconds=self.world.timeout_seconds)
-        group = dist.new_group(backend=dist.get_backend(self.world.links.data), timeout=limit)
+        group = dist.new_group(timeout=limit)  # torch waits for what it gathers, and nobody watches
         return DeviceMesh.from_group(group, device.type)
 
     def hooks(self, learners: Sequence[Weights], names: str) -> "FsdpHooks":
@@ -158,9 +163,7 @@ class FsdpHooks:
                 "net(inputs); or, for a method of the learner's module, "
                 'torch.distributed.fsdp.register_fsdp_forward_method(net.module, "encode").'
             )
-        if isinstance(error, RuntimeError) and any(sign in text for sign in _CONNECTION):
-            return self._world.broken()
-        return None
+        return self._world.explained(error)
 
     def _other_order(self) -> RankError:
         return RankError(
@@ -168,6 +171,3 @@ class FsdpHooks:
             "layer drop that differs by rank, a layer for some examples only. Make the choice the same on all ranks (draw it with "
             'ts.rand(())), or use strategy="ddp".'
         )
-
-
-_CONNECTION = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "gloo", "NCCL")
