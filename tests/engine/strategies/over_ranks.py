@@ -170,7 +170,9 @@ class Blocks(nn.Module):
     def forward(self, tokens):
         hidden = self.embedding(tokens)
         for layer in self.layers:
-            hidden = hidden + layer(hidden)
+            more = layer(hidden)
+            more += hidden  # in place: it is a view of what the layer's product returned
+            hidden = more
         return self.last(self.norm(hidden))
 
 

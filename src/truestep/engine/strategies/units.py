@@ -70,6 +70,7 @@ class Calls:
         tag = zlib.crc32(self._paths[unit].encode())
         unit.register_forward_pre_hook(lambda *_: self._called(tag), prepend=True)
         unit.register_forward_pre_hook(lambda unit, _: self._gathered(unit))
+        unit.register_forward_hook(lambda _, __, output: _without_views(output), prepend=True)
         unit.register_forward_hook(lambda _, __, output: self._returned(output))
 
     def _called(self, tag: int) -> None:
@@ -106,3 +107,8 @@ class Calls:
                 'strategy="fsdp": torch gives the gathered weights back before they are needed again. Use strategy="ddp", where '
                 "each process has all weights."
             )
+
+
+def _without_views(output: Any) -> Any:
+    """Return an output with copies of its views: one that is written to in place (`x += y`) would lose torch's hooks."""
+    return map_tensors(lambda each: each.clone() if each.requires_grad and each._is_view() else each, output)
