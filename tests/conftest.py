@@ -47,12 +47,12 @@ def _children() -> set[int]:
 
 
 def _is_stray(pid: int) -> bool:
-    """Whether a process still runs; multiprocessing's own servers live as long as their parent, by design."""
+    """Whether a process still runs; multiprocessing's own servers and ours live as long as their parent, by design."""
     try:
         process = psutil.Process(pid)
         command = " ".join(process.cmdline())
         return process.status() != psutil.STATUS_ZOMBIE and not any(
-            word in command for word in ("resource_tracker", "forkserver")
+            word in command for word in ("resource_tracker", "forkserver", "warm_process")
         )
     except psutil.NoSuchProcess:
         return False

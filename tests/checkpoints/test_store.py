@@ -3,13 +3,12 @@
 
 import math
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 import torch
+from support import warm
 
 from truestep.checkpoints import CheckpointStore, Retention
 from truestep.checkpoints.files import Files
@@ -379,8 +378,8 @@ if sys.argv[2] == "full":
 
 @pytest.mark.parametrize("disk", ["roomy", "full"])
 def test_a_program_that_ends_without_closing_finishes_its_save_or_says_why_not(tmp_path, disk):
-    command = [sys.executable, "-c", LEAVING, str(tmp_path), disk]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    result = warm.run("-c", LEAVING, tmp_path, disk)
+    assert result.returncode == 0, result.stderr
     assert saved(tmp_path) == ["000001-step-1", "000002-step-2"]
     if disk == "full":
         assert result.stderr.startswith(

@@ -3,13 +3,12 @@
 
 import json
 import os
-import subprocess
-import sys
+
+from support import warm
 
 
 def dtypes(*arguments, code=None, **settings):
-    command = [sys.executable, *(["-c", code] if code else ["-m", "truestep"]), "dtypes", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **settings)
+    return warm.run(*(["-c", code] if code else ["-m", "truestep"]), "dtypes", *arguments, **settings)
 
 
 def test_json_is_one_document():

@@ -5,16 +5,15 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support import warm
 from typer.testing import CliRunner
 
 from truestep.cli.errors import app as errors_app
 from truestep.cli.explain import app as explain_app
 from truestep.core.errors import OptionError
 
-SOURCE = str(Path(__file__).parents[2] / "src")
 MESSAGE = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x400 and 320x50)"
 FAILING = """\
 import torch
@@ -37,18 +36,9 @@ def train(run, config):
 """
 
 
-def truestep(*arguments, cwd, text=None):
-    path = os.environ.get("PYTHONPATH", "") if os.environ.get("TRUESTEP_TEST_WHEEL") else SOURCE
-    return subprocess.run(
-        [sys.executable, "-m", "truestep", *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        input=text,
-        check=False,
-        timeout=120,
-    )
+def truestep(*arguments, cwd, text=""):
+    surroundings = {**os.environ, "PYTHONPATH": warm.paths(), "NO_COLOR": "1"}
+    return warm.run("-m", "truestep", *arguments, cwd=cwd, env=surroundings, input=text)
 
 
 def call(app, *arguments):
@@ -128,4 +118,7 @@ def test_train_shows_the_note_under_the_traceback(tmp_path):
 @pytest.mark.parametrize("arguments", [["explain", MESSAGE], ["errors"]])
 def test_they_start_without_torch(arguments, tmp_path):
     (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")
-    assert truestep(*arguments, cwd=tmp_path).returncode == 0
+    command = [sys.executable, "-m", "truestep", *arguments]
+    environment = {**os.environ, "PYTHONPATH": warm.paths()}
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert ended.returncode == 0

@@ -6,14 +6,14 @@ import subprocess
 import sys
 
 import pytest
+from support import warm
 
 import truestep as ts
 from truestep.cli.train import num_processes
 
 
 def truestep(*arguments, cwd=None):
-    command = [sys.executable, "-m", "truestep", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, timeout=120)
+    return warm.run("-m", "truestep", *arguments, cwd=cwd)
 
 
 def test_recipes_are_listed_with_their_lines():
@@ -96,9 +96,7 @@ from truestep.cli.main import main
 sys.argv = ["truestep", "train", "digits", "--out", "run"]
 main()
 """
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+    result = warm.run("-c", code, cwd=tmp_path)
     assert result.returncode == 3
     assert "pip install 'truestep[recipes]'" in result.stderr
     assert "Traceback" not in result.stderr

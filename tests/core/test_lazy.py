@@ -18,6 +18,12 @@ def test_a_mistyped_name_is_answered_with_the_nearest():
         truestep.ClipNrom
 
 
+def test_what_tools_ask_of_every_module_is_answered_without_a_search(monkeypatch):
+    monkeypatch.setattr("truestep.core.errors.nearest", lambda *_: pytest.fail("a search"))
+    assert not hasattr(truestep, "__wrapped__")
+    assert truestep.__version__
+
+
 @pytest.mark.parametrize("package", [truestep, truestep.nn])
 def test_completion_offers_every_public_name(package):
     assert set(package.__all__) <= set(dir(package))

@@ -16,7 +16,7 @@ from truestep.engine.precision import APEX_LEVELS, MODES
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
 PAGES = [
-    REPOSITORY / "README.md",
+    *(REPOSITORY / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *(page for page in sorted(DOCS.rglob("*.md")) if "_build" not in page.parts),
 ]
 

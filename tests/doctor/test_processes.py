@@ -4,11 +4,10 @@
 import json
 import re
 import signal
-import socket
 
 import pytest
-
-from tests.support.warm import Warm
+from support import warm
+from support.ranks import environment, free_port
 
 HEAD = """\
 import os, random, signal, sys, threading
@@ -33,23 +32,20 @@ def train(steps=6, clear=True):
 FAULT = HEAD.splitlines().index("        opt.step()") + 1
 
 
-@pytest.fixture(scope="module")
-def warm():
-    with Warm() as process:
-        yield process
+DOCTOR = ("-m", "truestep", "doctor")
 
 
 @pytest.fixture
-def doctor(warm, tmp_path):
+def doctor(tmp_path):
     def run(body, *arguments, options=(), **more):
         (tmp_path / "train.py").write_text(HEAD + body, "utf-8")
-        return warm.doctor(tmp_path, *options, "train.py", *arguments, **more)
+        return warm.run(*DOCTOR, *options, "train.py", *arguments, cwd=tmp_path, **more)
 
     return run
 
 
-def reported(ended):
-    return json.loads(ended.stdout[ended.stdout.index("{") :])
+def reported(text):
+    return json.loads(text[text.index("{") :])
 
 
 def found(document):
@@ -77,29 +73,29 @@ def processes(document):
 )
 def test_however_a_script_ends_its_status_stays_and_the_report_is_given(doctor, end, status):
     ended = doctor(f"train(clear=False)\nprint('trained')\n{end}\n")
-    assert ended.status == status, ended.stderr
+    assert ended.returncode == status, ended.stderr
     assert ended.stdout == "trained\n"
     assert re.search(rf"\n  {FAULT}(:\d+)?  bug  GRAD001", ended.stderr), ended.stderr
 
 
 def test_a_script_killed_outright_just_dies(doctor):
-    assert doctor("train()\nos.kill(os.getpid(), signal.SIGKILL)\n").status == -signal.SIGKILL
+    assert doctor("train()\nos.kill(os.getpid(), signal.SIGKILL)\n").returncode == -signal.SIGKILL
 
 
 def test_an_interrupt_shows_the_traceback_that_python_shows(doctor):
     ended = doctor("train()\nraise KeyboardInterrupt\n")
-    assert (ended.status, "KeyboardInterrupt" in ended.stderr) == (130, True)
+    assert (ended.returncode, "KeyboardInterrupt" in ended.stderr) == (130, True)
 
 
 def test_a_script_may_handle_the_signal_itself(doctor):
     body = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\ntrain()\nos.kill(os.getpid(), signal.SIGTERM)\n"
-    assert doctor(body).status == 9
+    assert doctor(body).returncode == 9
 
 
 def test_streams_that_the_script_closes_or_exchanges_do_not_lose_the_report(doctor):
     body = "import io\ntrain(clear=False)\nprint('first')\nsys.stdout = io.StringIO()\nsys.stderr.close()\nprint = None\n"
     ended = doctor(body)
-    assert (ended.status, ended.stdout) == (1, "first\n")
+    assert (ended.returncode, ended.stdout) == (1, "first\n")
     assert "GRAD001" in ended.stderr
 
 
@@ -108,8 +104,8 @@ def test_streams_that_the_script_closes_or_exchanges_do_not_lose_the_report(doct
 
 def test_training_in_a_thread_is_watched_and_waited_for(doctor):
     ended = doctor("threading.Thread(target=train, kwargs={'clear': False}).start()\n", options=["--json"])
-    assert ended.status == 1
-    assert found(reported(ended)) == [("GRAD001", FAULT)]
+    assert ended.returncode == 1
+    assert found(reported(ended.stdout)) == [("GRAD001", FAULT)]
 
 
 def test_a_forked_child_is_not_watched_and_reports_nothing(doctor):
@@ -123,7 +119,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 train(2)
 """
     ended = doctor(body, options=["--steps", "100"])
-    assert (ended.status, ended.stdout) == (0, "3\n"), ended.stderr
+    assert (ended.returncode, ended.stdout) == (0, "3\n"), ended.stderr
     assert ended.stderr.count("watched:") == 1
 
 
@@ -147,8 +143,8 @@ if __name__ == "__main__":
     sys.exit(sum(child.exitcode for child in children))
 """
     ended = doctor(body, options=["--json"])
-    assert ended.status == 1, ended.stderr
-    document = reported(ended)
+    assert ended.returncode == 1, ended.stderr
+    document = reported(ended.stdout)
     assert found(document) == [("GRAD001", FAULT)]
     assert sorted(processes(document).values()) == [6, 6, 6]
     assert len(document["findings"][0]["evidence"]["processes"]) == 1
@@ -167,7 +163,7 @@ child.start(); child.join()
 print(child.exitcode)
 """
     ended = doctor(body)
-    assert (ended.status, ended.stdout) == (0, "-9\n")
+    assert (ended.returncode, ended.stdout) == (0, "-9\n")
     assert "without a word: ForkProcess-1" in ended.stderr
 
 
@@ -181,8 +177,8 @@ if __name__ == "__main__":
     torch.multiprocessing.spawn(work, nprocs=2)
 """
     ended = doctor(body, options=["--json"], timeout=250)
-    assert ended.status == 1, ended.stderr
-    assert found(reported(ended)) == [("GRAD001", FAULT)]
+    assert ended.returncode == 1, ended.stderr
+    assert found(reported(ended.stdout)) == [("GRAD001", FAULT)]
 
 
 def test_workers_of_a_loader_load_and_are_not_watched(doctor):
@@ -197,8 +193,8 @@ for x, y in DataLoader(data, batch_size=8, shuffle=True, num_workers=2):
     opt.step()
 """
     ended = doctor(body, options=["--json"])
-    assert ended.status == 0, ended.stderr
-    assert reported(ended)["processes"] == []
+    assert ended.returncode == 0, ended.stderr
+    assert reported(ended.stdout)["processes"] == []
 
 
 # ── several ranks, started as torchrun starts them ────────────────────────────────────────────────
@@ -220,41 +216,49 @@ if rank == {dying}:
 """
 
 
-def ranks(warm, folder, *, faulty=9, dying=9):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+def ranks(folder, *, faulty=9, dying=9):
     (folder / "train.py").write_text(HEAD + RANKS.format(faulty=faulty, dying=dying), "utf-8")
-    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    environments = [{**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
-    command = ["doctor", "--json", "train.py"]
-    return warm.start([command, command], folder, environments=environments)
+    shared = {
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": free_port(),
+    }
+    started = [
+        warm.Process(
+            *DOCTOR, "--json", "train.py", cwd=folder, env=environment(**shared, RANK=rank, LOCAL_RANK=rank)
+        )
+        for rank in range(2)
+    ]
+    for process in started:
+        process.wait()
+    return started
 
 
-def test_the_first_rank_reports_for_all_and_names_the_rank(warm, tmp_path):
-    first, second = ranks(warm, tmp_path, faulty=1)
-    assert (first.status, second.status) == (1, 0), first.stderr + second.stderr
-    document = reported(first)
+def test_the_first_rank_reports_for_all_and_names_the_rank(tmp_path):
+    first, second = ranks(tmp_path, faulty=1)
+    assert (first.returncode, second.returncode) == (1, 0), first.error + second.error
+    document = reported(first.output)
     assert [each["code"] for each in document["findings"]] == ["GRAD001"]
     assert document["findings"][0]["evidence"]["processes"] == ["rank 1"]
     assert processes(document) == {"rank 1": 6}
-    assert "{" not in second.stdout
+    assert "{" not in second.output
 
 
-def test_clean_ranks_end_with_0_and_a_rank_s_own_status_stays(warm, tmp_path):
-    first, second = ranks(warm, tmp_path, dying=1)
-    assert (first.status, second.status) == (0, 7), first.stderr + second.stderr
-    assert found(reported(first)) == []
+def test_clean_ranks_end_with_0_and_a_rank_s_own_status_stays(tmp_path):
+    first, second = ranks(tmp_path, dying=1)
+    assert (first.returncode, second.returncode) == (0, 7), first.error + second.error
+    assert found(reported(first.output)) == []
 
 
 # ── what a script may look like ───────────────────────────────────────────────────────────────────
 
 
-def test_a_script_beside_a_torch_of_its_own_runs_with_that_one_unwatched(warm, tmp_path):
+def test_a_script_beside_a_torch_of_its_own_runs_with_that_one_unwatched(tmp_path):
     (tmp_path / "torch.py").write_text("version = 'mine'\n", "utf-8")
     (tmp_path / "train.py").write_text("import torch\nprint(torch.version)\nraise SystemExit(6)\n", "utf-8")
-    ended = warm.doctor(tmp_path, "train.py")
-    assert (ended.status, ended.stdout) == (6, "mine\n")
+    ended = warm.run(*DOCTOR, "train.py", cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (6, "mine\n")
     assert "torch.pyhidesPyTorchfromthisscript" in "".join(ended.stderr.split())  # however long the path is
 
 
@@ -277,12 +281,12 @@ train(clear=False)
 
 
 def test_a_name_torch_of_the_script_s_own_disturbs_nothing(doctor):
-    assert doctor("train()\ntorch = None\nF = nn = 3\n").status == 0
+    assert doctor("train()\ntorch = None\nF = nn = 3\n").returncode == 0
 
 
 def test_twenty_thousand_lines_run(doctor):
     body = "".join(f"def f{number}(x):\n    return x.view(-1, {number})\n" for number in range(10_000))
-    assert doctor(body + "train()\n").status == 0
+    assert doctor(body + "train()\n").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -294,10 +298,10 @@ def test_twenty_thousand_lines_run(doctor):
     ],
     ids=["latin", "broken", "syntax"],
 )
-def test_text_that_python_reads_or_refuses(warm, tmp_path, raw, status):
+def test_text_that_python_reads_or_refuses(tmp_path, raw, status):
     (tmp_path / "train.py").write_bytes(raw)
-    ended = warm.doctor(tmp_path, "train.py")
-    assert ended.status == status
+    ended = warm.run(*DOCTOR, "train.py", cwd=tmp_path)
+    assert ended.returncode == status
     assert ("SyntaxError" in ended.stderr) == bool(status)
 
 
@@ -366,14 +370,14 @@ def leaves(tree):
 
 
 @pytest.mark.parametrize(("half", "workers"), [(False, 0), (False, 2), (True, 0)])
-def test_a_watched_run_ends_bit_for_bit_as_a_plain_one(warm, tmp_path, half, workers):
+def test_a_watched_run_ends_bit_for_bit_as_a_plain_one(tmp_path, half, workers):
     import torch
 
     text = HEAD + IDENTICAL.replace("HALF", str(half)).replace("WORKERS", str(workers))
     (tmp_path / "train.py").write_text(text, "utf-8")
-    assert warm.plain(tmp_path, "train.py", "plain.pt").status == 0
-    ended = warm.doctor(tmp_path, "train.py", "watched.pt")
-    assert ended.status == 0, ended.stderr
+    assert warm.run("train.py", "plain.pt", cwd=tmp_path).returncode == 0
+    ended = warm.run(*DOCTOR, "train.py", "watched.pt", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
     plain, watched = (leaves(torch.load(tmp_path / each)) for each in ("plain.pt", "watched.pt"))
     assert len(plain) == len(watched)
     for one, other in zip(plain, watched, strict=True):
@@ -393,7 +397,7 @@ for _ in range(6):
     opt.step()
 """
     ended = doctor(body, options=["--json"])
-    document = reported(ended)
+    document = reported(ended.stdout)
     assert [each["code"] for each in document["findings"]] == ["GRAD001"]
     assert "compiled" in document["not_run"]["PARAM018"]
     assert document["torch_warnings"] == []

@@ -3,10 +3,9 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
+from support import warm
 
 # In a process of its own: torch's compiler keeps threads, environment variables and caches.
 PROGRAM = """
@@ -71,7 +70,7 @@ print(json.dumps(found))
     reason="torch.compile needs a C++ compiler, and there is none",
 )
 def test_one_graph_for_all_sizes_the_eager_result_and_clear_refusals():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    done = warm.run("-c", PROGRAM)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     for ours, theirs in found["losses"]:

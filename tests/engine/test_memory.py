@@ -3,11 +3,11 @@
 
 import json
 import resource
-import subprocess
 import sys
 
 import pytest
 import torch
+from support import warm
 from torch import nn
 
 import truestep as ts
@@ -72,8 +72,7 @@ print(json.dumps({"sizes": sizes, "digest": digest, "streams": streams, "error":
 
 
 def train(limit_mib, micro_batch, kind="vector"):
-    arguments = [sys.executable, "-c", PROGRAM, json.dumps([limit_mib, micro_batch, kind])]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    done = warm.run("-c", PROGRAM, json.dumps([limit_mib, micro_batch, kind]))
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 

@@ -3,11 +3,10 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support import warm
 
 SECTION = re.compile(r"^# (?P<title>.+)\nnames: (?P<names>.+)\n(?P<files>(?:(?!^# ).*\n)*)", re.MULTILINE)
 FILE = re.compile(r"^```python (?P<name>\w+\.py)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
@@ -46,9 +45,7 @@ def notes(tmp_path_factory):
         place.mkdir()
         for file in FILE.finditer(crash["files"]):
             (place / file["name"]).write_text(file["text"], "utf-8")
-    ran = subprocess.run(
-        [sys.executable, "-c", RUN_ALL, str(folder)], capture_output=True, text=True, check=True, timeout=300
-    )
+    ran = warm.run("-c", RUN_ALL, folder, timeout=300)
     return json.loads(ran.stdout.splitlines()[-1])
 
 

@@ -2,8 +2,6 @@
 """A Standardizer against exact fractions, scikit-learn, and itself in another order."""
 
 import random
-import subprocess
-import sys
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
+from support import warm
 
 import truestep as ts
 from truestep.nn import Standardizer
@@ -303,8 +302,8 @@ dist.destroy_process_group()
 
 
 def test_ranks_merge_to_the_same_bits_also_where_one_saw_nothing(tmp_path):
-    ranks = [subprocess.Popen([sys.executable, "-c", RANK, str(rank), str(tmp_path)]) for rank in range(3)]
-    assert [rank.wait(timeout=120) for rank in ranks] == [0, 0, 0]
+    ranks = [warm.Process("-c", RANK, rank, tmp_path) for rank in range(3)]
+    assert [rank.wait() for rank in ranks] == [0, 0, 0]
     states = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(3)]
     _, variance = exact(np.random.default_rng(0).normal(size=(50, 3)) + 1e8)
     for state in states:

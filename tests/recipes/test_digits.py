@@ -2,11 +2,10 @@
 """The digits recipe from the command line: its bar, its report, and going on."""
 
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
+from support import warm
 
 from truestep.core.errors import OptionError, RunDirectoryError
 from truestep.recipes.loading.find import find
@@ -18,8 +17,7 @@ pytest.importorskip("sklearn")
 
 
 def train(*arguments, cwd):
-    command = [sys.executable, "-m", "truestep", "train", "digits", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, timeout=200)
+    return warm.run("-m", "truestep", "train", "digits", *arguments, cwd=cwd, timeout=200)
 
 
 def accuracies(folder):
@@ -85,13 +83,12 @@ def test_a_run_says_where_its_report_is_and_gets_a_new_folder_each_time(tmp_path
 
 
 def test_ctrl_c_saves_says_where_and_exits_130(tmp_path):
-    command = [sys.executable, "-m", "truestep", "train", "digits", "--epochs", "1000", "--out", "run"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        file = tmp_path / "run" / "metrics.jsonl"
-        while process.poll() is None and not (file.exists() and file.stat().st_size):
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "stopped as asked" in said
+    arguments = ["train", "digits", "--epochs", "1000", "--out", "run"]
+    process = warm.Process("-m", "truestep", *arguments, cwd=tmp_path)
+    file = tmp_path / "run" / "metrics.jsonl"
+    while process.poll() is None and not (file.exists() and file.stat().st_size):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert "stopped as asked" in process.error
     assert (tmp_path / "run" / "report.html").exists()

@@ -3,16 +3,15 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from support import warm
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 
 
 def truestep(*arguments, cwd):
-    command = [sys.executable, "-m", "truestep", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, timeout=120)
+    return warm.run("-m", "truestep", *arguments, cwd=cwd)
 
 
 def test_the_documented_recipe_shows_its_options_and_learns(tmp_path):

@@ -5,13 +5,13 @@ import ctypes
 import gc
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 import threading
 
 import pytest
 import torch
+from support import warm
 from torch import nn
 
 import truestep as ts
@@ -240,9 +240,7 @@ SCRIPT = """
 def test_a_forked_process_that_ends_as_python_ends_saves_nothing(tmp_path, how):
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT))
-    done = subprocess.run(
-        [sys.executable, str(path), str(tmp_path / "run"), how], capture_output=True, text=True, check=False
-    )
+    done = warm.run(path, tmp_path / "run", how)
     assert done.stdout == "['000001-step-4']\n", done.stderr
 
 

@@ -6,12 +6,11 @@ import io
 import os
 import pty
 import re
-import subprocess
-import sys
 import textwrap
 import timeit
 
 import pytest
+from support import warm
 
 from truestep.run.progress import Progress
 from truestep.run.progress.screens import as_html
@@ -38,23 +37,21 @@ def on_terminal(program, columns=80, **environment):
     ours, theirs = pty.openpty()
     clean = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
     clean |= {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "24", **environment}
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=clean) as process:
-        os.close(theirs)
-        received = b""
-        with contextlib.suppress(OSError):  # the end of a pty is an error on Linux
-            while part := os.read(ours, 65536):
-                received += part
+    process = warm.Process(
+        "-c", textwrap.dedent(program), stdin=theirs, stdout=theirs, stderr=theirs, env=clean
+    )
+    os.close(theirs)
+    received = b""
+    with contextlib.suppress(OSError):  # the end of a pty is an error on Linux
+        while part := os.read(ours, 65536):
+            received += part
     os.close(ours)
-    assert process.returncode == 0, received.decode()
+    assert process.wait() == 0, received.decode()
     return received.decode()
 
 
 def in_pipe(program, **environment):
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    result = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
-    )
+    result = warm.run("-c", textwrap.dedent(program), env={**os.environ, **environment})
     assert result.returncode == 0, result.stderr
     return result.stderr
 

@@ -4,14 +4,13 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
+from support import warm
 from torch import nn
 
 import truestep as ts
@@ -349,13 +348,7 @@ SCRIPT = """
 def script(tmp_path, how):
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT))
-    return subprocess.run(
-        [sys.executable, str(path), str(tmp_path / "run"), how],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    return warm.run(path, tmp_path / "run", how, cwd=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -404,11 +397,9 @@ def test_a_signal_is_obeyed_although_nobody_can_be_told(tmp_path):
     os.close(gone)
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT))
-    stopped = subprocess.run(
-        [sys.executable, str(path), str(tmp_path / "run"), "SIGTERM"], stderr=told, check=False, cwd=tmp_path
-    )
+    stopped = warm.Process(path, tmp_path / "run", "SIGTERM", stderr=told, cwd=tmp_path)
     os.close(told)
-    assert stopped.returncode == 143
+    assert stopped.wait() == 143
 
 
 def test_checkpoints_may_lie_on_another_disk_behind_a_link(tmp_path):

@@ -3,13 +3,13 @@
 
 import os
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 import truestep
+
+from . import warm
 
 
 class Finished(NamedTuple):
@@ -37,22 +37,20 @@ def environment(**more: object) -> dict[str, str]:
     }
 
 
-def start(program: Path, *arguments: object, size: int) -> list[subprocess.Popen[str]]:
+def start(program: Path, *arguments: object, size: int) -> list[warm.Process]:
     """Start `python program arguments` as each rank of `size`."""
     port = free_port()
     return [
-        subprocess.Popen(
-            [sys.executable, str(program), *map(str, arguments)],
+        warm.Process(
+            program,
+            *arguments,
             env=environment(RANK=rank, WORLD_SIZE=size, LOCAL_RANK=rank, MASTER_PORT=port),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
         )
         for rank in range(size)
     ]
 
 
-def finish(processes: list[subprocess.Popen[str]], seconds: float = 240) -> list[Finished]:
+def finish(processes: list[warm.Process], seconds: float = 240) -> list[Finished]:
     """Wait for all; whoever is left then is killed, with status -9."""
     until, begun = time.monotonic() + seconds, time.monotonic()
     ended: dict[int, float] = {}
@@ -62,13 +60,11 @@ def finish(processes: list[subprocess.Popen[str]], seconds: float = 240) -> list
                 ended[rank] = time.monotonic()
         time.sleep(0.02)
     for process in processes:
-        if process.poll() is None:
-            process.kill()
+        process.kill()
     first = min(ended.values(), default=begun)
-    texts = [process.communicate() for process in processes]
     return [
-        Finished(process.returncode, *text, ended.get(rank, until) - first)
-        for rank, (process, text) in enumerate(zip(processes, texts, strict=True))
+        Finished(process.wait(), process.output, process.error, ended.get(rank, until) - first)
+        for rank, process in enumerate(processes)
     ]
 
 

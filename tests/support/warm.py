@@ -1,176 +1,122 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs scripts, plain or under the doctor, in processes forked from one that has torch loaded: real, and quick.
+"""`python COMMAND` as a process of its own, forked from one that has torch loaded: real, and started in no time.
 
-The process they are forked from computes nothing itself and keeps to one thread, so that forking it is safe.
+It has its own arguments, folder, environment, streams, random streams, exit status and signals, as one that
+`subprocess` starts. Tests of importing and starting itself, and of what Python reads before it runs anything
+(`PYTHONWARNINGS`, `PYTHONIOENCODING`, `-W`), start an interpreter instead.
 """
 
-import contextlib
-import gc
+import atexit
+import functools
 import json
-import multiprocessing.util
 import os
 import signal
+import socket
 import subprocess
 import sys
-import threading
-import time
-import traceback
-from dataclasses import dataclass
+import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+SOURCE = HERE.parents[1] / "src"
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a process ended; a negative status is the signal that killed it, as with `subprocess`."""
-
-    status: int
-    stdout: str
-    stderr: str
+def paths() -> str:
+    """Return what PYTHONPATH is where truestep is to be imported: the wheel's under `make test`, else the source's."""
+    return os.environ.get("PYTHONPATH", "") if os.environ.get("TRUESTEP_TEST_WHEEL") else str(SOURCE)
 
 
-class Warm:
-    """The process with torch loaded; a context manager."""
+def _text_of(file):
+    """Return what was written to a file of ours, and close it."""
+    if file is None:
+        return ""
+    with file:
+        file.seek(0)
+        return file.read().decode(errors="replace")
 
-    def __enter__(self):
-        path = (
-            os.environ.get("PYTHONPATH", "") if os.environ.get("TRUESTEP_TEST_WHEEL") else str(ROOT / "src")
-        )
-        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            text=True,
-        )
-        return self
 
-    def __exit__(self, *_):
-        self._process.stdin.close()
-        self._process.wait(60)
-        self._process.stdout.close()
+@functools.cache
+def _server() -> socket.socket:
+    """Start the process that the others are forked from, once; it ends with this one."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    environment = {**os.environ, "PYTHONPATH": paths(), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(HERE / "warm_process.py"), str(theirs.fileno())]
+    process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()], cwd=HERE)
+    theirs.close()
 
-    def doctor(self, folder, *arguments, **more):
-        """Run `truestep doctor ARGUMENTS` in a folder."""
-        return self.start([["doctor", *map(str, arguments)]], folder, **more)[0]
+    def end():
+        ours.close()
+        process.wait(60)
 
-    def plain(self, folder, *arguments, **more):
-        """Run `python ARGUMENTS` in a folder."""
-        return self.start([["", *map(str, arguments)]], folder, **more)[0]
+    atexit.register(end)
+    return ours
 
-    def start(self, commands, folder, *, timeout=100, environments=({},), kill=None):
-        """Run commands side by side; `kill=(text, signal)` signals the first when it has printed the text."""
+
+class Process:
+    """A Python process that runs: a file, `-m module` or `-c code`, and what follows; what tests use of `Popen`.
+
+    A stream that is not given is empty, or becomes the text `output` or `error` when the process has ended.
+    """
+
+    def __init__(self, *command, cwd=None, env=None, stdin=None, stdout=None, stderr=None):
+        self.args, self.returncode = [str(each) for each in command], None
+        self.output = self.error = ""
         asked = {
-            "commands": commands,
-            "folder": str(folder),
-            "timeout": timeout,
-            "environments": list(environments) * (len(commands) // len(environments)),
-            "kill": kill,
+            "command": self.args,
+            "cwd": str(cwd or Path.cwd()),
+            "env": {**os.environ, "PYTHONPATH": paths()} if env is None else dict(env),
         }
-        self._process.stdin.write(json.dumps(asked) + "\n")
-        self._process.stdin.flush()
-        return [Ended(**each) for each in json.loads(self._process.stdout.readline())]
+        self._status, theirs = socket.socketpair()
+        self._kept = [tempfile.TemporaryFile() if given is None else None for given in (stdout, stderr)]  # noqa: SIM115
+        with Path(os.devnull).open() as nothing, theirs:
+            streams = [stdin or nothing, stdout or self._kept[0], stderr or self._kept[1], theirs]
+            numbers = [each if isinstance(each, int) else each.fileno() for each in streams]
+            socket.send_fds(_server(), [json.dumps(asked).encode()], numbers)
+        self.pid = self._told(60)
+
+    def _told(self, timeout):
+        self._status.settimeout(timeout)
+        told = self._status.recv(16)
+        if not told:
+            raise RuntimeError("the process that warm processes are forked from is gone")
+        return int(told)
+
+    def wait(self, timeout=120):
+        """Return the exit status; a negative one is the signal that ended it."""
+        if self.returncode is None:
+            try:
+                self.returncode = self._told(timeout)
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(self.args, timeout) from None
+            self._status.close()
+            self.output, self.error = map(_text_of, self._kept)
+        return self.returncode
+
+    def poll(self):
+        """Return the exit status, or None while it runs."""
+        try:
+            return self.wait(timeout=1e-3)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
 
 
-def _run(command, folder, environment, streams):
-    """In the forked child: become the process that was asked for."""
-    os.setsid()
-    os.chdir(folder)
-    os.environ.update(environment)
-    for number, path in zip((1, 2), streams, strict=True):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(file, number)
-        os.close(file)
-    with open(os.devnull) as nothing:  # noqa: PTH123
-        os.dup2(nothing.fileno(), 0)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    if command[0] == "doctor":
-        import truestep.cli.main
-
-        sys.argv = ["truestep", *command]
-        truestep.cli.main.main()
-    else:
-        import runpy
-
-        sys.argv = command[1:]
-        sys.path.insert(0, folder)
-        runpy.run_path(command[1], run_name="__main__")
-
-
-def _serve():
-    import torch
-    import torch._dynamo
-
-    import truestep.doctor.report  # noqa: F401
-    from truestep.doctor.catalogue import checks
-
-    torch.set_num_threads(1)
-    checks()
-    gc.freeze()
-    for line in sys.stdin:
-        asked = json.loads(line)
-        started = []
-        for number, command in enumerate(asked["commands"]):
-            streams = [f"{asked['folder']}/.{name}{number}" for name in ("out", "err")]
-            child = os.fork()
-            if child == 0:
-                return lambda: _run(command, asked["folder"], asked["environments"][number], streams)
-            started.append((child, streams))
-        print(json.dumps(_await(started, asked)), flush=True)
-    return None
-
-
-def _end_as_python_does(work):
-    """Run, wait for threads and processes, flush, leave; taking torch apart piece by piece would cost seconds."""
-    status = 0
+def run(*command, input="", timeout=120, **settings) -> subprocess.CompletedProcess[str]:  # noqa: A002
+    """Run `python COMMAND` to its end, as `subprocess.run(..., capture_output=True, text=True)` does."""
+    with tempfile.TemporaryFile() as stdin:
+        stdin.write(input.encode())
+        stdin.seek(0)
+        process = Process(*command, stdin=stdin, **settings)
     try:
-        work()
-    except SystemExit as exit_:
-        status = exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
-    except BaseException:
-        traceback.print_exc()
-        status = 1
-    threading._shutdown()
-    multiprocessing.util._exit_function()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    os._exit(status)
-
-
-def _await(started, asked):
-    deadline = time.monotonic() + asked["timeout"]
-    statuses = {}
-    kill = asked["kill"]
-    while len(statuses) < len(started):
-        for child, streams in started:
-            if child in statuses:
-                continue
-            pid, status = os.waitpid(child, os.WNOHANG)
-            if pid:
-                statuses[child] = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() > deadline:
-                os.killpg(child, signal.SIGKILL)
-            elif kill and kill[0] in Path(streams[0]).read_text(errors="replace"):
-                os.kill(child, kill[1])
-                kill = None
-        time.sleep(0.01)
-    for child, _ in started:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # what it left behind
-    return [
-        {
-            "status": statuses[child],
-            "stdout": Path(streams[0]).read_text(errors="replace"),
-            "stderr": Path(streams[1]).read_text(errors="replace"),
-        }
-        for child, streams in started
-    ]
-
-
-if __name__ == "__main__":
-    # the forked child leaves _serve first, so that nothing of it is on the stack of what it runs
-    if (work := _serve()) is not None:
-        _end_as_python_does(work)
+        process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise
+    return subprocess.CompletedProcess(process.args, process.returncode, process.output, process.error)

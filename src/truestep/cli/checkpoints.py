@@ -93,18 +93,33 @@ def show(run: Run, which: Which = None, as_json: Json = False) -> None:
 
 
 @app.command()
-def diff(run: Run, first: str, second: str, as_json: Json = False) -> None:
-    """Compare two checkpoints: what is new, gone, of another shape or value. Exit 1 if they differ."""
-    from truestep.checkpoints.compare import changes
+def diff(
+    run: Run,
+    first: Annotated[
+        str, typer.Argument(metavar="OTHER|FIRST", help="Another run; or, with SECOND, a checkpoint of RUN.")
+    ],
+    second: Annotated[str | None, typer.Argument(help="A second checkpoint of RUN.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare the newest checkpoints of two runs, or two checkpoints of one run, bit for bit; exit 1 if they differ.
 
-    found = changes(_chosen(run, first).load(), _chosen(run, second).load())
+    Times that the clock gave are not compared.
+    """
+    from truestep.checkpoints.compare import compare_states
+
+    before = _chosen(run, None if second is None else first)
+    after = _chosen(Path(first), None) if second is None else _chosen(run, second)
+    found = compare_states(before.load(), after.load())
     if as_json:
-        _print_json({"changes": [change.to_dict() for change in found]})
+        paths = {"first": str(before.path), "second": str(after.path)}
+        _print_json({**paths, **found.to_dict()})
     else:
-        for change in found:
+        for change in found.changes[:LONG_LIST]:
             _print(str(change))
-        _print(f"{len(found)} differences" if found else "no differences")
-    if found:
+        if left := found.changes[LONG_LIST:]:
+            _print(f"... and {len(left)} more; --json has all")
+        _print(str(found))
+    if found.changes:
         raise typer.Exit(EXIT_FAILED)
 
 

@@ -31,6 +31,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "truestep.cli.recipes",
         "List the trainings that `truestep train NAME` runs.",
     ),
+    "runs": (
+        "truestep.cli.runs",
+        "List runs: running, finished, stopped, interrupted or damaged; best value, size.",
+    ),
+    "report": (
+        "truestep.cli.report",
+        "Write the page of a run, or of several side by side: differences, best values, curves.",
+    ),
     "checkpoints": (
         "truestep.cli.checkpoints",
         "List, verify, show, compare, export and prune the checkpoints of a run.",

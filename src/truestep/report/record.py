@@ -2,6 +2,7 @@
 """What a run's directory says about the run; a missing or damaged file costs its own section alone."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,32 @@ def read_record(directory: Path) -> Record:
         record.findings = [finding for finding in found["findings"] if isinstance(finding, dict)]
     record.looks = list(read_looks(directory / LAYERS))
     record.samples = read_samples(directory, _read_metrics(directory / "metrics.jsonl", record))
+    return record
+
+
+def read_records(directories: Sequence[Path]) -> list[Record]:
+    """Read the files of several runs; their names tell them apart."""
+    records = [read_record(path) for path in directories]
+    for record, name in zip(records, _names_of(directories), strict=True):
+        record.name = name
+    return records
+
+
+def _names_of(paths: Sequence[Path]) -> list[str]:
+    """Return a short name for each folder: its own, with as many of those above it as tell the runs apart."""
+    whole = [path.resolve() for path in paths]
+    names: list[str] = []
+    for depth in range(1, max(len(path.parts) for path in whole) + 1):
+        names = ["/".join(path.parts[-depth:]) for path in whole]
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
+def read_curves(directory: Path) -> Record:
+    """Read the metrics of a run alone."""
+    record = Record(name=directory.resolve().name)
+    _read_metrics(directory / "metrics.jsonl", record)
     return record
 
 

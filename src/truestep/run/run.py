@@ -4,7 +4,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 
@@ -12,8 +12,10 @@ from truestep.core.calls import explains_calls
 from truestep.core.errors import OptionError
 from truestep.core.keywords import explains_keywords
 from truestep.core.random_streams import key_of
+from truestep.core.results import facts_of
+from truestep.core.wording import number
 from truestep.engine.averages import EMA
-from truestep.engine.choices import Choice
+from truestep.engine.choices import Choice, Choices
 from truestep.engine.clipping import Clip
 from truestep.engine.context import Context
 from truestep.engine.data import BatchSource, DataOptions
@@ -30,6 +32,7 @@ from truestep.engine.schedules import ScheduleFactory
 from truestep.engine.splitting import MicroBatch
 from truestep.engine.untrained import refuse_untrained
 from truestep.nn.seeds import check_seed, seed_everything
+from truestep.report.best import MEASURED
 from truestep.run import elsewhere
 from truestep.run.cursor import Cursor, Stream
 from truestep.run.device import choose_device, set_determinism
@@ -60,6 +63,9 @@ from truestep.run.together import join
 from truestep.run.trackers.hub import Trackers
 from truestep.run.trackers.tracker import Tracker, Tracking
 from truestep.run.tracking import Tracked
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 class Run:
@@ -349,7 +355,7 @@ class Run:
 
     def choices(self) -> list[Choice]:
         """Return every automatic choice with its reason."""
-        return list(self.context.choices)
+        return Choices(self.context.choices)
 
     # ------------------------------------------------------------------ where it stands
 
@@ -407,3 +413,22 @@ class Run:
         return (
             f"Run({str(self.directory)!r}, step={self.step}, epoch={self.epoch}, device={self.device.type!r})"
         )
+
+    def _repr_html_(self) -> str:
+        from truestep.core.results import html_of
+
+        return html_of(self.__rich__())
+
+    def __rich__(self) -> "RenderableType":
+        newest = self.logbook.newest.items()
+        logged = [
+            f"{name} {number(value)}" for name, value in newest if name.rpartition("/")[2] not in MEASURED
+        ]
+        facts = [
+            ("place", f"step {self.step:,}, epoch {self.epoch:,}"),
+            ("how", f"{self.precision.name} on {self.device}, seed {self.context.seed}"),
+            *(("learner", repr(learner)) for learner in self.context.learners.values()),
+            *((name, repr(stream.source)) for name, stream in self.cursor.streams.items()),
+            *([("newest", ", ".join(logged))] if logged else []),
+        ]
+        return facts_of(f"Run {self.directory}", facts)

@@ -4,7 +4,6 @@
 import io
 import json
 import math
-import subprocess
 import sys
 import types
 import warnings
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from support import warm
 
 import truestep as ts
 from truestep.core.errors import OptionError
@@ -178,10 +178,7 @@ with warnings.catch_warnings(record=True) as caught:
     torch.empty(1, dtype=torch.complex32)
 print([str(warning.message)[:11] for warning in caught])
 """
-    child = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert child.stdout == "['ComplexHalf']\n"
+    assert warm.run("-c", code).stdout == "['ComplexHalf']\n"
 
 
 def test_one_card_of_each_model_is_asked(monkeypatch):

@@ -10,6 +10,7 @@ import types
 import weakref
 
 import pytest
+from support import warm
 
 import truestep as ts
 
@@ -94,7 +95,7 @@ before = ts.free_memory().after.process_bytes
 del held
 print(before - ts.free_memory().after.process_bytes)
 """
-    freed = int(subprocess.check_output([sys.executable, "-c", code], timeout=120))
+    freed = int(warm.run("-c", code).stdout)
     assert freed > 100 * MIB
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 
@@ -15,11 +16,19 @@ def digits(tensors):
     return [tensor.detach().flatten().double().tolist() for tensor in tensors]
 
 
+def wait_for_the_first_checkpoint(seconds):
+    """Wait until one has been written, which a busy machine may do late: there must be something to go on from."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not any(Path("run/checkpoints").glob("0*")):
+        time.sleep(0.01)
+
+
 def main(name, killed_after):
     updates = itertools.count(1)
 
     def after_each_update(_):
         if next(updates) == killed_after:
+            wait_for_the_first_checkpoint(4 if killed_after > 2 else 0)
             os.kill(os.getpid(), signal.SIGKILL)
 
     program = importlib.import_module(name)

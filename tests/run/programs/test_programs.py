@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.warm import Warm
+from support import warm
 
 HERE = Path(__file__).parent
 KILLED_AFTER = {
@@ -23,12 +23,6 @@ KILLED_AFTER = {
 """After how many of their updates one process after the other is killed."""
 
 
-@pytest.fixture(scope="module")
-def warm():
-    with Warm() as process:
-        yield process
-
-
 @pytest.fixture(params=KILLED_AFTER)
 def program(request, monkeypatch):
     monkeypatch.syspath_prepend(HERE)
@@ -41,24 +35,24 @@ def test_a_program_ends_with_the_bits_of_its_hand_written_loop(program, tmp_path
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, expected, strict=True))
 
 
-def test_a_program_that_is_killed_again_and_again_ends_with_the_same_bits(program, tmp_path, warm):
+def test_a_program_that_is_killed_again_and_again_ends_with_the_same_bits(program, tmp_path):
     name, script = program.__name__, HERE / "running.py"
     for killed_after in KILLED_AFTER[name]:
-        ended = warm.plain(tmp_path, script, name, killed_after)
-        assert ended.status == -signal.SIGKILL, ended.stderr
-    ended = warm.plain(tmp_path, script, name, 0)
-    assert ended.status == 0, ended.stderr
+        ended = warm.run(script, name, killed_after, cwd=tmp_path)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+    ended = warm.run(script, name, 0, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
     assert "going on from" in ended.stderr
     assert "the rest is bit-identical: it ends with the same bits as if it had never stopped" in ended.stderr
     expected = [tensor.detach().flatten().double().tolist() for tensor in program.by_hand()]
     assert json.loads(ended.stdout) == expected
 
 
-def test_another_source_of_the_program_is_named_and_no_bits_are_promised(tmp_path, warm):
+def test_another_source_of_the_program_is_named_and_no_bits_are_promised(tmp_path):
     for path in ("running.py", "words.py"):
         (tmp_path / path).write_bytes((HERE / path).read_bytes())
-    assert warm.plain(tmp_path, tmp_path / "running.py", "words", 6).status == -signal.SIGKILL
+    assert warm.run("running.py", "words", 6, cwd=tmp_path).returncode == -signal.SIGKILL
     words = tmp_path / "words.py"
     words.write_text(words.read_text("utf-8").replace("lr=0.5", "lr=2 / 4"), "utf-8")
-    ended = warm.plain(tmp_path, tmp_path / "running.py", "words", 0)
+    ended = warm.run("running.py", "words", 0, cwd=tmp_path)
     assert "what the code now makes of it, not what it would have been (words.py has changed)" in ended.stderr

@@ -3,6 +3,7 @@
 
 import functools
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -17,7 +18,7 @@ class Wrappers:
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
-        self._modules: list[dict[str, Any]] | None = None
+        self._places: dict[int, list[tuple[dict[str, Any], str]]] | None = None
 
     def method(self, owner: Any, name: str, make: Maker) -> None:
         """Wrap a method that the class defines itself."""
@@ -35,27 +36,19 @@ class Wrappers:
         wrapped = functools.wraps(original)(make(original))
         setattr(owner, name, wrapped)
         self._undo.append(lambda: setattr(owner, name, original))
-        for names in self._of_the_user():
-            self._replace(names, original, wrapped)
-
-    def _of_the_user(self) -> list[dict[str, Any]]:
-        """Return the names of each module of the user's; found once, so that wrapping stays cheap."""
-        if self._modules is None:
-            found = [vars(each) for each in list(sys.modules.values()) if isinstance(each, ModuleType)]
-            self._modules = [
-                names
-                for names in found
-                if names.get("__name__") == "__main__"
-                or (isinstance(file := names.get("__file__"), str) and not is_library(file))
-            ]
-        return self._modules
-
-    def _replace(self, names: dict[str, Any], original: Any, wrapped: Any) -> None:
-        # a name imported under an earlier watch holds that watch's wrapper
-        mine = [key for key, value in names.items() if getattr(value, "__wrapped__", value) is original]
-        for key in mine:
+        for names, key in self._named_by_the_user(original):
             names[key] = wrapped
             self._undo.append(functools.partial(names.__setitem__, key, original))
+
+    def _named_by_the_user(self, original: Any) -> list[tuple[dict[str, Any], str]]:
+        """Return where the user's modules hold a function; they are gone through once, so that wrapping stays cheap."""
+        if self._places is None:
+            self._places = defaultdict(list)
+            for names in _modules_of_the_user():
+                for key, value in names.items():
+                    # a name imported under an earlier watch holds that watch's wrapper
+                    self._places[id(getattr(value, "__wrapped__", value))].append((names, key))
+        return self._places.get(id(original), [])
 
     def handle(self, handle: Any) -> None:
         """Note a hook's handle, to be removed."""
@@ -67,6 +60,16 @@ class Wrappers:
 
     def undo(self) -> None:
         """Put everything back, last first."""
-        self._modules = None
+        self._places = None
         while self._undo:
             self._undo.pop()()
+
+
+def _modules_of_the_user() -> list[dict[str, Any]]:
+    found = [vars(each) for each in list(sys.modules.values()) if isinstance(each, ModuleType)]
+    return [
+        names
+        for names in found
+        if names.get("__name__") == "__main__"
+        or (isinstance(file := names.get("__file__"), str) and not is_library(file))
+    ]

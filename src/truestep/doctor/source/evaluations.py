@@ -121,6 +121,7 @@ def _is_local(module: SourceModule, base: ast.expr) -> bool:
 
 
 def _layers_in(module: SourceModule, node: ast.AST, seen: set[str]) -> set[str]:
+    """Return the kinds that a class or function makes, be it by the program's other classes and functions."""
     found: set[str] = set()
     for call in ast.walk(node):
         if not isinstance(call, ast.Call):
@@ -128,6 +129,7 @@ def _layers_in(module: SourceModule, node: ast.AST, seen: set[str]) -> set[str]:
         name = module.qualify(call.func) or ""
         if name.startswith("torch.nn.") and (_SENSITIVE.search(name) or _drops_in_training(call, name)):
             found.add(name.rsplit(".", 1)[-1])
-        if (made := module.class_named(call.func)) is not None and made.name not in seen:
+        made = module.class_named(call.func) or module.resolver.function_named(call.func)
+        if made is not None and not isinstance(made, ast.Lambda) and made.name not in seen:
             found |= _layers_in(module, made, seen | {made.name})
     return found

@@ -116,8 +116,7 @@ class Protocol:
         """Tell `accelerator.backward(loss)` from `loss.backward(gradient)`."""
         return (
             bool(call.args)
-            and isinstance(receiver, ast.Name)
-            and receiver.id in ("accelerator", "fabric", "engine")
+            and (dotted(receiver) or "").rsplit(".", 1)[-1] in ("accelerator", "fabric", "engine")
         )
 
     def _known(self, call: ast.Call, method: str, receiver: ast.expr) -> Iterator[Found]:

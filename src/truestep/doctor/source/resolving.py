@@ -204,13 +204,18 @@ class Resolver:
         statement = self.statement(name)
         kept: list[Binding] = []
         later: list[Binding] = []
+        replaced: set[tuple[ast.AST | None, str]] = set()  # blocks that give another value after what comes now
         for binding in reversed(bindings):
             if binding.line >= name.lineno or self._statement(binding) is statement:
                 later.append(binding)
                 continue
+            if replaced and self._block(binding) in replaced:
+                continue
             kept.append(binding)
-            if self._is_certain(binding, above) and binding.how != "augmented":
-                break
+            if binding.how != "augmented":
+                if self._is_certain(binding, above):
+                    break
+                replaced.add(self._block(binding))
         else:
             # nothing certain came first: what comes later in the same loop may have
             kept += [
@@ -226,6 +231,13 @@ class Resolver:
         while isinstance(block, ast.With | ast.AsyncWith) and block not in above:
             block = self.index.parents.get(block)
         return block in above
+
+    def _block(self, binding: Binding) -> tuple[ast.AST | None, str]:
+        """Return the block that a binding's statement stands in: an arm of an `if`, the body of a loop."""
+        statement = self._statement(binding)
+        parent = self.index.parents.get(statement)
+        arms = [name for name in ("body", "orelse", "finalbody") if statement in (getattr(parent, name, None) or ())]
+        return parent, arms[0] if arms else f"{getattr(statement, 'lineno', 0)}"
 
     def statement(self, node: ast.AST) -> ast.stmt:
         """Return the statement that the node is part of."""

@@ -33,7 +33,8 @@ class Uses:
         self.function = function
         self.read_later: dict[tuple[ast.stmt, str], bool] = {}  # each store: may its value be read?
         self._always = _read_by_inner(function)
-        self._block(function.body, _NONE, _Exits())
+        # the names whose values from outside, as arguments, may be read
+        self.read_at_start = self._block(function.body, _NONE, _Exits()) | self._always
 
     def unread(self) -> list[ast.Assign]:
         """Return the assignments to one name whose value is read on no way, in order."""

@@ -41,7 +41,10 @@ class StatisticsBeforeSplit(SourceCheck):
             for call in module.method_calls("fit_transform", "fit"):
                 earlier = call.lineno < split.lineno and module.scope(call) is module.scope(split)
                 if earlier and _is_scaler(module, call) and _names(module, call) & data:
-                    yield At(call, f"Fitted on all data, which line {split.lineno} splits afterwards.")
+                    yield At(
+                        call,
+                        f"This is fitted on all data; line {split.lineno} splits off the test data only afterwards.",
+                    )
         yield from _by_hand(module)
 
 

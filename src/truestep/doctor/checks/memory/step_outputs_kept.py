@@ -50,4 +50,6 @@ class StepOutputsKept(SourceCheck):
                 ):
                     kept, owner = call.args[0], dotted(call.func.value) or ""
                     if isinstance(kept, ast.Name) and kept.id in given and owner.startswith("self."):
-                        yield At(call, f"{owner} keeps what backward runs on, with its graph.", RISK)
+                        yield At(
+                            call, f"{owner} keeps the returned loss of every step, each with its graph.", RISK
+                        )

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that `warm` forks others from: it loads torch, computes nothing and keeps to one thread, so forking it is safe.
+
+What it is asked comes as one message: a command, a folder, an environment, and four open files (the three streams, and
+one that the child's pid and then its status are written to).
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import importlib.machinery
+import json
+import os
+import random
+import runpy
+import select
+import signal
+import socket
+import sys
+import threading
+import types
+from pathlib import Path
+
+
+def serve(control):
+    """Fork a child for each message; return in the child, with what it was asked and its streams."""
+    wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    running = {}
+    while True:
+        ready = select.select([control, wake], [], [])[0]
+        with contextlib.suppress(BlockingIOError):
+            os.read(wake, 4096)
+        tell_of_the_ended(running)
+        if control not in ready:
+            continue
+        message, files, *_ = socket.recv_fds(control, 2**20, 4)
+        if not message:  # whoever asked is gone
+            for child in running:
+                end_group(child)
+            return None
+        child = os.fork()
+        if child == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for file in (wake, woken, files.pop(), control.detach(), *running.values()):
+                os.close(file)
+            return json.loads(message), files
+        *streams, running[child] = files
+        for stream in streams:
+            os.close(stream)
+        os.write(running[child], str(child).encode())
+
+
+def tell_of_the_ended(running):
+    for child in list(running):
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            end_group(child)  # what it left behind
+            file = running.pop(child)
+            with contextlib.suppress(BrokenPipeError):
+                os.write(file, str(os.waitstatus_to_exitcode(status)).encode())
+            os.close(file)
+
+
+def end_group(child):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+
+
+def become(asked, streams):
+    """Make this process what `python COMMAND` would be before its first line runs."""
+    os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=stream is sys.stderr or stream.isatty())
+    old = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    os.chdir(asked["cwd"])
+    new = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [
+        *(str(Path.cwd() / each) for each in new if each),
+        *(each for each in sys.path[1:] if each not in old),
+    ]
+    random.seed()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+
+
+def run(command):
+    """Run a file, `-m module` or `-c code` as the main module."""
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__dict__.update(__builtins__=__builtins__, __annotations__={}, __cached__=None)
+    if command[0] == "-m":
+        sys.argv[:] = command[1:]
+        sys.path.insert(0, str(Path.cwd()))
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+        return
+    if command[0] == "-c":
+        sys.argv[:] = ["-c", *command[2:]]
+        sys.path.insert(0, "")
+        exec(compile(command[1], "<string>", "exec"), main.__dict__)
+        return
+    sys.argv[:] = command
+    path = Path.cwd() / command[0]
+    sys.path.insert(0, str(path.resolve().parent))
+    main.__file__ = str(path)
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", str(path))
+    exec(compile(path.read_bytes(), str(path), "exec"), main.__dict__)
+
+
+def without_us(trace):
+    """Return a traceback without the frames of this file and of what it calls to run a module."""
+    while trace and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+        trace = trace.tb_next
+    return trace
+
+
+def leave(error):
+    """End as Python does, but for taking torch's modules apart one by one, which costs more than most of what is run."""
+    status = 0 if error is None else 1
+    if isinstance(error, SystemExit):
+        status = error.code or 0
+        if not isinstance(status, int):
+            print(status, file=sys.stderr)
+            status = 1
+    elif error is not None:
+        sys.excepthook(
+            type(error), error.with_traceback(without_us(error.__traceback__)), error.__traceback__
+        )
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(status & 0xFF)
+
+
+# what most of those that are forked import: torch._dynamo with the first optimizer, pydantic with the first option
+WORTH_LOADING = (
+    "torch._dynamo",
+    "pydantic.main",
+    "pydantic.type_adapter",
+    "truestep.cli.doctor",
+    "truestep.cli.train",
+    "truestep.doctor.report",
+    "truestep.run",
+)
+
+
+def main():
+    for name in WORTH_LOADING:
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(name)
+    sys.modules["truestep.doctor.catalogue"].checks()
+    gc.collect()
+    gc.freeze()
+    asked = serve(socket.socket(fileno=int(sys.argv[1])))
+    if asked is None:
+        return
+    become(*asked)
+    try:
+        run(asked[0]["command"])
+    except BaseException as error:
+        leave(error)
+    leave(None)
+
+
+if __name__ == "__main__":
+    KEPT = sys.modules["__main__"]  # its functions still run when another takes its name
+    main()
