@@ -47,7 +47,11 @@ def _is_model(module: SourceModule, call: ast.Call) -> bool:
 
 def _with_graph(node: ast.AST) -> list[ast.AST]:
     """Return the parts of an expression through which a gradient may go."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("detach", "item"):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("detach", "item")
+    ):
         return []
     inner = [part for child in ast.iter_child_nodes(node) for part in _with_graph(child)]
     return [node, *inner]

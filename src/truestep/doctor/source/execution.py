@@ -130,7 +130,9 @@ class Execution:
             self._group(frame, events[at:end], depth, decided)
             at = end
 
-    def _group(self, frame: Frame, events: list[Event], depth: int, decided: dict[ast.AST, tuple[bool, bool]]) -> None:
+    def _group(
+        self, frame: Frame, events: list[Event], depth: int, decided: dict[ast.AST, tuple[bool, bool]]
+    ) -> None:
         if frame.kind == "loop":
             self._loop(frame, events, depth + 1, self._times(frame))
         elif frame.kind in ("if", "else"):

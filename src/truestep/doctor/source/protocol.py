@@ -114,9 +114,10 @@ class Protocol:
 
     def _delegates(self, call: ast.Call, receiver: ast.expr) -> bool:
         """Tell `accelerator.backward(loss)` from `loss.backward(gradient)`."""
-        return (
-            bool(call.args)
-            and (dotted(receiver) or "").rsplit(".", 1)[-1] in ("accelerator", "fabric", "engine")
+        return bool(call.args) and (dotted(receiver) or "").rsplit(".", 1)[-1] in (
+            "accelerator",
+            "fabric",
+            "engine",
         )
 
     def _known(self, call: ast.Call, method: str, receiver: ast.expr) -> Iterator[Found]:

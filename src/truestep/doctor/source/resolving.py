@@ -204,7 +204,9 @@ class Resolver:
         statement = self.statement(name)
         kept: list[Binding] = []
         later: list[Binding] = []
-        replaced: set[tuple[ast.AST | None, str]] = set()  # blocks that give another value after what comes now
+        replaced: set[tuple[ast.AST | None, str]] = (
+            set()
+        )  # blocks that give another value after what comes now
         for binding in reversed(bindings):
             if binding.line >= name.lineno or self._statement(binding) is statement:
                 later.append(binding)
@@ -236,7 +238,11 @@ class Resolver:
         """Return the block that a binding's statement stands in: an arm of an `if`, the body of a loop."""
         statement = self._statement(binding)
         parent = self.index.parents.get(statement)
-        arms = [name for name in ("body", "orelse", "finalbody") if statement in (getattr(parent, name, None) or ())]
+        arms = [
+            name
+            for name in ("body", "orelse", "finalbody")
+            if statement in (getattr(parent, name, None) or ())
+        ]
         return parent, arms[0] if arms else f"{getattr(statement, 'lineno', 0)}"
 
     def statement(self, node: ast.AST) -> ast.stmt:

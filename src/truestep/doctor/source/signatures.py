@@ -35,7 +35,9 @@ def gives_nothing(module: SourceModule, function: Function) -> bool:
     heirs = module.resolver.heirs(owner) if isinstance(owner, ast.ClassDef) else []
     if any(function.name in module.attributes(each) for each in heirs):
         return False
-    return any(not isinstance(each, ast.Pass | ast.Expr | ast.Return) or _calls(each) for each in function.body)
+    return any(
+        not isinstance(each, ast.Pass | ast.Expr | ast.Return) or _calls(each) for each in function.body
+    )
 
 
 def _calls(node: ast.stmt) -> bool:

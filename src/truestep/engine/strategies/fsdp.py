@@ -21,7 +21,7 @@ from truestep.engine.strategies.base import Division
 from truestep.engine.strategies.division import SharedBatch
 from truestep.engine.strategies.statistics import keep_statistics, share_statistics
 from truestep.engine.strategies.totals import Totals
-from truestep.engine.strategies.units import Calls, blocks_of, roots_of
+from truestep.engine.strategies.units import UnitCalls, blocks_of, roots_of
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
 
@@ -34,7 +34,7 @@ class Fsdp:
     def __init__(self, world: World) -> None:
         self.world = world
         self._norms: list[nn.Module] = []
-        self._calls: dict[nn.Module, Calls] = {}
+        self._calls: dict[nn.Module, UnitCalls] = {}
         self._mesh: Any = None
 
     def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
@@ -58,7 +58,7 @@ class Fsdp:
             reduce_dtype=precision.autocast and torch.float32,
             cast_forward_inputs=False,  # autocast does
         )
-        calls = self._calls[module] = Calls(module)
+        calls = self._calls[module] = UnitCalls(module)
         mesh = self._mesh = self._mesh or self._make_mesh(next(module.parameters()).device)
         for root in roots_of(module):
             for unit in [*blocks_of(root), root]:
@@ -91,7 +91,7 @@ class FsdpHooks:
     divides_weights = True
 
     def __init__(
-        self, world: World, learners: Sequence[Weights], names: str, everybody: Mapping[nn.Module, Calls]
+        self, world: World, learners: Sequence[Weights], names: str, everybody: Mapping[nn.Module, UnitCalls]
     ) -> None:
         self._world, self._what = world, f"an update of {names}"
         modules = [weights.module for weights in learners]

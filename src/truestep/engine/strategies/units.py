@@ -48,7 +48,7 @@ def _members(module: nn.Module) -> Iterator[nn.Module]:
             yield from _members(child)
 
 
-class Calls:
+class UnitCalls:
     """The calls of a module's units: their order as a number, which weights got gradients, and who has begun a backward."""
 
     def __init__(self, module: nn.Module) -> None:

@@ -8,7 +8,9 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.checkpoints import Loaded, Saved, is_text_elsewhere, loads_of, saves_of
 from truestep.doctor.source.module import SourceModule
 
-_COUNTERS = frozenset(("epoch", "step", "iteration", "iter", "global_step", "start_epoch", "epochs", "start_iter"))
+_COUNTERS = frozenset(
+    ("epoch", "step", "iteration", "iter", "global_step", "start_epoch", "epochs", "start_iter")
+)
 
 
 class StateNotRestored(SourceCheck):

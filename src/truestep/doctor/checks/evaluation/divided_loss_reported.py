@@ -51,7 +51,11 @@ class DividedLossReported(SourceCheck):
                 continue
             for shown in _shown(module, scope, name):
                 if shown.lineno > node.lineno and not _is_restored(module, shown, node, name):
-                    yield At(shown, f"{name!r} is only a part of the loss here: it was divided for accumulation.", RISK)
+                    yield At(
+                        shown,
+                        f"{name!r} is only a part of the loss here: it was divided for accumulation.",
+                        RISK,
+                    )
 
 
 def _divided(node: ast.Assign | ast.AugAssign) -> str | None:
@@ -67,7 +71,9 @@ def _divided(node: ast.Assign | ast.AugAssign) -> str | None:
 
 
 def _goes_backward(module: SourceModule, scope: ast.AST, name: str) -> bool:
-    calls = [each for each in module.method_calls("backward", "manual_backward") if module.scope(each) is scope]
+    calls = [
+        each for each in module.method_calls("backward", "manual_backward") if module.scope(each) is scope
+    ]
     return any(isinstance(part, ast.Name) and part.id == name for each in calls for part in ast.walk(each))
 
 

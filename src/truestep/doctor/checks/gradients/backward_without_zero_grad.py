@@ -115,7 +115,9 @@ def _arm_without(module: SourceModule, loop: TrainingLoop) -> ast.stmt | None:
             return None
         cleared = [any(each in ast.walk(part) for part in choice.body) for each in clears]
         other = choice.orelse if all(cleared) else choice.body
-        if not all(choice in module.ancestors(each) for each in clears) or (any(cleared) and not all(cleared)):
+        if not all(choice in module.ancestors(each) for each in clears) or (
+            any(cleared) and not all(cleared)
+        ):
             continue
         made = [part for part in other if isinstance(part, ast.Assign) and loss.id in names_stored(part)]
         return made[0] if made and module.scope(choice) is module.scope(loss) else None

@@ -102,5 +102,9 @@ def _model_of(module: SourceModule, step: Event) -> str | None:
     if len(made) != 1 or not isinstance(made[0], ast.Call) or not made[0].args:
         return None
     given = made[0].args[0]
-    called = isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr == "parameters"
+    called = (
+        isinstance(given, ast.Call)
+        and isinstance(given.func, ast.Attribute)
+        and given.func.attr == "parameters"
+    )
     return (dotted(given.func.value) or "").removeprefix("self.") if called else None  # type: ignore[attr-defined]

@@ -126,4 +126,3 @@ def _is_stepped(module: SourceModule, node: ast.Assign, other: ast.Assign) -> bo
         if isinstance(above, ast.Attribute) and above.attr == "step":
             return True
     return False
-

@@ -92,7 +92,10 @@ def _is_loss(module: SourceModule, call: ast.Call) -> bool:
 def _is_counted(module: SourceModule, call: ast.Call, mask: str) -> bool:
     """Tell whether the function asks for the size of the mask, or a mean of it."""
     scope = module.scope(call)
-    for each in [*module.method_calls("sum", "mean", "count_nonzero"), *module.calls("torch.sum", "torch.mean")]:
+    for each in [
+        *module.method_calls("sum", "mean", "count_nonzero"),
+        *module.calls("torch.sum", "torch.mean"),
+    ]:
         if module.scope(each) is scope and each is not call:
             texts = [each.func.value if isinstance(each.func, ast.Attribute) else each, *each.args]
             if any(mask in ast.unparse(text) and "loss" not in ast.unparse(text).lower() for text in texts):

@@ -74,11 +74,15 @@ def _is_distribution(module: SourceModule, node: ast.expr) -> bool:
     if operations == {"softmax"}:
         return True
     if operations == {"exp"} and isinstance(made, ast.Call):
-        inner = made.args[0] if made.args else made.func.value if isinstance(made.func, ast.Attribute) else None
+        inner = (
+            made.args[0] if made.args else made.func.value if isinstance(made.func, ast.Attribute) else None
+        )
         return inner is not None and last_operations(module, inner) == {"log_softmax"}
     return bool(name) and bool(_PROBABILITIES.search(name)) and name.endswith("s") and not _NOT.search(name)
 
 
 def _varies(module: SourceModule, node: ast.expr) -> bool:
     """Tell a value for each class from a factor of all."""
-    return not isinstance(node, ast.Constant) and any(isinstance(each, ast.Call | ast.Name) for each in ast.walk(node))
+    return not isinstance(node, ast.Constant) and any(
+        isinstance(each, ast.Call | ast.Name) for each in ast.walk(node)
+    )

@@ -52,7 +52,9 @@ class TargetCarriesGradient(SourceCheck):
             if not shared or _is_turned(module, call):
                 continue
             if _is_divergence(module, call) or _is_discounted(module, target):
-                text = f"This target comes from {min(shared)}(), as the prediction does, and carries a gradient."
+                text = (
+                    f"This target comes from {min(shared)}(), as the prediction does, and carries a gradient."
+                )
                 yield At(_where_made(module, target), text, RISK)
 
 
@@ -64,7 +66,11 @@ def _where_made(module: SourceModule, target: ast.expr) -> ast.expr:
 
 def _names(module: SourceModule, calls: list[ast.Call]) -> set[str]:
     """Return what is called, but for what torch does to tensors."""
-    names = {dotted(each.func) or "" for each in calls if not (module.qualify(each.func) or "").startswith("torch.")}
+    names = {
+        dotted(each.func) or ""
+        for each in calls
+        if not (module.qualify(each.func) or "").startswith("torch.")
+    }
     return {each for each in names if each and each.rsplit(".", 1)[-1] not in _OF_TENSORS}
 
 

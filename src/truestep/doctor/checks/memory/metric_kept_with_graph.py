@@ -63,7 +63,11 @@ class MetricKeptWithGraph(SourceCheck):
                     terms = _terms_of_loss(module, function)
                     for node, value in kept:
                         if _root(value) in terms:
-                            yield At(node, f"{_root(value)!r} is kept with its graph, unlike the values beside it.", RISK)
+                            yield At(
+                                node,
+                                f"{_root(value)!r} is kept with its graph, unlike the values beside it.",
+                                RISK,
+                            )
 
 
 def _is_cut(node: ast.expr) -> bool:
@@ -82,7 +86,11 @@ def _terms_of_loss(module: SourceModule, function: ast.AST) -> set[str]:
     found: set[str] = set()
     for node in module.all(ast.Assign, ast.AugAssign):
         target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        if module.scope(node) is function and isinstance(target, ast.Name) and target.id in ("loss", "total_loss"):
+        if (
+            module.scope(node) is function
+            and isinstance(target, ast.Name)
+            and target.id in ("loss", "total_loss")
+        ):
             adds = any(isinstance(each, ast.Add) for each in ast.walk(node))
             found |= names_read(node.value) if adds and not _is_cut(node.value) else frozenset()
     return found

@@ -68,7 +68,9 @@ class OptionIgnored(SourceCheck):
                     yield At(place, f"Nothing uses {owner.name}'s {name!r}.", RISK)
 
 
-def _given_another(module: SourceModule, owner: Class, made: ast.FunctionDef, name: str) -> Iterator[ast.Call]:
+def _given_another(
+    module: SourceModule, owner: Class, made: ast.FunctionDef, name: str
+) -> Iterator[ast.Call]:
     """Yield the calls of torch in a class that are given a constant for an option which the class has of its own."""
     stored = [each for each in module.attributes(owner).get(name, []) if each.value is not None]
     if not any(isinstance(each.value, ast.Name) and each.value.id == name for each in stored):

@@ -63,7 +63,11 @@ class OptionLeftOut(SourceCheck):
                 for call in calls if len(usual) == 1 else ():
                     own = _OF_ITS_OWN.get(module.qualify(call.func) or "", ())
                     if name in own and argument(call, position, name) is None and not forwards_all(call):
-                        yield At(call, f"{name}={usual.copy().pop()} is given to the others, and not to this one.", RISK)
+                        yield At(
+                            call,
+                            f"{name}={usual.copy().pop()} is given to the others, and not to this one.",
+                            RISK,
+                        )
 
 
 def _is_number(text: str) -> bool:

@@ -58,7 +58,11 @@ class SwitchInverted(SourceCheck):
             names = [each.arg for each in [*function.args.args, *function.args.kwonlyargs]]
             asked = [each for each in names if each in _ASKED]
             for given in _all_detached(module, function) if asked else ():
-                yield At(given, f"{asked[0]!r} is asked for, and what is returned is detached whatever it says.", RISK)
+                yield At(
+                    given,
+                    f"{asked[0]!r} is asked for, and what is returned is detached whatever it says.",
+                    RISK,
+                )
         for node, switch, lets_through in [*_choices(module), *_settings(module)]:
             says = _says(switch)
             if says is not None and says is not lets_through:
@@ -69,7 +73,9 @@ class SwitchInverted(SourceCheck):
 _ASKED = ("enable_grad", "requires_grad", "with_grad", "keep_grad", "differentiable", "create_graph")
 
 
-def _all_detached(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.Return]:
+def _all_detached(
+    module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef
+) -> Iterator[ast.Return]:
     """Yield the returns of a function, or of one within it, that detach all they give, and stand under no test."""
     for node in ast.walk(function):
         if not isinstance(node, ast.Return) or node.value is None:

@@ -56,7 +56,9 @@ class ClipBeforeUnscale(SourceCheck):
                         "The gradients are clipped while they still carry the loss scale.",
                     )
                 elif _is_unscaled_next(module, clip.node):
-                    yield At(clip.node, "The gradients are clipped, and their scale is taken off after that.", RISK)
+                    yield At(
+                        clip.node, "The gradients are clipped, and their scale is taken off after that.", RISK
+                    )
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Unscale first, where the step is as certain as the clip: twice in one window raises."""

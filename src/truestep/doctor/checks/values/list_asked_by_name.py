@@ -39,7 +39,9 @@ class ListAskedByName(SourceCheck):
             key = node.slice
             if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
                 continue
-            values = module.definitions(node.value) if isinstance(node.value, ast.Name | ast.Attribute) else []
+            values = (
+                module.definitions(node.value) if isinstance(node.value, ast.Name | ast.Attribute) else []
+            )
             known = [each for each in values if not is_none(each)]
             if known and all(isinstance(each, _LISTS) for each in known):
                 yield At(node, f"{ast.unparse(node.value)!r} is a list: it has no key {key.value!r}.")

@@ -11,7 +11,9 @@ from truestep.doctor.source.signatures import called, own_name, positional
 
 _SHORT = 2  # names of that length (x, h, w) are too free to say anything
 # pairs whose exchange is an operation of its own: a transposed matrix, a reversed graph, a turned image
-_TURNED = frozenset(("row", "col", "rows", "cols", "width", "height", "src", "dst", "source", "target", "head", "tail"))
+_TURNED = frozenset(
+    ("row", "col", "rows", "cols", "width", "height", "src", "dst", "source", "target", "head", "tail")
+)
 
 
 class NamesExchanged(SourceCheck):
@@ -61,7 +63,9 @@ class NamesExchanged(SourceCheck):
             pair = _taken_exchanged(module, node)
             if pair is not None:
                 first, second = pair
-                yield At(node, f"{first!r} takes what is returned as {second!r}, and {second!r} {first!r}.", RISK)
+                yield At(
+                    node, f"{first!r} takes what is returned as {second!r}, and {second!r} {first!r}.", RISK
+                )
 
 
 def _long(names: list[str | None]) -> list[str]:
