@@ -47,9 +47,7 @@ class RunReport:
         models = ", ".join(sorted(history.model_names)) or "no model"
         optimizers = ", ".join(sorted(history.optimizer_names)) or "no optimizer that steps"
         steps = f"{_number(history.num_steps, 'optimizer step')} ({min(history.num_steps, WINDOW)} of them in full)"
-        lines = [
-            f"watched: {models}; {optimizers}; {steps}; {_number(len(watch.watchers), 'watcher')}"
-        ]
+        lines = [f"watched: {models}; {optimizers}; {steps}; {_number(len(watch.watchers), 'watcher')}"]
         lines += [
             f"also watched: {notes.process}; {notes.num_steps} optimizer steps" for notes in self.others
         ]
