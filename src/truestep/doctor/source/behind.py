@@ -5,7 +5,7 @@ import ast
 import builtins
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.signatures import own_name
 
 _OFF = {"no_grad", "inference_mode"}
@@ -15,7 +15,7 @@ _MOST = 60  # expressions that are looked at for one loss
 
 def models_behind(module: SourceModule, loss: ast.expr) -> set[str]:
     """Return the names of the modules whose calls a loss of this function is computed from, and not detached."""
-    return {dotted(call.func) or "" for call in calls_with_graph(module, loss) if _is_model(module, call)}
+    return {dotted(call.func) or "" for call in calls_with_graph(module, loss) if is_model(module, call)}
 
 
 def calls_with_graph(module: SourceModule, loss: ast.expr) -> list[ast.Call]:
@@ -39,7 +39,8 @@ def calls_with_graph(module: SourceModule, loss: ast.expr) -> list[ast.Call]:
     return found
 
 
-def _is_model(module: SourceModule, call: ast.Call) -> bool:
+def is_model(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether a call applies a module, by what it is or by what else is done with it."""
     if dotted(call.func) is None or module.qualify(call.func) in _BUILTINS:
         return False
     return module.kind(call.func) in ("module", "ddp") or module.is_used_as(call.func, "module")
@@ -47,7 +48,11 @@ def _is_model(module: SourceModule, call: ast.Call) -> bool:
 
 def _with_graph(node: ast.AST) -> list[ast.AST]:
     """Return the parts of an expression through which a gradient may go."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("detach", "item"):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("detach", "item")
+    ):
         return []
     inner = [part for child in ast.iter_child_nodes(node) for part in _with_graph(child)]
     return [node, *inner]
@@ -61,5 +66,5 @@ def is_without_grad(module: SourceModule, node: ast.AST) -> bool:
             if any(own_name(each.func) in _OFF for each in managers):
                 return True
         if isinstance(above, ast.FunctionDef):
-            return any(_OFF & {own_name(part) for part in ast.walk(each)} for each in above.decorator_list)
+            return any(_OFF & {own_name(part) for part in walk(each)} for each in above.decorator_list)
     return False

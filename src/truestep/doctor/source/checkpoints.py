@@ -25,7 +25,9 @@ def loads_of(module: SourceModule) -> Iterator[Loaded]:
     """Yield each `c = torch.load(...)` with the keys that its function reads from c."""
     for call in module.calls("torch.load"):
         parent = module.parents[call]
-        name = dotted(parent.targets[0]) if isinstance(parent, ast.Assign) and len(parent.targets) == 1 else None
+        name = (
+            dotted(parent.targets[0]) if isinstance(parent, ast.Assign) and len(parent.targets) == 1 else None
+        )
         if name is None:
             continue
         loaded = Loaded(call)

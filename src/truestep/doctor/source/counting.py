@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.resolving import MAX_DEPTH
 
 BATCHES, UPDATES = "batches", "updates"
@@ -85,7 +85,7 @@ def _stores(module: SourceModule, node: ast.expr) -> list[ast.Assign | ast.AugAs
     key = (_stores, scope)
     if key not in module.remembered:
         table: dict[str, list[ast.Assign | ast.AugAssign]] = {}
-        for each in module.home(node).all(ast.Assign, ast.AugAssign):
+        for each in module.home(node).stores:
             target = each.targets[0] if isinstance(each, ast.Assign) else each.target
             if module.scope(each) is scope and (stored := dotted(target)) is not None:
                 table.setdefault(stored, []).append(each)
@@ -111,6 +111,6 @@ def _is_in_window(module: SourceModule, node: ast.AST) -> bool:
     tests = [
         above.test
         for above in module.ancestors(node)
-        if isinstance(above, ast.If) and any(node is each or node in ast.walk(each) for each in above.body)
+        if isinstance(above, ast.If) and any(node is each or node in walk(each) for each in above.body)
     ]
     return any(_WINDOW.search(ast.unparse(each)) for each in tests)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import origins
 
 _SWITCHES = ("torch.", "torch.autograd.", "torch.autograd.grad_mode.")
@@ -123,7 +124,7 @@ def _is_local(module: SourceModule, base: ast.expr) -> bool:
 def _layers_in(module: SourceModule, node: ast.AST, seen: set[str]) -> set[str]:
     """Return the kinds that a class or function makes, be it by the program's other classes and functions."""
     found: set[str] = set()
-    for call in ast.walk(node):
+    for call in walk(node):
         if not isinstance(call, ast.Call):
             continue
         name = module.qualify(call.func) or ""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from truestep.doctor.source.contexts import TOP, Contexts, Located, Unknown
 from truestep.doctor.source.events import Event, Frame, Path, Trace
+from truestep.doctor.source.names import walk
 
 ASSUMED_WINDOW = 4  # where the number of micro-batches is an option
 MAX_WINDOW = 64
@@ -94,7 +95,7 @@ class Execution:
         test = getattr(frame.node, "test", None)
         if isinstance(test, ast.Name):
             test = self.contexts.origin(Located(test, frame.context or TOP)).node
-        nodes = list(ast.walk(test)) if test is not None else []
+        nodes = list(walk(test)) if test is not None else []
         asked = [node.right for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)]
         asked += [node.comparators[0] for node in nodes if isinstance(node, ast.Compare)]
         values = [self.contexts.value(Located(each, frame.context or TOP)) for each in asked[:1]]
@@ -130,7 +131,9 @@ class Execution:
             self._group(frame, events[at:end], depth, decided)
             at = end
 
-    def _group(self, frame: Frame, events: list[Event], depth: int, decided: dict[ast.AST, tuple[bool, bool]]) -> None:
+    def _group(
+        self, frame: Frame, events: list[Event], depth: int, decided: dict[ast.AST, tuple[bool, bool]]
+    ) -> None:
         if frame.kind == "loop":
             self._loop(frame, events, depth + 1, self._times(frame))
         elif frame.kind in ("if", "else"):

@@ -109,6 +109,11 @@ class SourceModule:
         return self.all(ast.FunctionDef, ast.AsyncFunctionDef)
 
     @cached_property
+    def stores(self) -> list[ast.Assign | ast.AugAssign]:
+        """Every assignment, and every `x += y`."""
+        return [*self.all(ast.Assign), *self.all(ast.AugAssign)]
+
+    @cached_property
     def _calls(self) -> dict[str, list[ast.Call]]:
         found: dict[str, list[ast.Call]] = {}
         for call in self.all(ast.Call):

@@ -4,7 +4,7 @@
 import ast
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted
+from truestep.doctor.source.names import Function, dotted, walk
 
 
 def positional(function: Function) -> list[str]:
@@ -28,14 +28,16 @@ def gives_nothing(module: SourceModule, function: Function) -> bool:
     """Tell a function that does something and gives no value back from a stub, a generator and what heirs replace."""
     if isinstance(function, ast.Lambda) or function.decorator_list or module.returns(function):
         return False
-    own = [each for each in ast.walk(function) if module.resolver.index.scope_of.get(each) is function]
+    own = [each for each in walk(function) if module.resolver.index.scope_of.get(each) is function]
     if any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Raise) for each in own):
         return False
     owner = module.resolver.index.parents.get(function)
     heirs = module.resolver.heirs(owner) if isinstance(owner, ast.ClassDef) else []
     if any(function.name in module.attributes(each) for each in heirs):
         return False
-    return any(not isinstance(each, ast.Pass | ast.Expr | ast.Return) or _calls(each) for each in function.body)
+    return any(
+        not isinstance(each, ast.Pass | ast.Expr | ast.Return) or _calls(each) for each in function.body
+    )
 
 
 def _calls(node: ast.stmt) -> bool:

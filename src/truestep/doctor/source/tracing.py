@@ -15,7 +15,7 @@ from typing import Any
 from truestep.doctor.source.contexts import OTHER, TOP, Context, Contexts, Located, Unknown
 from truestep.doctor.source.events import Event, Frame, Path, Trace
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function
+from truestep.doctor.source.names import Function, walk
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.resolving import Resolver
 
@@ -190,7 +190,7 @@ class _Tracer:
     def is_generator(self, function: Function | None) -> bool:
         return function is not None and any(
             self.resolver.index.scope_of.get(each) is function
-            for each in ast.walk(function)
+            for each in walk(function)
             if isinstance(each, ast.Yield)
         )
 
@@ -229,7 +229,7 @@ class _Tracer:
                     yield self.contexts.variable(test), [True, False]
 
     def _asked_by_comparison(self, node: ast.Compare, context: Context) -> Iterator[tuple[str, list[Any]]]:
-        if any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod) for each in ast.walk(node)):
+        if any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod) for each in walk(node)):
             return
         variable = isinstance(node.left, ast.Name | ast.Attribute | ast.Subscript)
         other = node.comparators[0]
@@ -238,7 +238,7 @@ class _Tracer:
         known = len(node.ops) == 1 and variable and not any(isinstance(each, Unknown) for each in values)
         if known and not self._counts(node.left):
             yield self.contexts.variable(Located(node.left, context)), _around(node.ops[0], values)
-        elif not any(self._counts(each) for each in ast.walk(node)):
+        elif not any(self._counts(each) for each in walk(node)):
             yield self.contexts.variable(Located(node, context)), [True, False]
 
     def _counts(self, node: ast.AST) -> bool:

@@ -42,12 +42,19 @@ class SavedValueStale(SourceCheck):
             return
         for node in module.all(ast.Assign):
             target, value = node.targets[0], node.value
-            same = isinstance(target, ast.Name) and isinstance(value, ast.Attribute) and target.id == value.attr
+            same = (
+                isinstance(target, ast.Name) and isinstance(value, ast.Attribute) and target.id == value.attr
+            )
             if not same or not isinstance(target, ast.Name) or not isinstance(value, ast.Attribute):
                 continue
             changed = _changed_in_loop(module, node, target.id)
             owner = dotted(value.value)
-            if changed is not None and owner and _is_saved(module, changed, owner) and not _is_told(module, node):
+            if (
+                changed is not None
+                and owner
+                and _is_saved(module, changed, owner)
+                and not _is_told(module, node)
+            ):
                 yield At(changed, f"{owner!r} is saved, and its {value.attr!r} stays the old one.", RISK)
 
 
@@ -55,7 +62,12 @@ def _changed_in_loop(module: SourceModule, node: ast.Assign, name: str) -> ast.A
     """Return the assignment of a variable in a loop that its first value stands before."""
     for each in module.all(ast.Assign):
         stores = isinstance(each.targets[0], ast.Name) and each.targets[0].id == name
-        if stores and each is not node and module.scope(each) is module.scope(node) and each.lineno > node.lineno:
+        if (
+            stores
+            and each is not node
+            and module.scope(each) is module.scope(node)
+            and each.lineno > node.lineno
+        ):
             loop = module.loop(each)
             if loop is not None and loop is not module.loop(node):
                 return each
@@ -78,7 +90,7 @@ def _is_told(module: SourceModule, node: ast.Assign) -> bool:
     place = dotted(node.value)
     return any(
         dotted(target) == place
-        for each in module.all(ast.Assign, ast.AugAssign)
+        for each in module.stores
         if module.scope(each) is module.scope(node)
         for target in (each.targets if isinstance(each, ast.Assign) else [each.target])
     )

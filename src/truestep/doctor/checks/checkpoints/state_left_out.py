@@ -93,6 +93,8 @@ def _is_left_out(module: SourceModule, function: Function, call: ast.Call, name:
     reads = [
         each
         for each in module.reads(name)
-        if module.scope(each) is module.scope(call) and module.kind(each) in _STATES and each.lineno < call.lineno
+        if module.scope(each) is module.scope(call)
+        and module.kind(each) in _STATES
+        and each.lineno < call.lineno
     ]
     return bool(reads)

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.checkpoints import Loaded, Saved, is_text_elsewhere, loads_of, saves_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 
-_COUNTERS = frozenset(("epoch", "step", "iteration", "iter", "global_step", "start_epoch", "epochs", "start_iter"))
+_COUNTERS = frozenset(
+    ("epoch", "step", "iteration", "iter", "global_step", "start_epoch", "epochs", "start_iter")
+)
 
 
 class StateNotRestored(SourceCheck):
@@ -68,6 +71,6 @@ def _left(module: SourceModule, loaded: Loaded, alike: list[Saved]) -> list[str]
 
 def _is_state(module: SourceModule, node: ast.expr) -> bool:
     """Tell the state_dict() of an optimizer, a schedule or a scaler; weights may be kept for other uses."""
-    calls = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)]
+    calls = [each.func for each in walk(node) if isinstance(each, ast.Call)]
     asked = [each.value for each in calls if isinstance(each, ast.Attribute) and each.attr == "state_dict"]
     return bool(asked) and module.home(asked[0]).kind(asked[0]) in ("optimizer", "scheduler", "scaler")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 
 
 class StatisticsBeforeSplit(SourceCheck):
@@ -67,7 +67,7 @@ def _computed_from(module: SourceModule, name: str) -> list[str]:
         target
         for each in module.all(ast.Assign)
         if isinstance(each.value, ast.BinOp) and (target := dotted(each.targets[0]))
-        if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(each.value))
+        if any(isinstance(node, ast.Name) and node.id == name for node in walk(each.value))
     ]
 
 

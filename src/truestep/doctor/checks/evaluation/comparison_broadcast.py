@@ -48,4 +48,3 @@ def _comparisons(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr, ast
             yield call, call.args[0], call.args[1]
         elif len(call.args) == 1:
             yield call, call.func.value, call.args[0]
-

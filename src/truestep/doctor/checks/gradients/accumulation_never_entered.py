@@ -58,7 +58,11 @@ class AccumulationNeverEntered(SourceCheck):
                 each for each in module.method_calls("accumulate", "no_sync") if module.scope(each) is scope
             ]
             if not asked and not _counts(module, scope):
-                yield At(module.loop(call) or call, "The loss is divided for an accumulation that this loop does not enter.", RISK)
+                yield At(
+                    module.loop(call) or call,
+                    "The loss is divided for an accumulation that this loop does not enter.",
+                    RISK,
+                )
 
 
 def _is_accelerator(module: SourceModule, call: ast.Call) -> bool:

@@ -12,6 +12,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Event, Path, Trace, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, after, before, event_at, written
 from truestep.doctor.source.uses import names_stored
 from truestep.doctor.source.values import origins
@@ -113,9 +114,11 @@ def _arm_without(module: SourceModule, loop: TrainingLoop) -> ast.stmt | None:
             continue
         if any(choice in module.ancestors(each.node) for each in [backward, *loop.steps]):
             return None
-        cleared = [any(each in ast.walk(part) for part in choice.body) for each in clears]
+        cleared = [any(each in walk(part) for part in choice.body) for each in clears]
         other = choice.orelse if all(cleared) else choice.body
-        if not all(choice in module.ancestors(each) for each in clears) or (any(cleared) and not all(cleared)):
+        if not all(choice in module.ancestors(each) for each in clears) or (
+            any(cleared) and not all(cleared)
+        ):
             continue
         made = [part for part in other if isinstance(part, ast.Assign) and loss.id in names_stored(part)]
         return made[0] if made and module.scope(choice) is module.scope(loss) else None

@@ -3,13 +3,14 @@
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.behind import models_behind
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.values import origins
+from truestep.doctor.source.values import origins, seen_through
 
 _SWITCHED = ("requires_grad_", "set_requires_grad", "toggle_grad", "requires_grad", "toggle_optimizer")
 
@@ -61,7 +62,7 @@ class ForeignGradientsKept(SourceCheck):
             return
         for trace in module.traces:
             steps = trace.of("step")
-            for first, second in zip(steps, steps[1:], strict=False):
+            for first, second in pairwise(steps):
                 if first.subject == second.subject or second.loop_path() != first.loop_path():
                     continue
                 found = _foreign(module, trace, first, second)
@@ -101,6 +102,10 @@ def _model_of(module: SourceModule, step: Event) -> str | None:
     made = list(origins(module, step.receiver)) if step.receiver is not None else []
     if len(made) != 1 or not isinstance(made[0], ast.Call) or not made[0].args:
         return None
-    given = made[0].args[0]
-    called = isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr == "parameters"
+    given = seen_through(module, made[0].args[0])
+    called = (
+        isinstance(given, ast.Call)
+        and isinstance(given.func, ast.Attribute)
+        and given.func.attr == "parameters"
+    )
     return (dotted(given.func.value) or "").removeprefix("self.") if called else None  # type: ignore[attr-defined]

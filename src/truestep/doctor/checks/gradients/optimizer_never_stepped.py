@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.libraries import taken_over
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.signatures import own_name
 
 # what is done with an optimizer that trains nothing by it
@@ -113,7 +113,7 @@ def _gives_it_back(module: SourceModule, call: ast.Call, place: str) -> bool:
     statement = module.statement(call)
     if own_name(call.func) not in _SAME or not isinstance(statement, ast.Assign):
         return False
-    targets = [part for each in statement.targets for part in ast.walk(each)]
+    targets = [part for each in statement.targets for part in walk(each)]
     return place in {dotted(each) for each in targets}
 
 
@@ -126,4 +126,3 @@ def _is_stepped(module: SourceModule, node: ast.Assign, other: ast.Assign) -> bo
         if isinstance(above, ast.Attribute) and above.attr == "step":
             return True
     return False
-

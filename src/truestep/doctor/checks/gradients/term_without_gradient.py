@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.signatures import own_name
+from truestep.doctor.source.names import walk
 
 _SHAPING = (
     "mean", "sum", "squeeze", "unsqueeze", "view", "reshape", "pow", "abs", "float", "mul", "neg", "flatten", "to",
@@ -55,7 +55,9 @@ class TermWithoutGradient(SourceCheck):
             if cut and all(each is not None for each in cut) and "no_grad" in cut:
                 if _is_trained_on(module, node, name):
                     at = cut.index("no_grad")
-                    text = f"{ast.unparse(factors[at])!r} was computed under no_grad(): {name!r} trains nothing."
+                    text = (
+                        f"{ast.unparse(factors[at])!r} was computed under no_grad(): {name!r} trains nothing."
+                    )
                     yield At(node, text, RISK)
 
 
@@ -77,7 +79,11 @@ def _factors(module: SourceModule, node: ast.expr) -> Iterator[ast.expr]:
 
 def _is_cut(module: SourceModule, node: ast.expr) -> str | None:
     """Return why a factor has no gradient; None where it may have one."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("detach", "item"):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("detach", "item")
+    ):
         return "detached"
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and isinstance(node.left, ast.Constant):
         return "a mask" if isinstance(node.right, ast.Name) else None
@@ -90,7 +96,7 @@ def _is_cut(module: SourceModule, node: ast.expr) -> str | None:
 def _is_trained_on(module: SourceModule, node: ast.Assign, name: str) -> bool:
     """Tell whether the value is added to others in a sum that goes backward in this function, or goes itself."""
     scope = module.scope(node)
-    sums = [each for each in module.all(ast.Assign, ast.AugAssign) if module.scope(each) is scope]
+    sums = [each for each in module.stores if module.scope(each) is scope]
     for call in module.method_calls("backward"):
         if module.scope(call) is not scope:
             continue
@@ -103,7 +109,9 @@ def _is_trained_on(module: SourceModule, node: ast.Assign, name: str) -> bool:
 
 
 def _places(node: ast.AST) -> set[str]:
-    return {ast.unparse(each) for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute | ast.Subscript)}
+    return {
+        ast.unparse(each) for each in walk(node) if isinstance(each, ast.Name | ast.Attribute | ast.Subscript)
+    }
 
 
 def _target(node: ast.Assign | ast.AugAssign) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.signatures import own_name
 
 _MASK = re.compile(r"(^|_)masks?(_|$)|_mask", re.IGNORECASE)
@@ -85,14 +85,17 @@ def _is_loss(module: SourceModule, call: ast.Call) -> bool:
     targets = [statement.target] if isinstance(statement, ast.AugAssign) else targets
     words = [own_name(each) or "" for each in targets]
     assert isinstance(call.func, ast.Attribute)
-    words += [each.id for each in ast.walk(call.func.value) if isinstance(each, ast.Name)]
+    words += [each.id for each in walk(call.func.value) if isinstance(each, ast.Name)]
     return any("loss" in each.lower() for each in words)
 
 
 def _is_counted(module: SourceModule, call: ast.Call, mask: str) -> bool:
     """Tell whether the function asks for the size of the mask, or a mean of it."""
     scope = module.scope(call)
-    for each in [*module.method_calls("sum", "mean", "count_nonzero"), *module.calls("torch.sum", "torch.mean")]:
+    for each in [
+        *module.method_calls("sum", "mean", "count_nonzero"),
+        *module.calls("torch.sum", "torch.mean"),
+    ]:
         if module.scope(each) is scope and each is not call:
             texts = [each.func.value if isinstance(each.func, ast.Attribute) else each, *each.args]
             if any(mask in ast.unparse(text) and "loss" not in ast.unparse(text).lower() for text in texts):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument, constant, last_operations, seen_through
 
 _PROBABILITIES = re.compile(r"(^|_)(probs?|probabilit(y|ies)|policy_probs)(_|$)", re.IGNORECASE)
@@ -46,7 +47,7 @@ class MeanOfExpectation(SourceCheck):
             if isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult):
                 left, right = product.left, product.right
                 for one, other in ((left, right), (right, left)):
-                    if _is_distribution(module, one) and _varies(module, other):
+                    if _is_distribution(module, one) and _varies(other):
                         text = f"Weighted with {ast.unparse(one)!r}, and averaged: an expectation is a sum."
                         yield At(call, text, RISK)
                         break
@@ -74,11 +75,15 @@ def _is_distribution(module: SourceModule, node: ast.expr) -> bool:
     if operations == {"softmax"}:
         return True
     if operations == {"exp"} and isinstance(made, ast.Call):
-        inner = made.args[0] if made.args else made.func.value if isinstance(made.func, ast.Attribute) else None
+        inner = (
+            made.args[0] if made.args else made.func.value if isinstance(made.func, ast.Attribute) else None
+        )
         return inner is not None and last_operations(module, inner) == {"log_softmax"}
     return bool(name) and bool(_PROBABILITIES.search(name)) and name.endswith("s") and not _NOT.search(name)
 
 
-def _varies(module: SourceModule, node: ast.expr) -> bool:
+def _varies(node: ast.expr) -> bool:
     """Tell a value for each class from a factor of all."""
-    return not isinstance(node, ast.Constant) and any(isinstance(each, ast.Call | ast.Name) for each in ast.walk(node))
+    return not isinstance(node, ast.Constant) and any(
+        isinstance(each, ast.Call | ast.Name) for each in walk(node)
+    )

@@ -53,7 +53,11 @@ class ShapesBroadcast(SourceCheck, Watcher):
             if given is not None and target is not None and _is_mixed(module, given, target):
                 yield At(call, _TEXT)
         for node in module.all(ast.BinOp):
-            if isinstance(node.op, ast.Sub) and _is_measured(module, node) and _is_mixed(module, node.left, node.right):
+            if (
+                isinstance(node.op, ast.Sub)
+                and _is_measured(module, node)
+                and _is_mixed(module, node.left, node.right)
+            ):
                 yield At(node, _TEXT)
 
     def on_loss(self, history: History, loss: Loss) -> Observations:

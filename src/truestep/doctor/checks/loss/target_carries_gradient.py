@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.behind import calls_with_graph, is_without_grad
+from truestep.doctor.source.behind import calls_with_graph, is_model, is_without_grad
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.values import argument
 
 _DISCOUNT = re.compile(r"gamma|discount", re.IGNORECASE)
+_OUTPUTS = re.compile(r"embed|logits|forward|encode|predict|hidden|features")
 _DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 
 
@@ -52,7 +53,9 @@ class TargetCarriesGradient(SourceCheck):
             if not shared or _is_turned(module, call):
                 continue
             if _is_divergence(module, call) or _is_discounted(module, target):
-                text = f"This target comes from {min(shared)}(), as the prediction does, and carries a gradient."
+                text = (
+                    f"This target comes from {min(shared)}(), as the prediction does, and carries a gradient."
+                )
                 yield At(_where_made(module, target), text, RISK)
 
 
@@ -63,16 +66,14 @@ def _where_made(module: SourceModule, target: ast.expr) -> ast.expr:
 
 
 def _names(module: SourceModule, calls: list[ast.Call]) -> set[str]:
-    """Return what is called, but for what torch does to tensors."""
-    names = {dotted(each.func) or "" for each in calls if not (module.qualify(each.func) or "").startswith("torch.")}
-    return {each for each in names if each and each.rsplit(".", 1)[-1] not in _OF_TENSORS}
-
-
-_OF_TENSORS = frozenset((
-    "view", "reshape", "squeeze", "unsqueeze", "size", "sum", "mean", "max", "min", "softmax", "log_softmax", "gather",
-    "float", "to", "len", "range", "int", "exp", "log", "clamp", "type", "cuda", "permute", "transpose", "stack", "cat",
-    "zip", "enumerate", "list", "dict", "items", "pow", "contiguous", "expand", "masked_select", "append", "pop",
-))  # fmt: skip
+    """Return the modules that are applied, and what is named as giving their outputs; data come from the same place too."""
+    found = {dotted(each.func) or "" for each in calls if is_model(module, each)}
+    names = {
+        dotted(each.func) or ""
+        for each in calls
+        if not (module.qualify(each.func) or "").startswith("torch.")
+    }
+    return found | {each for each in names if _OUTPUTS.search(each.rsplit(".", 1)[-1])}
 
 
 def _is_divergence(module: SourceModule, call: ast.Call) -> bool:

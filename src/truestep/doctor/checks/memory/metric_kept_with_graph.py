@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.uses import names_read
 
 _CUTS = ("detach", "item", "tolist", "numpy", "float")
@@ -62,27 +63,42 @@ class MetricKeptWithGraph(SourceCheck):
                 if sum(_is_cut(value) for _, value in kept) >= _FEWEST:
                     terms = _terms_of_loss(module, function)
                     for node, value in kept:
-                        if _root(value) in terms:
-                            yield At(node, f"{_root(value)!r} is kept with its graph, unlike the values beside it.", RISK)
+                        term = next(
+                            (each for each in _names_on_the_way(module, value) if each in terms), None
+                        )
+                        if term is not None:
+                            text = f"{term!r} is kept with its graph, unlike the values beside it."
+                            yield At(node, text, RISK)
 
 
 def _is_cut(node: ast.expr) -> bool:
-    return any(isinstance(each, ast.Attribute) and each.attr in _CUTS[:4] for each in ast.walk(node))
+    return any(isinstance(each, ast.Attribute) and each.attr in _CUTS[:4] for each in walk(node))
 
 
-def _root(node: ast.expr) -> str | None:
-    """Return the name of a value that is only moved or averaged."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPS:
-        node = node.func.value
-    return node.id if isinstance(node, ast.Name) else None
+def _names_on_the_way(module: SourceModule, node: ast.expr | None) -> Iterator[str]:
+    """Yield the names of a value that is only moved or averaged, back to where it was computed."""
+    for _ in range(MAX_DEPTH):
+        while (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPS
+        ):
+            node = node.func.value
+        if not isinstance(node, ast.Name):
+            return
+        yield node.id
+        values = module.definitions(node)
+        node = values[0] if len(values) == 1 else None
 
 
 def _terms_of_loss(module: SourceModule, function: ast.AST) -> set[str]:
     """Return the names that are added up to what is called the loss."""
     found: set[str] = set()
-    for node in module.all(ast.Assign, ast.AugAssign):
+    for node in module.stores:
         target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        if module.scope(node) is function and isinstance(target, ast.Name) and target.id in ("loss", "total_loss"):
-            adds = any(isinstance(each, ast.Add) for each in ast.walk(node))
+        if (
+            module.scope(node) is function
+            and isinstance(target, ast.Name)
+            and target.id in ("loss", "total_loss")
+        ):
+            adds = any(isinstance(each, ast.Add) for each in walk(node))
             found |= names_read(node.value) if adds and not _is_cut(node.value) else frozenset()
     return found

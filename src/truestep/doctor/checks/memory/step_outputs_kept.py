@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 
 
 class StepOutputsKept(SourceCheck):
@@ -42,7 +42,7 @@ class StepOutputsKept(SourceCheck):
             if function.name != "training_step":
                 continue
             given = {each.value.id for each in module.returns(function) if isinstance(each.value, ast.Name)}
-            for call in (each for each in ast.walk(function) if isinstance(each, ast.Call)):
+            for call in (each for each in walk(function) if isinstance(each, ast.Call)):
                 if (
                     isinstance(call.func, ast.Attribute)
                     and call.func.attr == "append"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, Function, dotted
+from truestep.doctor.source.names import Class, Function, dotted, walk
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.uses import names_read
 from truestep.doctor.source.values import argument, constant
@@ -68,20 +68,22 @@ class OptionIgnored(SourceCheck):
                     yield At(place, f"Nothing uses {owner.name}'s {name!r}.", RISK)
 
 
-def _given_another(module: SourceModule, owner: Class, made: ast.FunctionDef, name: str) -> Iterator[ast.Call]:
+def _given_another(
+    module: SourceModule, owner: Class, made: ast.FunctionDef, name: str
+) -> Iterator[ast.Call]:
     """Yield the calls of torch in a class that are given a constant for an option which the class has of its own."""
     stored = [each for each in module.attributes(owner).get(name, []) if each.value is not None]
     if not any(isinstance(each.value, ast.Name) and each.value.id == name for each in stored):
         return
-    for call in (each for each in ast.walk(owner) if isinstance(each, ast.Call)):
+    for call in (each for each in walk(owner) if isinstance(each, ast.Call)):
         given = argument(call, None, name)
         in_method = module.scope(call) is not made
         if in_method and given is not None and (module.qualify(call.func) or "").startswith("torch."):
-            if _is_upper(given) or _differs(module, made, name, given):
+            if _is_upper(given) or _differs(made, name, given):
                 yield call
 
 
-def _differs(module: SourceModule, made: ast.FunctionDef, name: str, given: ast.expr) -> bool:
+def _differs(made: ast.FunctionDef, name: str, given: ast.expr) -> bool:
     """Tell a number or text other than the option's default."""
     default = next((each for each in _defaults(made) if each[0] == name), None)
     return isinstance(given, ast.Constant) and (default is None or constant(default[1]) != given.value)
@@ -101,7 +103,7 @@ def _is_upper(node: ast.expr) -> bool:
 
 def _ignored(module: SourceModule, function: ast.FunctionDef, name: str) -> ast.AST | None:
     """Return the function that never reads its parameter, or the statement that only stores it."""
-    reads = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
+    reads = [each for each in walk(function) if isinstance(each, ast.Name) and each.id == name]
     reads = [each for each in reads if isinstance(each.ctx, ast.Load)]
     if not reads:
         return None if "locals" in names_read(function) else function

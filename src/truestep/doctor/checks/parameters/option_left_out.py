@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument, forwards_all
 
 # options that have an effect where they are not given: then it is torch's default that trains
@@ -56,14 +57,21 @@ class OptionLeftOut(SourceCheck):
         for chosen in module.all(ast.If):
             if isinstance(module.parents[chosen], ast.If) and chosen in module.parents[chosen].orelse:  # type: ignore[attr-defined]
                 continue  # an arm of a chain that was looked at from its top
-            calls = [call for arm in _arms_of(chosen) for call in _made_in(module, arm)]
+            arms = [found for arm in _arms_of(chosen) if (found := list(_made_in(module, arm)))]
+            calls = [call for arm in arms for call in arm]
             for name, position in _POSITIONS.items():
                 given = [ast.unparse(each) for call in calls if (each := argument(call, position, name))]
                 usual = {text for text in given if given.count(text) > 1 and not _is_number(text)}
-                for call in calls if len(usual) == 1 else ():
+                giving = [arm for arm in arms if any(argument(call, position, name) for call in arm)]
+                is_usual = len(usual) == 1 and len(giving) > len(arms) - len(giving)
+                for call in calls if is_usual else ():
                     own = _OF_ITS_OWN.get(module.qualify(call.func) or "", ())
                     if name in own and argument(call, position, name) is None and not forwards_all(call):
-                        yield At(call, f"{name}={usual.copy().pop()} is given to the others, and not to this one.", RISK)
+                        yield At(
+                            call,
+                            f"{name}={usual.copy().pop()} is given to the others, and not to this one.",
+                            RISK,
+                        )
 
 
 def _is_number(text: str) -> bool:
@@ -82,7 +90,7 @@ def _arms_of(chosen: ast.If) -> Iterator[list[ast.stmt]]:
 
 def _made_in(module: SourceModule, arm: list[ast.stmt]) -> Iterator[ast.Call]:
     for statement in arm:
-        for each in ast.walk(statement):
+        for each in walk(statement):
             if isinstance(each, ast.Call) and _is_optimizer(module, each):
                 yield each
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.uses import arms
 
@@ -58,7 +59,11 @@ class SwitchInverted(SourceCheck):
             names = [each.arg for each in [*function.args.args, *function.args.kwonlyargs]]
             asked = [each for each in names if each in _ASKED]
             for given in _all_detached(module, function) if asked else ():
-                yield At(given, f"{asked[0]!r} is asked for, and what is returned is detached whatever it says.", RISK)
+                yield At(
+                    given,
+                    f"{asked[0]!r} is asked for, and what is returned is detached whatever it says.",
+                    RISK,
+                )
         for node, switch, lets_through in [*_choices(module), *_settings(module)]:
             says = _says(switch)
             if says is not None and says is not lets_through:
@@ -69,9 +74,11 @@ class SwitchInverted(SourceCheck):
 _ASKED = ("enable_grad", "requires_grad", "with_grad", "keep_grad", "differentiable", "create_graph")
 
 
-def _all_detached(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.Return]:
+def _all_detached(
+    module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef
+) -> Iterator[ast.Return]:
     """Yield the returns of a function, or of one within it, that detach all they give, and stand under no test."""
-    for node in ast.walk(function):
+    for node in walk(function):
         if not isinstance(node, ast.Return) or node.value is None:
             continue
         parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
@@ -84,6 +91,8 @@ def _says(switch: ast.expr) -> bool | None:
     if isinstance(switch, ast.UnaryOp) and isinstance(switch.op, ast.Not):
         inner = _says(switch.operand)
         return None if inner is None else not inner
+    if isinstance(switch, ast.Attribute) and switch.attr == "requires_grad":
+        return None  # a tensor's own: `x.detach() if x.requires_grad else x` is meant so
     name = (own_name(switch) or "").lower()
     learns, rests = bool(_LEARNS.search(name)), bool(_RESTS.search(name))
     return None if learns is rests else learns is not bool(_NOT.search(name))

@@ -7,6 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
 from truestep.doctor.source.values import argument, literal
 
@@ -84,7 +85,7 @@ class TensorNotRegistered(SourceCheck):
         """Used in a method as it is: `self.scale.to(x)` says that its author knows."""
         uses = [
             node
-            for node in ast.walk(owner)
+            for node in walk(owner)
             if isinstance(node, ast.Attribute) and ast.unparse(node) == f"self.{name}"
         ]
         reads = [node for node in uses if isinstance(node.ctx, ast.Load) and module.scope(node) is not home]

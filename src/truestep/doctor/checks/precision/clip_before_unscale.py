@@ -8,6 +8,7 @@ from typing import Any
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, before, next_event, text_of
 from truestep.doctor.source.signatures import own_name
 
@@ -56,7 +57,9 @@ class ClipBeforeUnscale(SourceCheck):
                         "The gradients are clipped while they still carry the loss scale.",
                     )
                 elif _is_unscaled_next(module, clip.node):
-                    yield At(clip.node, "The gradients are clipped, and their scale is taken off after that.", RISK)
+                    yield At(
+                        clip.node, "The gradients are clipped, and their scale is taken off after that.", RISK
+                    )
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Unscale first, where the step is as certain as the clip: twice in one window raises."""
@@ -74,7 +77,7 @@ def _is_unscaled_next(module: SourceModule, clip: ast.AST) -> bool:
     block = getattr(module.parents[statement], "body", [])
     later = block[block.index(statement) + 1 :] if isinstance(block, list) and statement in block else []
     for each in later:
-        calls = [own_name(part.func) or "" for part in ast.walk(each) if isinstance(part, ast.Call)]
+        calls = [own_name(part.func) or "" for part in walk(each) if isinstance(part, ast.Call)]
         if any(name.startswith("unscale") for name in calls):
             return True
         if any("step" in name or name in ("backward", "zero_grad") for name in calls):

@@ -76,4 +76,6 @@ def _may_update(module: SourceModule, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call) or _KEEPS.search(own_name(node.func) or ""):
         return False
     given = [*node.args, *(word.value for word in node.keywords)]
-    return any(module.kind(each) in ("scaler", None) for each in given if isinstance(each, ast.Name | ast.Attribute))
+    return any(
+        module.kind(each) in ("scaler", None) for each in given if isinstance(each, ast.Name | ast.Attribute)
+    )

@@ -60,7 +60,7 @@ class BatchesTakenForUpdates(SourceCheck):
                 yield At(_where_made(module, pair[0], node), text, RISK)
 
 
-def _of_both(module: SourceModule, node: ast.Compare | ast.BinOp | ast.Call) -> tuple[ast.expr, ast.expr] | None:
+def _of_both(module: SourceModule, node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
     """Return the number of batches and the number of updates that meet in an expression."""
     match node:
         case ast.Compare(left=left, comparators=[right]):

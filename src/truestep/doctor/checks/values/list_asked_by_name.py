@@ -39,7 +39,8 @@ class ListAskedByName(SourceCheck):
             key = node.slice
             if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
                 continue
-            values = module.definitions(node.value) if isinstance(node.value, ast.Name | ast.Attribute) else []
-            known = [each for each in values if not is_none(each)]
+            bindings = module.resolver.reaching(node.value) if isinstance(node.value, ast.Name) else []
+            values = [each.value if each.how == "assign" else None for each in bindings]
+            known = [each for each in values if each is None or not is_none(each)]
             if known and all(isinstance(each, _LISTS) for each in known):
                 yield At(node, f"{ast.unparse(node.value)!r} is a list: it has no key {key.value!r}.")

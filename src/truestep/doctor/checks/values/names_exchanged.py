@@ -11,7 +11,10 @@ from truestep.doctor.source.signatures import called, own_name, positional
 
 _SHORT = 2  # names of that length (x, h, w) are too free to say anything
 # pairs whose exchange is an operation of its own: a transposed matrix, a reversed graph, a turned image
-_TURNED = frozenset(("row", "col", "rows", "cols", "width", "height", "src", "dst", "source", "target", "head", "tail"))
+_TURNED = frozenset((
+    "row", "col", "rows", "cols", "width", "height", "src", "dst", "tgt", "source", "target", "head", "tail", "in", "out",
+    "input", "output", "inputs", "outputs", "left", "right", "up", "down", "encoder", "decoder", "forward", "backward",
+))  # fmt: skip
 
 
 class NamesExchanged(SourceCheck):
@@ -61,7 +64,9 @@ class NamesExchanged(SourceCheck):
             pair = _taken_exchanged(module, node)
             if pair is not None:
                 first, second = pair
-                yield At(node, f"{first!r} takes what is returned as {second!r}, and {second!r} {first!r}.", RISK)
+                yield At(
+                    node, f"{first!r} takes what is returned as {second!r}, and {second!r} {first!r}.", RISK
+                )
 
 
 def _long(names: list[str | None]) -> list[str]:
@@ -74,13 +79,18 @@ def _exchanged(given: list[str | None], taken: list[str]) -> tuple[str, str] | N
     for first in range(min(len(given), len(taken))):
         for second in range(first + 1, min(len(given), len(taken))):
             one, other = given[first], given[second]
-            if one is None or other is None or one == other or {one, other} <= _TURNED:
+            if one is None or other is None or one == other or _is_turned(one, other):
                 continue
             if min(len(one), len(other)) <= _SHORT:
                 continue
             if one == taken[second] and other == taken[first]:
                 return one, other
     return None
+
+
+def _is_turned(one: str, other: str) -> bool:
+    """Tell two names that differ by such a pair: dim_in and dim_out of a decoder, built as the encoder's mirror."""
+    return set(one.split("_")) ^ set(other.split("_")) <= _TURNED
 
 
 def _is_within(module: SourceModule, call: ast.Call, function: Function) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import is_none
+from truestep.doctor.source.names import is_none, walk
 from truestep.doctor.source.uses import names_read, uses_of
 
 
@@ -43,20 +43,20 @@ class ParameterOverwritten(SourceCheck):
             for name in [each.arg for each in arguments if each.arg in stored]:
                 if name in uses_of(module, function).read_at_start or name.startswith("_"):
                     continue
-                given = [
-                    module.argument_for(function, call, name) for call in module.callers(function)
-                ]
+                given = [module.argument_for(function, call, name) for call in module.callers(function)]
                 own = [each for each in given if each is not None and not is_none(each)]
                 if any(each not in [*function.args.defaults, *function.args.kw_defaults] for each in own):
                     text = f"{name!r} is replaced before anything reads what the caller gave."
                     yield At(stored[name], text, RISK)
 
 
-def _first_stores(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.Assign]:
+def _first_stores(
+    module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef
+) -> dict[str, ast.Assign]:
     """Return where names are first given a value in a function's own body, if that is read later."""
     found: dict[str, ast.Assign] = {}
     read = names_read(function)
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Assign) and module.scope(node) is function:
             for target in node.targets:
                 if isinstance(target, ast.Name) and target.id in read:

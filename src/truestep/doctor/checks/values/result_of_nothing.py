@@ -47,7 +47,9 @@ class ResultOfNothing(SourceCheck):
                 function = module.target(call)
                 if function is not None and gives_nothing(module, function) and _is_read(module, node):
                     name = getattr(function, "name", "")
-                    yield At(node, f"{name}() returns nothing: {ast.unparse(node.targets[0])!r} is given None.")
+                    yield At(
+                        node, f"{name}() returns nothing: {ast.unparse(node.targets[0])!r} is given None."
+                    )
 
 
 def _is_read(module: SourceModule, node: ast.Assign) -> bool:
