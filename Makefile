@@ -5,29 +5,48 @@ SHELL := /bin/bash
 PYTHON ?= python3
 CONSTRAINTS := -c constraints.txt
 PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
-TORCH := torch==2.13.0
+TORCH ?= new
 SOURCES := $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
-.PHONY: help demo recipes test check docs playground wheel bench torture new-check new-error clean
+.PHONY: help demo kill peers recipes test check docs playground wheel bench torture new-check new-error clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
+# of what pip says: the files that it fetches, with their sizes
+FETCHED = awk '/^ *(Downloading|Using cached) / && !/[.]metadata/ { print; fflush() }'
+SITE = import site; print(site.getsitepackages()[0])
+HOME_OF_TORCH = import pathlib, torch; print(pathlib.Path(torch.__file__).parents[1])
+
 .venv/installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	.venv/bin/python $(PIP) $(TORCH)
-	.venv/bin/python $(PIP) -e '.[torch,recipes]'
-	touch $@
+	@$(PYTHON) -m venv .venv
+ifeq ($(TORCH),existing)
+	@$(PYTHON) -c '$(HOME_OF_TORCH)' > "$$(.venv/bin/python -c '$(SITE)')/existing.pth"
+	@.venv/bin/python -c 'import torch; print("Using PyTorch", torch.__version__, "of", torch.__file__)'
+	@echo 'Installing Truestep, and what else it needs, into .venv. pip fetches:'
+	@.venv/bin/python -m pip --disable-pip-version-check install -e '.[torch,recipes]' | $(FETCHED)
+else
+	@echo 'Installing PyTorch, Truestep and scikit-learn into .venv (make demo TORCH=existing uses the PyTorch you have). pip fetches:'
+	@.venv/bin/python -m pip --disable-pip-version-check install $(CONSTRAINTS) torch | $(FETCHED)
+	@.venv/bin/python -m pip --disable-pip-version-check install $(CONSTRAINTS) -e '.[torch,recipes]' | $(FETCHED)
+endif
+	@touch $@
 
 demo: .venv/installed ## install into .venv, train on handwritten digits, say where the report is
 	.venv/bin/truestep train digits --out runs/digits --resume auto
+
+kill: .venv/installed ## train twice, kill one at random moments, compare what they end with (a minute or two)
+	.venv/bin/python tools/kill.py
+
+peers: ## measure what other libraries do where Truestep makes a promise (installs them into .venv-bench)
+	$(MAKE) --no-print-directory -C benchmarks peers
 
 recipes: .venv/installed ## train every recipe to its goal, over three seeds (an hour or two)
 	.venv/bin/python benchmarks/recipes.py
 
 .venv-test/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-test
-	.venv-test/bin/python $(PIP) $(TORCH)
+	.venv-test/bin/python $(PIP) torch
 	.venv-test/bin/python $(PIP) build hatchling
 	.venv-test/bin/python $(PIP) '.[torch,recipes,plot,graph,onnx,tensorboard,docs,dev]'
 	touch $@
@@ -61,10 +80,10 @@ torture: .venv-test/wheel ## the long tests: kills, damage, faults (hours)
 PYODIDE := pyodide@314.0.7
 PLAYGROUND := docs/_build/html/playground
 
-playground: .venv-test/wheel ## build the page that reads code in the browser into docs/_build/html/playground (needs npm)
+playground: docs ## build the docs with the page that reads code in the browser (needs npm)
 	mkdir -p build/pyodide && cd build/pyodide && npm pack --silent $(PYODIDE) > /dev/null && tar -xzf pyodide-*.tgz
 	.venv-test/bin/python docs/playground/build.py dist/truestep-*.whl build/pyodide/package $(PLAYGROUND)
-	@echo "serve it with: python -m http.server --directory $(PLAYGROUND)"
+	@echo "serve it with: python -m http.server --directory docs/_build/html; then open http://localhost:8000/playground/"
 
 new-check: ## start a check of the doctor: make new-check TOPIC=loss NAME=LossSummed [KIND=read|watch|probe]
 	$(PYTHON) tools/scaffold.py check $(TOPIC) $(NAME) --kind $(or $(KIND),read)

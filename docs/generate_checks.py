@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes checks.md, the index and the pages of all checks, when the documentation is built."""
+"""Writes checks.md, a table of all checks, and checks/CODE.md, the page of each, when the documentation is built."""
 
 import sys
 from itertools import groupby
@@ -7,63 +7,80 @@ from pathlib import Path
 
 from truestep.doctor.catalogue import checks, topic_of
 from truestep.doctor.check import Check
-from truestep.doctor.page import MARK
 
-PAGE = Path(__file__).with_name("checks.md")
-INTRODUCTION = """\
-<!-- written by docs/generate_checks.py from the docstrings when the documentation is built -->
+TABLE = Path(__file__).with_name("checks.md")
+PAGES = Path(__file__).with_name("checks")
+WRITTEN = "written by docs/generate_checks.py from the docstrings when the documentation is built"
+WAYS = {"read": "reading", "run": "running", "both": "reading and by running"}
+INTRODUCTION = f"""\
+<!-- {WRITTEN} -->
 
 # Checks
 
-Each check names one fault. *read* means that it is found in the source (`truestep read`, `truestep doctor`),
-*watch* that it is seen while the script runs, *probe* that the model is tried out at the first step. The
-examples are the checks' own tests: Bad gives exactly this finding at the marked line, Good gives none from
-any check.
+Each check names one fault, and has a page with an example that it finds and one that is right: both are its tests.
+
+*read*: found in the source, by `truestep read` and `truestep doctor`; *run*: found while the script runs, by `truestep doctor`;
+*both*: in both ways. The severity is what a finding may be, the gravest first; a bug that rests on a name alone is told as a risk.
+On the terminal `truestep checks GRAD` lists the checks whose codes begin so, and `truestep checks GRAD001` shows the page of one.
 """
 
 
+def how(check: type[Check]) -> str:
+    ways = check.found_by()
+    return ways[0] if len(ways) == 1 else "both"
+
+
+def severity(check: type[Check]) -> str:
+    return ", ".join(check.severities())
+
+
 def page_of(check: type[Check]) -> str:
-    page = check.page()
-    blocks = [
-        f"*{name}:*\n\n```{{code-block}} python\n{code.replace(MARK, '# <- here')}```\n"
-        for name, code in (("Bad", page.bad), ("Good", page.good))
-    ]
+    """Return the page of one check; it stands in no list of pages, as the table is that."""
     return "\n".join(
         [
-            f"({check.code})=\n### {check.code} {check.name()}\n",
-            f"{page.summary} ({', '.join(check.found_by())})\n",
-            f"{page.why}\n",
-            *blocks,
-            f"{page.fix}\n",
+            "---\norphan: true\n---\n",
+            f"<!-- {WRITTEN} -->\n",
+            f"({check.code})=\n# {check.code}: {check.name()}\n",
+            f"*Severity: {severity(check)}. Found by {WAYS[how(check)]}. [All checks](../checks.md).*\n",
+            check.page().markdown("{code-block} python"),
         ]
     )
 
 
-def text() -> str:
-    """Return the whole page."""
+def table() -> str:
+    """Return the table of all checks, by topic."""
     every = sorted(checks().values(), key=lambda check: (topic_of(check), check.code))
-    rows = [
-        f"| [{each.code}](#{each.code}) | {', '.join(each.found_by())} | {each.page().summary} |"
-        for each in every
-    ]
-    parts = [
-        INTRODUCTION,
-        f"There are {len(every)}.\n",
-        "| code | how | fault |\n|---|---|---|\n" + "\n".join(rows) + "\n",
-    ]
+    parts = [INTRODUCTION, f"There are {len(every)}.\n"]
     for topic, members in groupby(every, key=topic_of):
         parts.append(f"## {topic.capitalize()}\n")
-        parts += [page_of(each) for each in members]
+        parts.append("| code | severity | how | fault |\n|---|---|---|---|")
+        parts += [
+            f"| [{each.code}](checks/{each.code}.md) | {severity(each)} | {how(each)} | {each.page().summary} |"
+            for each in members
+        ]
+        parts.append("")
     return "\n".join(parts)
 
 
+def pages() -> dict[Path, str]:
+    """Return every file that is to be there, with its text."""
+    return {TABLE: table()} | {
+        PAGES / f"{code}.md": page_of(check) for code, check in checks().items()
+    }
+
+
 def write() -> None:
-    """Write the page where it is not as it should be: a build takes what has not changed from its cache."""
-    wanted = text()
-    if not PAGE.exists() or PAGE.read_text("utf-8") != wanted:
-        PAGE.write_text(wanted, "utf-8")
+    """Write the pages that are not as they should be: a build takes what has not changed from its cache."""
+    wanted = pages()
+    PAGES.mkdir(exist_ok=True)
+    for path in PAGES.glob("*.md"):
+        if path not in wanted:
+            path.unlink()
+    for path, text in wanted.items():
+        if not path.exists() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":
     write()
-    sys.stderr.write(f"{PAGE}: {len(checks())} checks\n")
+    sys.stderr.write(f"{TABLE}: {len(checks())} checks\n")

@@ -103,17 +103,28 @@ def truestep():
     return weights
 
 
-def rows():
+def updates() -> dict[str, list[float]]:
+    """Return what each library's updates are, relative to the right ones; 0.0 where there is none."""
     contenders = {LIGHTNING: lightning, ACCELERATE: accelerate, IGNITE: ignite, TRUESTEP: truestep}
+    found = {}
     for name, train in contenders.items():
-        weights = train()
-        steps = [a - b for a, b in pairwise(weights) if a != b]
-        for number, case in enumerate(["a full window", "the last window, one micro-batch"]):
-            ratio = steps[number] / RIGHT[number] if number < len(steps) else 0.0
-            found = f"{ratio:.2f} times the right update" if ratio else "no update"
-            yield Row(name, case, "1.00 times the right update", found, abs(ratio - 1) < 1e-5)
+        steps = [a - b for a, b in pairwise(train()) if a != b]
+        steps += [0.0] * (len(RIGHT) - len(steps))
+        found[name] = [step / right for step, right in zip(steps, RIGHT, strict=True)]
+    return found
+
+
+def rows(found: dict[str, list[float]]):
+    for name, ratios in found.items():
+        for case, ratio in zip(["a full window", "the last window, one micro-batch"], ratios, strict=True):
+            said = f"{ratio:.2f} times the right update" if ratio else "no update"
+            yield Row(name, case, "1.00 times the right update", said, abs(ratio - 1) < 1e-5)
 
 
 if __name__ == "__main__":
     quiet()
-    show(f"{len(INPUTS) // MICRO_BATCH} micro-batches, {ACCUMULATE} to an update", rows())
+    found = updates()
+    show(f"{len(INPUTS) // MICRO_BATCH} micro-batches, {ACCUMULATE} to an update", rows(found))
+    print("\nThe last update, relative to the right one:\n")
+    print(f"| {' | '.join(found)} |\n|{'---|' * len(found)}")
+    print(f"| {' | '.join(f'{ratios[-1]:.2f}' for ratios in found.values())} |")

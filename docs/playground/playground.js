@@ -59,12 +59,20 @@ function shown(finding) {
     element("p", finding.message),
     element("p", `Why: ${finding.why}`),
     element("p", `Fix: ${finding.fix}`),
+    page(finding.code),
   );
   if (finding.replacement) item.append(element("pre", finding.replacement.diff.join("\n")));
   const go = () => select(finding.line);
   item.addEventListener("click", go);
   item.addEventListener("keydown", (event) => event.key === "Enter" && go());
   return item;
+}
+
+function page(code) {
+  const link = element("a", `${code} with examples`);
+  link.href = `../checks/${code}.html`; // the playground lies in the built documentation
+  link.target = "_blank"; // what was pasted stays
+  return link;
 }
 
 function select(line) {

@@ -85,6 +85,7 @@ from truestep.nn.rows import pack_rows as pack_rows
 from truestep.nn.sampling import sample_logits as sample_logits
 from truestep.nn.seeds import seed_everything as seed_everything
 from truestep.report import write_report as write_report
+from truestep.report.listing import runs as runs
 from truestep.run.launching.spawn import spawn as spawn
 from truestep.run.media.audio import Audio as Audio
 from truestep.run.media.image import Image as Image

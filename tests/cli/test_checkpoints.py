@@ -88,7 +88,7 @@ def test_list_as_json(run):
 
 
 def test_list_of_an_empty_run_and_of_none(tmp_path):
-    assert call("list", tmp_path) == "no checkpoints\n"
+    assert call("list", tmp_path).startswith(f"no checkpoints in {tmp_path}; ")
     with pytest.raises(CheckpointError, match="does not exist"):
         call("list", tmp_path / "none")
 
@@ -116,14 +116,43 @@ def test_show_lists_every_value_of_the_newest_or_the_one_asked_for(run):
 
 
 def test_diff_says_what_changed_and_exits_1(run):
-    assert call("diff", run, "10", "10") == "no differences\n"
+    assert (
+        call("diff", run, "10", "10") == "0 of 36 bytes differ: 2 tensors and every other value are equal\n"
+    )
     assert call("diff", run, "10", "30", status=1).splitlines() == [
         "changed   learners/net/modules/weight  6 of 6 elements, largest difference 2",
         "changed   learners/net/optimizers/0/lr  1.0 -> 3.0",
-        "2 differences",
+        "12 of 36 bytes differ: 1 of 2 tensors, and 1 other value",
     ]
     document = json.loads(call("diff", run, "10", "30", "--json", status=1))
     assert [change["kind"] for change in document["changes"]] == ["changed", "changed"]
+    assert document["changes"][0]["largest_difference"] == 2.0
+    assert (document["equal"], document["differing_bytes"], document["num_bytes"]) == (False, 12, 36)
+
+
+def test_diff_of_two_runs_compares_the_newest_but_for_what_the_clock_gave(run, tmp_path):
+    clock = {"mark": [tmp_path.name, 1], "elapsed_seconds": 1.5}
+    for name, value, seconds in [("same", 3.0, 1.5), ("same too", 3.0, 2.5), ("other", 4.0, 1.5)]:
+        with CheckpointStore(tmp_path / name / "checkpoints") as store:
+            store.save(30, state(value) | {"logbook": clock | {"elapsed_seconds": seconds}})
+    same = call("diff", tmp_path / "same", tmp_path / "same too")
+    assert same == "0 of 36 bytes differ: 2 tensors and every other value are equal\n"
+    assert "1 of 2 tensors" in call("diff", tmp_path / "same", tmp_path / "other", status=1)
+    document = json.loads(call("diff", tmp_path / "same", tmp_path / "same too", "--json"))
+    assert document["first"].endswith("000001-step-30")
+    assert document["equal"]
+    with pytest.raises(CheckpointError, match="40 does not exist"):
+        call("diff", run, "40")
+
+
+def test_diff_of_much_that_differs_shows_the_first_and_counts_the_rest(tmp_path):
+    for name, value in [("a", 0.0), ("b", math.nan)]:
+        with CheckpointStore(tmp_path / name / "checkpoints") as store:
+            store.save(1, {f"{number:02}": torch.full((2,), value) for number in range(40)})
+    lines = call("diff", tmp_path / "a", tmp_path / "b", status=1).splitlines()
+    assert lines[0].startswith("changed   00  2 of 2 elements")
+    assert lines[-2:] == ["... and 24 more; --json has all", "160 of 320 bytes differ: 40 of 40 tensors"]
+    assert json.loads(call("diff", tmp_path / "a", tmp_path / "b", "--json", status=1))["num_tensors"] == 40
 
 
 def test_export_writes_a_plain_file(run, tmp_path):

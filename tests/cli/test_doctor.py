@@ -50,7 +50,7 @@ def run_json(folder, text, *options):
 def test_a_clean_script_keeps_its_output_and_gives_0(tmp_path):
     ran = truestep("doctor", script(tmp_path, TRAINING), "--lr", "3", "-x", cwd=tmp_path)
     assert ran.stdout == "arguments --lr 3 -x\n"
-    assert "; 1 optimizer; 8 optimizer steps" in ran.stderr
+    assert "watched: net (Sequential); opt (SGD); 8 optimizer steps" in ran.stderr
     assert ran.returncode == 0
     assert "nothing found" in ran.stderr
     assert "8 optimizer steps" in ran.stderr
@@ -103,10 +103,14 @@ def test_an_exception_is_shown_as_python_shows_it(tmp_path):
 
 def test_a_warning_of_torch_points_at_the_line_of_the_user(tmp_path):
     text = TRAINING.replace("F.cross_entropy(net(x), y)", "F.mse_loss(net(x), torch.zeros(16, 1))")
-    ran = truestep("doctor", script(tmp_path, text), cwd=tmp_path)
+    name = script(tmp_path, text)
+    ran = truestep("doctor", "--ignore", "LOSS", name, cwd=tmp_path)
     assert "train.py:12: UserWarning: Using a target size" in ran.stderr
-    assert "train.py:12  torch warned: UserWarning: Using a target size" in ran.stderr
+    assert "train.py:12  torch warned of it, as shown above" in ran.stderr
+    assert ran.stderr.count("Using a target size") == 1
     assert "protocol.py" not in ran.stderr
+    truestep("doctor", "--report", "report.txt", name, cwd=tmp_path)
+    assert "train.py:12  torch warned: UserWarning: Using a target" in (tmp_path / "report.txt").read_text()
 
 
 def test_a_forward_before_an_error_is_no_evaluation(tmp_path):

@@ -86,6 +86,12 @@ def test_nothing_found_says_what_else_there_is(folder):
     assert "`truestep doctor FILE.py` runs a script" in call().stdout
 
 
+def test_a_folder_with_nothing_to_read_is_not_called_clean(folder):
+    (folder / "train,1.py").unlink()
+    (folder / "train.txt").write_text(FAULTY)
+    assert call().stdout == "There is nothing to read here: no .py, .ipynb or Markdown file.\n"
+
+
 def test_what_could_not_be_told_is_shown_when_asked(folder):
     (folder / "train,1.py").write_text(
         "import torch\nfrom somewhere import helper\nnet = torch.nn.Linear(1, 1)\n"
@@ -118,9 +124,45 @@ def test_checks_lists_by_prefix_and_kind_and_shows_the_page_of_one():
         if line.startswith("GRAD")
     ]
     assert len(rows) > 10
-    probes = call("--how", "probe", "--json", command="checks")
-    assert all("probe" in each["ways"] for each in json.loads(probes.stdout)["checks"])
+    for how, allowed in (("read", {"read", "both"}), ("run", {"run", "both"}), ("both", {"both"})):
+        listed = json.loads(call("--how", how, "--json", command="checks").stdout)["checks"]
+        assert {each["how"] for each in listed} == allowed
+    assert call("MEM", "--how", "both", command="checks").exit_code != 0
     for name in ("GRAD001", "grad001", "backward-without-zero-grad"):
         page = call(name, command="checks").stdout
         assert "Bad:" in page, name
         assert "# <- here" in page, name
+        assert "found by reading the source, and by running the script" in page, name
+
+
+BASE = "https://docs.example/truestep"
+
+
+@pytest.mark.parametrize(
+    ("base", "address"),
+    [("", None), (BASE, f"{BASE}/checks/LOSS001.html"), (f"{BASE}/", f"{BASE}/checks/LOSS001.html")],
+)
+def test_every_form_says_where_the_check_s_page_is(folder, monkeypatch, base, address):
+    monkeypatch.setenv("TRUESTEP_DOCS", base)
+    told = address or "truestep checks LOSS001"
+    assert f"  see  {told}\n" in call().stdout
+    assert json.loads(call("--json").stdout)["findings"][0]["help"] == told
+    assert f"See: {told}" in call("--output", "github").stdout
+    rules = json.loads(call("--output", "sarif").stdout)["runs"][0]["tool"]["driver"]["rules"]
+    (rule,) = (each for each in rules if each["id"] == "LOSS001")
+    assert rule["help"]["text"].endswith(told)
+    assert "```python\n" in rule["help"]["markdown"]
+    assert rule.get("helpUri") == address  # the format takes whole addresses alone
+    page = call("LOSS001", command="checks").stdout
+    assert (f"See: {told}" in page) == (address is not None)
+
+
+def test_the_command_that_a_finding_names_shows_the_page(folder):
+    told = json.loads(call("--json").stdout)["findings"][0]["help"].split()
+    assert call(*told[2:], command=told[1]).stdout.startswith("LOSS001  softmax-before-cross-entropy")
+
+
+def test_a_folder_of_built_docs_is_an_address_too(folder, monkeypatch):
+    monkeypatch.setenv("TRUESTEP_DOCS", "html")
+    address = (folder / "html" / "checks" / "LOSS001.html").as_uri()
+    assert json.loads(call("--json").stdout)["findings"][0]["help"] == address

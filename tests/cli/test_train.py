@@ -8,6 +8,9 @@ import sys
 import pytest
 from support import warm
 
+import truestep as ts
+from truestep.cli.train import num_processes
+
 
 def truestep(*arguments, cwd=None):
     return warm.run("-m", "truestep", *arguments, cwd=cwd)
@@ -97,3 +100,52 @@ main()
     assert result.returncode == 3
     assert "pip install 'truestep[recipes]'" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+RECIPE = """
+\"\"\"A line.\"\"\"
+from dataclasses import dataclass
+import torch
+import truestep as ts
+
+@dataclass
+class Config:
+    steps: int = 3
+
+def train(run, config):
+    net = run.learner(torch.nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    data = run.data(torch.ones(4 * config.steps, 2), batch_size=4)
+    for _ in run.epochs(1):
+        for batch in run.batches(data):
+            net.update(lambda rows: net(rows)[:, 0], batch)
+    if run.is_main:
+        print("of", run.world_size, "after", run.step)
+"""
+
+
+@pytest.mark.slow
+def test_a_recipe_trains_in_several_processes_in_one_folder(tmp_path):
+    (tmp_path / "small.py").write_text(RECIPE)
+    result = truestep("train", "small.py", "--steps", "5", "--processes", "2", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "of 2 after 5" in result.stdout
+    (folder,) = (tmp_path / "runs" / "small").iterdir()
+    assert (folder / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--lr", "3"], (None, ["--lr", "3"])),
+        (["--processes", "4", "--lr", "3"], (4, ["--lr", "3"])),
+        (["--lr", "3", "--processes=2"], (2, ["--lr", "3"])),
+    ],
+)
+def test_the_number_of_processes_is_taken_out_of_the_words(words, found):
+    assert num_processes(words) == found
+
+
+@pytest.mark.parametrize("words", [["--processes", "0"], ["--processes=x"], ["--processes"]])
+def test_a_wrong_number_of_processes_is_refused(words):
+    with pytest.raises(ts.OptionError, match="give how many"):
+        num_processes(words)

@@ -16,7 +16,7 @@ from truestep.engine.precision import APEX_LEVELS, MODES
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
 PAGES = [
-    REPOSITORY / "README.md",
+    *(REPOSITORY / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *(page for page in sorted(DOCS.rglob("*.md")) if "_build" not in page.parts),
 ]
 
@@ -31,6 +31,26 @@ def test_the_api_page_has_every_public_name_once():
     names = [name for name in documented if name.removeprefix("nn.").count(".") == 0]
     pieces = [f"nn.{name}" for name in truestep.nn.__all__]
     assert sorted(names) == sorted([*(name for name in truestep.__all__ if name != "nn"), *pieces])
+
+
+def test_the_list_above_the_api_has_every_public_name_with_a_sentence():
+    listed = runpy.run_path(str(DOCS / "generate_names.py"))
+    rows = [line for line in listed["text"]().splitlines() if line.startswith("| {py:obj}")]
+    documented = re.findall(
+        r"^\.\. auto\w+:: truestep\.((?:nn\.)?\w+)\b(?!\.)", text_of("api.md"), re.MULTILINE
+    )
+    assert sorted(re.findall(r"<truestep\.([\w.]+)>", "\n".join(rows))) == sorted(documented)
+    assert [row for row in rows if len(row.split(" | ")[1]) < 15] == []
+    assert "```{include} names.inc" in text_of("api.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
+def test_blocks_that_do_not_run_are_marked_and_the_others_left(page):
+    marked = runpy.run_path(str(DOCS / "conf.py"))["marked"]
+    text = page.read_text(encoding="utf-8")
+    skipped = len(re.findall(r"<!--- skip: next .+? -->\s*\n```python\n", text))
+    assert marked(text).count(":class: not-run") == skipped
+    assert marked(text).count("\n```python\n") == text.count("\n```python\n") - skipped
 
 
 def test_the_page_of_the_command_line_is_what_the_commands_say(tmp_path):

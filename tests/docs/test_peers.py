@@ -23,3 +23,17 @@ def test_a_comparison_compiles_and_its_docstring_says_how_to_run_it(path):
 def test_every_comparison_is_named_and_no_other(place):
     named = set(re.findall(r"\bpeers/(\w+\.py)", (REPOSITORY / place).read_text("utf-8")))
     assert named == SCRIPTS
+
+
+def test_what_is_said_of_the_better_ones_was_measured():
+    """Every figure of that section stands in a record of measurements, and every script that it names is there."""
+    page = (REPOSITORY / "docs/peers.md").read_text("utf-8")
+    section = page.partition("## Where another library is better")[2].partition("\n## ")[0]
+    records = [*(REPOSITORY / "benchmarks").glob("*.md"), REPOSITORY / "docs/many-processes.md"]
+    known = "\n".join(path.read_text("utf-8") for path in records)
+    prose = re.sub(r"`[^`]*`|0\.1\.0|\d{4}-\d\d-\d\d", "", section)
+    figures = set(re.findall(r"\b\d+\.\d+\b", prose)) - {"0.3"}  # the sizes of two cases
+    assert len(figures) >= 15
+    assert [each for each in figures if not re.search(rf"(?<![\d.]){re.escape(each)}(?![\d])", known)] == []
+    scripts = re.findall(r"python (benchmarks/[\w/]+\.py)", page)
+    assert [each for each in scripts if not (REPOSITORY / each).exists()] == []

@@ -9,6 +9,7 @@ import pytest
 
 from truestep.doctor.catalogue import checks, source_checks, topic_of
 from truestep.doctor.check import SourceCheck
+from truestep.doctor.finding import Severity
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.read import read_text
 
@@ -50,6 +51,12 @@ def test_bad_gives_exactly_this_finding(check):
     expected = [(check.code, line + OFFSET) for line in check.page().marked_lines]
     assert [(each.code, each.place.line) for each in reading.findings] == expected
     assert reading.failures == []
+
+
+@pytest.mark.parametrize("check", READERS, ids=by_code)
+def test_its_severities_are_those_of_its_findings(check):
+    found = {each.severity for each in read_text(PRELUDE + check.page().bad).findings}
+    assert found <= {*check.severities(), Severity.RISK}  # a bug that rests on a name alone is a risk
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=by_code)

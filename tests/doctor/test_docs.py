@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of checks that the documentation's build writes has each of them once, in its index and by itself."""
+"""The pages of checks that the documentation's build writes: a table with each of them once, and a page for each."""
 
 import importlib.util
 import subprocess
@@ -21,19 +21,33 @@ def script():
     return module
 
 
-def test_every_check_is_in_the_index_and_has_its_part(script):
-    text = script.text()
+def test_every_check_is_in_the_table_and_has_its_page(script):
+    table = script.table()
     for each in checks().values():
-        assert text.count(f"| [{each.code}](#{each.code}) |") == 1
-        assert text.count(f"({each.code})=\n### {each.code}") == 1
-        assert each.page().summary in text
+        (row,) = (line for line in table.splitlines() if line.startswith(f"| [{each.code}]"))
+        assert f"(checks/{each.code}.md) | {each.severities()[0]}" in row
+        assert each.page().summary in row
+        page = script.pages()[script.PAGES / f"{each.code}.md"]
+        assert f"({each.code})=\n# {each.code}: {each.name()}\n" in page
+        for part in (each.page().why, each.page().fix, each.page().good):
+            assert part in page
 
 
-def test_the_page_is_written_by_the_build_and_not_kept(script):
-    name = script.PAGE.relative_to(REPOSITORY).as_posix()
+def test_pages_of_checks_that_are_gone_are_taken_away(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "TABLE", tmp_path / "checks.md")
+    monkeypatch.setattr(script, "PAGES", tmp_path / "checks")
+    (tmp_path / "checks").mkdir()
+    (tmp_path / "checks" / "GONE001.md").write_text("")
+    script.write()
+    assert {each.stem for each in (tmp_path / "checks").iterdir()} == set(checks())
+
+
+def test_the_pages_are_written_by_the_build_and_not_kept(script):
+    names = [f"{path.relative_to(REPOSITORY)}" for path in (script.TABLE, script.PAGES)]
     kept = subprocess.run(
-        ["git", "ls-files", name], cwd=REPOSITORY, capture_output=True, text=True, check=False
+        ["git", "ls-files", *names], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     assert kept.stdout == ""
-    assert name in (REPOSITORY / ".gitignore").read_text("utf-8").splitlines()
+    ignored = (REPOSITORY / ".gitignore").read_text("utf-8").splitlines()
+    assert {names[0], f"{names[1]}/"} <= set(ignored)
     assert "generate_checks.write()" in (REPOSITORY / "docs" / "conf.py").read_text("utf-8")

@@ -125,4 +125,4 @@ def test_a_unit_holds_all_that_its_files_reach(tmp_path_factory, edges):
 @pytest.mark.parametrize("size", [1, 10**6])
 def test_pieces_come_back_in_their_order(size):
     given_, sizes = [(number,) for number in range(5)], [size * (number + 1) for number in range(5)]
-    assert list(in_processes(abs, given_, sizes)) == [0, 1, 2, 3, 4]
+    assert list(in_processes(abs, given_, sizes, meanwhile=lambda: None)) == [0, 1, 2, 3, 4]

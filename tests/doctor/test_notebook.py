@@ -57,6 +57,12 @@ def test_the_edits_of_a_fix_count_within_the_cell(tmp_path):
     )
 
 
+def test_a_change_is_shown_with_the_lines_of_its_own_cell(tmp_path):
+    path = notebook(tmp_path, ("code", SETUP), ("code", TRAINING), ("code", "net(x)"))
+    change = read_paths([path]).findings[0].replacement
+    assert change.diff == ("      opt.step()", "+     opt.zero_grad()")
+
+
 def test_cells_of_another_language_are_passed_over(tmp_path):
     path = notebook(tmp_path, ("code", "%%bash\nfor x in y; do"), ("code", SETUP))
     assert read_paths([path]).unreadable == []

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from truestep.core.errors import OptionError
+from truestep.doctor import processes, tally
 from truestep.doctor.read import read_paths, read_text
 from truestep.doctor.replacement import apply_edits, lines_of
 from truestep.doctor.reporting.documents import sarif_document
@@ -274,3 +275,23 @@ def shown(reading):
     console = Console(file=io.StringIO(), width=80, highlight=False)
     show_reading(reading, console)
     return console.file.getvalue()
+
+
+@pytest.mark.parametrize("is_connected", [True, False], ids=["one unit", "many units"])
+@pytest.mark.parametrize("worth_it", [0, 10**9], ids=["several processes", "one process"])
+def test_who_waits_is_told_how_far_it_is(tmp_path, monkeypatch, is_connected, worth_it):
+    monkeypatch.setattr(tally, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(processes, "_WORTH_IT", worth_it)
+    for number in range(6):
+        imports = "import torch\nimport m0\n" if is_connected else "import torch\n"
+        (tmp_path / f"m{number}.py").write_text(imports + "x = 1\n" * 500)
+    (tmp_path / "other.py").write_text("x = 1\n")
+    told = []
+    reading = read_paths([tmp_path], waiting=lambda done, total: told.append((done, total)))
+    assert reading.num_files == 7
+    assert told == sorted(told)
+    assert {total for _, total in told} == {7}
+    if not worth_it and not is_connected:  # other processes may be done before anybody asks
+        assert told
+    else:
+        assert {done for done, _ in told} == set(range(1, 7))

@@ -54,7 +54,7 @@ def test_findings_stand_by_file_and_reasons_once_for_each_code():
     assert [line for line in lines if line.endswith(".py")] == ["a.py", "b.py"]
     assert sum(line.startswith("  why") for line in lines) == 2
     assert "LOSS001  softmax-before-cross-entropy  3 bugs" in lines
-    found = [line.split()[:3] for line in lines if "GRAD001" in line and line.startswith("  ")]
+    found = [line.split()[:3] for line in lines if " bug  GRAD001" in line]
     assert found == [["7:5", "bug", "GRAD001"], ["7:5", "bug", "GRAD001"], ["10:5", "bug", "GRAD001"]]
 
 

@@ -71,6 +71,7 @@ def test_bad_gives_exactly_this_finding_when_it_runs(check):
     expected = [(check.code, line) for line in check.page().marked_lines]
     assert [(each.code, each.place.line) for each in watched.findings] == expected
     assert all(each.place.path == "<example>" for each in watched.findings)
+    assert {each.severity for each in watched.findings} <= set(check.severities())
 
 
 @pytest.mark.parametrize("check", [runs(each) for each in RUNNERS], ids=by_code)

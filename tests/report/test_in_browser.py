@@ -13,7 +13,7 @@ from truestep.report import render_report
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 
-NAMES = ["plain", "two learners", "three lines", "extremes", "samples"]
+NAMES = ["plain", "two learners", "three lines", "extremes", "samples", "several"]
 WIDTHS = [400, 1200]
 SCHEMES = {"dark": 0, "light": 1}
 
@@ -110,8 +110,15 @@ def browse(tmp_path, *arguments, scheme):
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
-def measured(folder, tmp_path, *, width, scheme="light", hover="", planted=""):
-    html = render_report(folder).replace("</style>", planted + "</style>")
+@pytest.fixture
+def shown(example_runs):
+    """Return the folders that a page is of, by its name."""
+    several = [example_runs[name] for name in ("plain", "two learners", "extremes")]
+    return {name: [folder] for name, folder in example_runs.items()} | {"several": several}
+
+
+def measured(folders, tmp_path, *, width, scheme="light", hover="", planted=""):
+    html = render_report(*folders).replace("</style>", planted + "</style>")
     (tmp_path / "page.html").write_text(html.replace("</body>", MEASURE.replace("HOVER", hover)), "utf-8")
     frame = tmp_path / "frame.html"
     frame.write_text(FRAME.replace("WIDTH", str(width)), "utf-8")
@@ -122,9 +129,9 @@ def measured(folder, tmp_path, *, width, scheme="light", hover="", planted=""):
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", NAMES)
-def test_text_is_legible_and_nothing_overlaps_or_overflows(example_runs, tmp_path, name, width):
+def test_text_is_legible_and_nothing_overlaps_or_overflows(shown, tmp_path, name, width):
     scheme = "dark" if (NAMES.index(name) + WIDTHS.index(width)) % 2 else "light"
-    seen = measured(example_runs[name], tmp_path, width=width, scheme=scheme)
+    seen = measured(shown[name], tmp_path, width=width, scheme=scheme)
     assert seen["wrong"] == []
     assert seen["width"] == width
     assert seen["texts"] > 20
@@ -139,33 +146,69 @@ PLANTED = [
 
 
 @pytest.mark.parametrize(("planted", "found"), PLANTED)
-def test_the_measure_finds_what_is_planted(example_runs, tmp_path, planted, found):
-    seen = measured(example_runs["plain"], tmp_path, width=400, planted=planted)
+def test_the_measure_finds_what_is_planted(shown, tmp_path, planted, found):
+    seen = measured(shown["plain"], tmp_path, width=400, planted=planted)
     assert any(found in wrong for wrong in seen["wrong"])
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_page_follows_the_system_between_light_and_dark(example_runs, tmp_path, scheme):
-    seen = measured(example_runs["two learners"], tmp_path, width=1200, scheme=scheme)
+def test_the_page_follows_the_system_between_light_and_dark(shown, tmp_path, scheme):
+    seen = measured(shown["two learners"], tmp_path, width=1200, scheme=scheme)
     brightness = sum(map(int, seen["page"].strip("rgb()").split(",")))
     assert (brightness < 150) == (scheme == "dark")
     assert seen["wrong"] == []
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_values_show_under_the_pointer_inside_the_window(example_runs, tmp_path, width):
-    seen = measured(example_runs["two learners"], tmp_path, hover=HOVER, width=width)
+def test_values_show_under_the_pointer_inside_the_window(shown, tmp_path, width):
+    seen = measured(shown["two learners"], tmp_path, hover=HOVER, width=width)
     assert seen["wrong"] == []
     assert "step 2,996 · epoch 10 · 0:30" in seen["tips"][2]
     assert "discriminator" in seen["tips"][2]
     assert any("NaN" in tip for tip in seen["tips"])
 
 
+TURN = """
+  window.tips = [];
+  const drawn = () => [...document.querySelectorAll(".plot")].map((plot) => plot.querySelector("svg").outerHTML);
+  const before = drawn(), slider = document.querySelector("#controls input");
+  const smooth = (value) => { slider.value = value; slider.dispatchEvent(new Event("input")); };
+  const turn = () => document.querySelectorAll("figcaption button").forEach((button) => button.click());
+  const check = (what) => document.querySelectorAll(".plot path, .plot line, .plot text").forEach((each) => {
+    for (const { name, value } of each.attributes)
+      if (/NaN|Infinity|undefined/.test(value)) wrong.push(`${what}: ${name}="${value.slice(0, 60)}"`);
+  });
+  smooth(0.9); check("smooth");
+  const soft = document.querySelectorAll("path.soft").length;
+  turn(); check("smooth, turned");
+  const turns = [...document.querySelectorAll(".plot")].map((plot) => plot.parentElement.querySelector("button"));
+  if (drawn().some((plot, index) => turns[index] && plot === before[index]))
+    wrong.push("a chart did not turn");
+  turn(); smooth(0);
+  if (drawn().some((plot, index) => plot !== before[index])) wrong.push("a chart is not what it was");
+  turn(); check("turned");
+  URL.createObjectURL = () => "#"; URL.revokeObjectURL = () => {};
+  window.Blob = class { constructor(parts) { window.tips.push(parts[0], String(soft)); } };
+  document.querySelector("#controls button").click();
+"""
+
+
+@pytest.mark.parametrize("name", ["plain", "several"])
+def test_smoothing_and_axes_turn_and_turn_back(shown, tmp_path, name):
+    seen = measured(shown[name], tmp_path, hover=TURN, width=1200)
+    assert seen["wrong"] == []
+    table, num_soft = seen["tips"]
+    header, *rows = table.splitlines()
+    assert header == "chart,curve,step,mean,min,max,values"
+    assert {"Loss", "accuracy", "Learning rate"} <= {row.split(",")[0] for row in rows}
+    assert int(num_soft) > 5
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_screenshot_can_be_taken(example_runs, tmp_path, scheme):
+def test_a_screenshot_can_be_taken(shown, tmp_path, scheme):
     image = pytest.importorskip("PIL.Image")
     page = tmp_path / "page.html"
-    page.write_text(render_report(example_runs["plain"]), "utf-8")
+    page.write_text(render_report(*shown["plain"]), "utf-8")
     picture = tmp_path / "picture.png"
     browse(tmp_path, "--window-size=400,1500", f"--screenshot={picture}", page.as_uri(), scheme=scheme)
     with image.open(picture) as opened:

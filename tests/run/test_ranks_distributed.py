@@ -7,7 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from support.ranks import finish, on_ranks, start
+
+import truestep as ts
 
 PROGRAM = Path(__file__).parent / "programs" / "ranks.py"
 ROUNDS = 50
@@ -48,9 +51,32 @@ def test_ranks_see_one_order_count_each_sample_once_and_name_who_is_elsewhere(tm
         assert found["metrics"][-1] == {"largest": 8.0, "count": 9, "order": [float(i) for i in range(9)]}
         assert "accuracy is 0.0 on rank 0 and 1.0 on rank 1" in found["differs"]
         assert re.search(
-            r"rank 0: an evaluation with 'linear', \S+ranks\.py:\d+; rank 1: run\.log", found["apart"]
+            r"rank 0: an update of 'linear', \S+ranks\.py:\d+; rank 1: run\.log.*longer on one rank",
+            found["apart"],
         )
         assert found["alone"].startswith("RankError")
+        assert found["single"] == [0, 1, 6]
+    check_kept(tmp_path, [found["kept"] for found in ranks])
+    said = finished[0].error
+    assert re.search(
+        r"PARAM016 .* 2 of 6 parameters never had a gradient: \S+never.weight, \S+never.bias\.", said
+    )
+
+
+def check_kept(folder, ranks):
+    """Each rank's own object went on where it stood; another number of ranks is refused by name."""
+
+    def draws(seed, number):
+        draw = torch.Generator().manual_seed(seed)
+        return [torch.rand(1, generator=draw).item() for _ in range(number)][-1]
+
+    for rank, found in enumerate(ranks):
+        assert found == [[draws(rank, number), draws(7, number)] for number in (3, 5)]
+    with ts.Run(folder / "kept", progress=False, quiet=True) as run:
+        run.track(own=torch.Generator(), per_rank=True)
+        run.track(shared=torch.Generator())
+        with pytest.raises(ts.CheckpointError, match=r"'own' of 2 ranks .*here are 1: .*with 2 processes"):
+            list(run.steps(6))
 
 
 def test_a_killed_rank_ends_the_others_at_once_and_by_name(tmp_path):

@@ -257,8 +257,33 @@ def test_what_can_not_be_tracked_is_refused_with_what_to_do(tmp_path):
         run.track(x=Counter())
         with pytest.raises(ts.OptionError, match=r"run\.track\(x=\.\.\.\) was called twice"):
             run.track(x=Counter())
-        with pytest.raises(ts.OptionError, match="reserved for runs of several processes"):
-            run.track(per_rank=True, y=Counter())
         run.log(value=1.0)
         with pytest.raises(ts.OptionError, match=r"run\.track\(y=\.\.\.\) came after the run had begun"):
             run.track(y=Counter())
+
+
+def test_what_is_tracked_per_rank_comes_back_on_one_process_and_stays_so(tmp_path):
+    def draws(epochs, *, per_rank=True):
+        with ts.Run(tmp_path / "run", progress=False) as run:
+            draw = torch.Generator().manual_seed(4)
+            run.track(per_rank=per_rank, draw=draw)
+            return [torch.rand(1, generator=draw).item() for _ in run.steps(epochs)]
+
+    whole = torch.Generator().manual_seed(4)
+    expected = [torch.rand(1, generator=whole).item() for _ in range(5)]
+    assert draws(3) + draws(5) == expected
+    with pytest.raises(
+        ts.CheckpointError,
+        match=r"'draw' in the checkpoint is one for each rank, .* now that it is one for all",
+    ):
+        draws(6, per_rank=False)
+
+
+def test_strategies_are_checked_and_chosen_with_their_reason(tmp_path):
+    with pytest.raises(ts.OptionError, match="strategy='dpp' is not known"):
+        ts.Run(tmp_path / "x", strategy="dpp")
+    for strategy in ("auto", "ddp", "single"):
+        with ts.Run(tmp_path / strategy, strategy=strategy, progress=False) as run:
+            (choice,) = [each for each in run.choices() if each.name == "strategy"]
+            assert choice.value == "single"
+            assert "alone" in choice.reason

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What changed between two states."""
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,32 +13,88 @@ from truestep.checkpoints.tree import tensor_name
 
 @dataclass(frozen=True)
 class Change:
-    """A leaf that is in one state only, or differs: in kind, in shape, or in value."""
+    """A leaf that is in one state only, or differs: in kind, in shape, or in value.
+
+    `differing_bytes` counts those of a tensor, all of them where the shape or the dtype differs; `largest_difference` is
+    between two numbers of a tensor, None where there is none or it is NaN.
+    """
 
     name: str
     kind: str
     detail: str
+    differing_bytes: int = 0
+    largest_difference: float | None = None
 
     def __str__(self) -> str:
         return f"{self.kind:9} {self.name}  {self.detail}"
 
-    def to_dict(self) -> dict[str, str]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the change as JSON values."""
         return asdict(self)
 
 
-def changes(before: Any, after: Any) -> list[Change]:
-    """Return every leaf that differs between two states, bit for bit, in the order of the first."""
-    old, new = dict(_leaves(before, ())), dict(_leaves(after, ()))
-    found = []
-    for name in [*old, *(name for name in new if name not in old)]:
-        if name not in new:
-            found.append(Change(name, "removed", _show(old[name])))
-        elif name not in old:
-            found.append(Change(name, "added", _show(new[name])))
-        elif change := _changed(name, old[name], new[name]):
-            found.append(change)
-    return found
+@dataclass(frozen=True)
+class StateChanges:
+    """What differs between two states, and how much there was to compare."""
+
+    changes: list[Change]
+    num_tensors: int
+    num_bytes: int
+    """Of all tensors; of one whose size differs, the larger size."""
+
+    @property
+    def differing_bytes(self) -> int:
+        """The bytes of tensors that differ."""
+        return sum(change.differing_bytes for change in self.changes)
+
+    def __str__(self) -> str:
+        verdict = f"{self.differing_bytes:,} of {self.num_bytes:,} bytes differ"
+        if not self.changes:
+            return f"{verdict}: {self.num_tensors} tensors and every other value are equal"
+        tensors = sum(change.differing_bytes > 0 for change in self.changes)
+        others = len(self.changes) - tensors
+        also = f", and {others} other value{'s' if others > 1 else ''}" if others else ""
+        return f"{verdict}: {tensors} of {self.num_tensors} tensors{also}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as JSON values."""
+        return {
+            "equal": not self.changes,
+            "differing_bytes": self.differing_bytes,
+            "num_bytes": self.num_bytes,
+            "num_tensors": self.num_tensors,
+            "changes": [change.to_dict() for change in self.changes],
+        }
+
+
+CLOCK = ("logbook/mark/", "logbook/elapsed_seconds")
+"""What a run keeps of the time it took, and of the file that it writes times to: it differs between any two runs."""
+
+
+def compare_states(before: Any, after: Any) -> StateChanges:
+    """Return every leaf that differs between two states, bit for bit, in the order of the first; not what the clock gave."""
+    old, new = _timeless(before), _timeless(after)
+    names = [*old, *(name for name in new if name not in old)]
+    changes = [change for name in names if (change := _compared(name, old, new))]
+    pairs = [(old.get(name), new.get(name)) for name in names]
+    sizes = [max(map(_num_bytes, pair)) for pair in pairs if any(isinstance(each, Tensor) for each in pair)]
+    return StateChanges(changes, num_tensors=len(sizes), num_bytes=sum(sizes))
+
+
+def _timeless(state: Any) -> dict[str, Any]:
+    return {name: leaf for name, leaf in _leaves(state, ()) if not name.startswith(CLOCK)}
+
+
+def _compared(name: str, old: dict[str, Any], new: dict[str, Any]) -> Change | None:
+    if name not in new:
+        return Change(name, "removed", _show(old[name]), _num_bytes(old[name]))
+    if name not in old:
+        return Change(name, "added", _show(new[name]), _num_bytes(new[name]))
+    return _changed(name, old[name], new[name])
+
+
+def _num_bytes(leaf: Any) -> int:
+    return leaf.nbytes if isinstance(leaf, Tensor) else 0
 
 
 def _leaves(value: Any, path: tuple[str | int, ...]) -> list[tuple[str, Any]]:
@@ -53,21 +110,22 @@ def _changed(name: str, old: Any, new: Any) -> Change | None:
         return _changed_tensor(name, old, new)
     if type(old) is type(new) and (old == new or (old != old and new != new)):  # noqa: PLR0124 -- NaN is NaN
         return None
-    return Change(name, "changed", f"{_show(old)} -> {_show(new)}")
+    return Change(name, "changed", f"{_show(old)} -> {_show(new)}", max(_num_bytes(old), _num_bytes(new)))
 
 
 def _changed_tensor(name: str, old: Tensor, new: Tensor) -> Change | None:
     if (old.dtype, old.shape) != (new.dtype, new.shape):
-        return Change(name, "reshaped", f"{_show(old)} -> {_show(new)}")
+        return Change(name, "reshaped", f"{_show(old)} -> {_show(new)}", max(old.nbytes, new.nbytes))
     differing = _bits(old) != _bits(new)
-    count = int(differing.any(dim=1).sum())
-    if count == 0:
+    elements = int(differing.any(dim=1).sum())
+    if elements == 0:
         return None
-    detail = f"{count} of {old.numel()} elements"
+    detail, largest = f"{elements} of {old.numel()} elements", None
     if old.dtype.is_floating_point or old.dtype.is_complex:
-        gap = (old.to(torch.complex128) - new.to(torch.complex128)).abs().max()
-        detail += f", largest difference {gap.item():.3g}"
-    return Change(name, "changed", detail)
+        gap = (old.to(torch.complex128) - new.to(torch.complex128)).abs().max().item()
+        detail += f", largest difference {gap:.3g}"
+        largest = gap if math.isfinite(gap) else None
+    return Change(name, "changed", detail, int(differing.sum()), largest)
 
 
 def _bits(tensor: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 """`truestep checks`: what the doctor knows, and the page of one check."""
 
 import json
+import textwrap
 from enum import StrEnum
 from typing import Annotated
 
@@ -11,11 +12,13 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from truestep.cli.screen import console, show
 from truestep.core.errors import OptionError
+from truestep.doctor.address import docs_address, help_of
 from truestep.doctor.catalogue import checks, find_check, topic_of
 from truestep.doctor.check import Check
-from truestep.doctor.page import MARK
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
+from truestep.doctor.reporting.findings import STYLES
 
 app = typer.Typer(add_completion=False)
 CHECK = typer.Argument(
@@ -27,14 +30,19 @@ class How(StrEnum):
     """How a check finds its fault."""
 
     READ = "read"
-    WATCH = "watch"
-    PROBE = "probe"
+    RUN = "run"
+    BOTH = "both"
+
+
+HOW = typer.Option(
+    help="Only the checks that find their fault so: in the source, while a script runs, or in both ways."
+)
 
 
 @app.command(name="checks")
-def show(
+def show_checks(
     check: Annotated[str | None, CHECK] = None,
-    how: Annotated[How | None, typer.Option(help="Only the checks that work this way.")] = None,
+    how: Annotated[How | None, HOW] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """List the checks of the doctor, or print the page of one with its examples."""
@@ -46,9 +54,9 @@ def show(
             )
         )
     elif check and check in (wanted[0].code, wanted[0].name(), wanted[0].code.lower()):
-        _show_page(wanted[0], Console(highlight=False))
+        _show_page(wanted[0], console())
     else:
-        _show_table(wanted, Console(highlight=False))
+        _show_table(wanted)
 
 
 def _wanted(check: str | None, how: How | None) -> list[type[Check]]:
@@ -56,10 +64,29 @@ def _wanted(check: str | None, how: How | None) -> list[type[Check]]:
     found = [each for code, each in checks().items() if check is None or code.startswith(check.upper())]
     if check is not None and not found:
         return [find_check(check)]
-    found = [each for each in found if how is None or how.value in each.found_by()]
-    if not found:
-        raise OptionError(f"No check whose code begins with {check!r} is of the kind {how}.")
-    return found
+    chosen = [each for each in found if how is None or _ways(each) in (how, How.BOTH)]
+    if not chosen:
+        ways = sorted({_ways(each) for each in found})
+        raise OptionError(
+            f"No check whose code begins with {check!r} has --how {how}, only {', '.join(ways)}."
+        )
+    return chosen
+
+
+def _ways(check: type[Check]) -> How:
+    found = check.found_by()
+    return How(found[0]) if len(found) == 1 else How.BOTH
+
+
+_FOUND = {
+    How.READ: "reading the source",
+    How.RUN: "running the script under watch (truestep doctor)",
+    How.BOTH: "reading the source, and by running the script under watch (truestep doctor)",
+}
+
+
+def _severity(check: type[Check]) -> Text:
+    return Text(", ").join(Text(each, STYLES[each]) for each in check.severities())
 
 
 def _entry(check: type[Check]) -> dict[str, object]:
@@ -68,35 +95,37 @@ def _entry(check: type[Check]) -> dict[str, object]:
         "code": check.code,
         "name": check.name(),
         "topic": topic_of(check),
-        "ways": check.found_by(),
+        "severities": check.severities(),
+        "how": _ways(check),
         "summary": page.summary,
         "why": page.why,
         "bad": page.bad,
         "good": page.good,
         "fix": page.fix,
+        "help": help_of(check.code),
     }
 
 
-def _show_table(wanted: list[type[Check]], console: Console) -> None:
+def _show_table(wanted: list[type[Check]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("code", "how", "what"):
-        table.add_column(name, no_wrap=name != "what")
+    for name in ("code", "severity", "how", "fault"):
+        table.add_column(name, no_wrap=name != "fault")
     for check in wanted:
-        table.add_row(check.code, ", ".join(check.found_by()), check.page().summary)
-    console.print(table)
-    console.print(f"\n{len(wanted)} checks. `truestep checks CODE` shows the examples of one.")
+        table.add_row(check.code, _severity(check), _ways(check), check.page().summary)
+    show(table)
+    number = f"{len(wanted)} check{'s' if len(wanted) != 1 else ''}"
+    show(Text(f"\n{number}. `truestep checks {wanted[0].code}` shows the page of one, with examples."))
 
 
-def _show_page(check: type[Check], console: Console) -> None:
+def _show_page(check: type[Check], screen: Console) -> None:
     page = check.page()
-    console.print(Text(f"{check.code}  {check.name()}", "bold"))
-    console.print(Text(f"{page.summary}\n\nWhy: {page.why}\n"))
-    for title, code in (("Bad", page.bad), ("Good", page.good)):
-        console.print(Text(f"{title}:", "bold"))
-        shown = code.replace(f"  {MARK}", "  # <- here").rstrip("\n")
-        console.print(
-            Syntax(shown, "python", background_color="default") if console.is_terminal else Text(shown),
-            soft_wrap=True,
-        )
-        console.print()
-    console.print(Text(f"Fix: {page.fix}"))
+    show(Text.assemble((check.code, STYLES[check.severities()[0]]), "  ", (check.name(), "bold")))
+    show(Text.assemble("severity ", _severity(check), f", found by {_FOUND[_ways(check)]}\n"))
+    show(Text(f"{page.summary}\n\nWhy: {page.why}\n"))
+    for title, code in page.examples():
+        show(Text(f"{title}:", "bold"))
+        python = Syntax("", "python", theme="ansi_light", background_color="default")
+        screen.print(python.highlight(textwrap.indent(code, "  ")), soft_wrap=True)
+    show(Text(f"Fix: {page.fix}"))
+    if address := docs_address(check.code):
+        show(Text(f"See: {address}", f"link {address}"))

@@ -98,10 +98,10 @@ class Delivery:
         from truestep.doctor.reporting.terminal import show_run
 
         if self.output is Output.TEXT and self.path is None:
-            show_run(report, Console(file=self.stderr, highlight=False))
+            show_run(report, Console(file=self.stderr, highlight=False), beside_script=True)
         elif self.output is Output.TEXT and self.path is not None:
             with self.path.open("w", encoding="utf-8") as file:
-                show_run(report, Console(file=file, highlight=False, width=100))
+                show_run(report, Console(file=file, highlight=False, width=100), beside_script=False)
         else:
             document = report.to_dict() if self.output is Output.JSON else sarif_document(report.findings)
             text = json.dumps(document, indent=2) + "\n"

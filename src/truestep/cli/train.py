@@ -3,6 +3,8 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -10,6 +12,9 @@ from truestep.cli.statuses import EXIT_INTERRUPTED, EXIT_MISSING
 from truestep.core.errors import OptionError
 from truestep.explainer.block import explain_errors
 from truestep.recipes.loading.find import description_of, find, recipes
+
+if TYPE_CHECKING:
+    from truestep.recipes.loading.parse import ParsedRecipe
 
 HELP = ("--help", "-h")
 
@@ -40,8 +45,35 @@ def _print_general_help() -> None:
         "and a function train(run, config). The fields of Config are options.\n\n"
         "Recipes:\n" + "\n".join(lines) + "\n\n"
         "Every recipe takes --out, --resume, --precision and --seed.\n"
+        "--processes 4 trains in four processes of this machine.\n"
         "truestep train NAME --help shows all options of a recipe."
     )
+
+
+def num_processes(arguments: Sequence[str]) -> tuple[int | None, list[str]]:
+    """Return what `--processes` says, None where it is not there, and the other words."""
+    words = list(arguments)
+    for place, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if option == "--processes":
+            end = place + (1 if equals else 2)
+            value = value if equals else "".join(words[place + 1 : end])
+            if not value.isdigit() or not int(value):
+                raise OptionError(f"--processes {value}: give how many, --processes 4.")
+            return int(value), words[:place] + words[end:]
+    return None, words
+
+
+def _train_in_processes(processes: int, name: str, words: Sequence[str], prepared: "ParsedRecipe") -> int:
+    """Train in processes of this machine, all in one folder; return the exit status."""
+    from truestep.recipes.loading.start import new_directory
+    from truestep.run.launching.agent import LaunchOptions
+    from truestep.run.launching.command import launch_python
+
+    folder = prepared.options.out or new_directory(Path("runs") / prepared.name)
+    launch = LaunchOptions(processes=processes, logs=Path("logs"))  # where `truestep launch` has them
+    out = [] if prepared.options.out else ["--out", str(folder)]
+    return launch_python(launch, ["-m", "truestep", "train", name, *words, *out])
 
 
 def _train(name: str, arguments: Sequence[str]) -> None:
@@ -51,8 +83,12 @@ def _train(name: str, arguments: Sequence[str]) -> None:
         from truestep.recipes.loading.parse import parsed
         from truestep.recipes.loading.start import start
 
+        processes, words = num_processes(arguments)
+        prepared = parsed(path, words, name=name)
+        if processes is not None:
+            raise typer.Exit(_train_in_processes(processes, name, words, prepared))
         with explain_errors():
-            directory = start(parsed(path, arguments, name=name))
+            directory = start(prepared)
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except ModuleNotFoundError as error:

@@ -53,21 +53,24 @@ def read_regular(path: Path) -> bytes:
 
 
 @contextmanager
-def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
+def replacing(path: Path, mode: int | None = None, *, is_durable: bool = True) -> Iterator[BinaryIO]:
     """Give a file to write that replaces `path` at the end, all at once and for good; on an error, not at all.
 
-    `mode` is its permissions; without it, those of a new file.
+    `mode` is its permissions; without it, those of a new file. One that is not durable, because it can be made again, is not
+    waited for: a power failure may leave it empty.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=SUFFIX)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
         # mkstemp's 0600 would hide the file from colleagues
         Path(name).chmod(0o666 & ~_umask() if mode is None else mode)
         Path(name).replace(path)
-        _sync(path.parent)
+        if is_durable:
+            _sync(path.parent)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

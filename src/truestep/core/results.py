@@ -37,11 +37,13 @@ class Result(ABC):
         return html_of(self)
 
 
-def table_of(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> "RenderableType":
+def table_of(
+    title: str, columns: Sequence[str], rows: "Iterable[Iterable[RenderableType]]"
+) -> "RenderableType":
     """Return a table with a title and a heading for each column; a row may be short."""
     from rich.table import Table
 
-    table = Table(*columns, title=title, title_justify="left")
+    table = Table(*columns, title=title or None, title_justify="left")
     for row in rows:
         table.add_row(*row)
     return table
@@ -54,6 +56,18 @@ def html_of(shown: "RenderableType") -> str:
     console = Console(record=True, file=StringIO(), width=NOTEBOOK_COLUMNS, emoji=False)
     console.print(shown)
     return console.export_html(inline_styles=True, code_format='<pre style="line-height:1.2">{code}</pre>')
+
+
+def facts_of(title: str, facts: Iterable[tuple[str, str]]) -> "RenderableType":
+    """Return a title and a line for each fact, with texts as they are: a name in brackets is no style."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    for name, fact in facts:
+        table.add_row(Text(f"  {name}", "dim"), Text(fact))
+    return Group(Text(title, "bold"), table)
 
 
 def plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from truestep.doctor.finding import Finding, Place, Severity
 from truestep.doctor.page import CheckPage, name_of, parse_page
+from truestep.doctor.severities import severities_in
 
 if TYPE_CHECKING:
     from truestep.doctor.source.module import SourceModule
@@ -60,9 +61,14 @@ class Check(ABC):
 
     @classmethod
     def found_by(cls) -> list[str]:
-        """Return how it finds the fault: by reading, by watching a run, or by probing the model."""
-        kinds = {"SourceCheck": "read", "Watcher": "watch", "Probe": "probe"}
+        """Return how it finds the fault: "read" in the source, "run" while the script runs, or both."""
+        kinds = {"SourceCheck": "read", "Watcher": "run", "Probe": "run"}
         return [way for name, way in kinds.items() if name in {base.__name__ for base in cls.__mro__}]
+
+    @classmethod
+    def severities(cls) -> tuple[Severity, ...]:
+        """Return what its findings may be, gravest first; a bug that rests on a name alone is told as a risk."""
+        return severities_in(cls.__module__)
 
     def finding(self, place: Place, message: str, severity: Severity = BUG, **more: Any) -> Finding:
         """Make a finding of this check."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from truestep.doctor.address import help_of
 from truestep.doctor.replacement import Replacement
 
 
@@ -85,6 +86,7 @@ class Finding:
             "message": self.message,
             "why": self.why,
             "fix": self.fix,
+            "help": help_of(self.code),
             "replacement": self.replacement.to_dict() if self.replacement else None,
             "seen": self.seen,
             "evidence": dict(self.evidence),

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from truestep.core.files import replacing
 from truestep.doctor.finding import Abstention, Finding, Place, Severity
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import Edit, Replacement
@@ -66,14 +66,8 @@ def keep(folder: Path, key: str, reading: SourceReading) -> None:
     with suppress(OSError, TypeError, ValueError):
         body = json.dumps(_document(reading)).encode()
         folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder, prefix=".", suffix=".partial")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-            Path(name).replace(folder / key)
-        except BaseException:
-            Path(name).unlink()
-            raise
+        with replacing(folder / key, is_durable=False) as file:
+            file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
 def forget_oldest(folder: Path) -> None:

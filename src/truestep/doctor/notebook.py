@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 
 from truestep.doctor.finding import Finding, Place
-from truestep.doctor.replacement import Edit, Replacement, lines_of, why_no_python
+from truestep.doctor.replacement import Edit, Replacement, lines_of, replacement, why_no_python
 
 # Cells of another language, or that IPython keeps from Python; of these the body is Python after all.
 _PYTHON_CELLS = re.compile(r"%%(time|timeit|capture|prun|python3?)\b")
@@ -45,8 +45,10 @@ class NotebookText:
         cells |= {bisect.bisect_right(self.starts, each.end_line) - 1 for each in change.edits}
         if len(cells) != 1:
             return None
-        before = self.starts[cells.pop()] - 1
-        return replace(change, edits=tuple(_shifted(each, -before) for each in change.edits))
+        cell = cells.pop()
+        first, after = self.starts[cell] - 1, [*self.starts, len(self.text) + 2][cell + 1] - 1
+        own = _joined(lines_of(self.text)[first:after])  # the lines beside a change are its cell's, too
+        return replacement(own, (_shifted(each, -first) for each in change.edits))
 
 
 def _shifted(edit: Edit, lines: int) -> Edit:

@@ -38,6 +38,17 @@ class CheckPage:
         """Return the lines of `bad`, counted from 1, that carry the mark."""
         return [number for number, line in enumerate(self.bad.splitlines(), 1) if line.endswith(MARK)]
 
+    def examples(self) -> list[tuple[str, str]]:
+        """Return "Bad" and "Good" with their code, in which the lines that are found point at themselves."""
+        shown = self.bad.replace(MARK, "# <- here")
+        return [("Bad", shown), ("Good", self.good)]
+
+    def markdown(self, language: str = "python") -> str:
+        """Return the page in Markdown, its code in blocks of this language."""
+        blocks = [f"**{name}**\n\n```{language}\n{code}```\n" for name, code in self.examples()]
+        parts = [f"{self.summary}\n", f"**Why**: {self.why}\n", *blocks, f"**Fix**: {self.fix}\n"]
+        return "\n".join(parts)
+
 
 def parse_page(docstring: str) -> CheckPage:
     """Split a docstring into its page.

@@ -12,20 +12,30 @@ Result = TypeVar("Result")
 
 
 def in_processes(
-    function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], sizes: Sequence[int]
+    function: Callable[..., Result],
+    arguments: Sequence[tuple[Any, ...]],
+    sizes: Sequence[int],
+    *,
+    meanwhile: Callable[[], None],
 ) -> Iterator[Result]:
-    """Yield what a function gives for each of these arguments, in their order; the largest are begun first."""
+    """Yield what a function gives for each of these arguments, in their order; the largest are begun first.
+
+    While it waits for other processes it calls `meanwhile` every second.
+    """
     workers = min(os.cpu_count() or 1, len(arguments))
     if workers < 2 or sum(sizes) - max(sizes) < _WORTH_IT or not _can_fork():
         yield from (function(*each) for each in arguments)
         return
     import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures import ProcessPoolExecutor, wait
 
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
         largest_first = sorted(range(len(arguments)), key=lambda index: -sizes[index])
         futures = {index: pool.submit(function, *arguments[index]) for index in largest_first}
-        yield from (futures[index].result() for index in range(len(arguments)))
+        for index in range(len(arguments)):
+            while not wait([futures[index]], timeout=1.0).done:
+                meanwhile()
+            yield futures[index].result()
 
 
 def _can_fork() -> bool:

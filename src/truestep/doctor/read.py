@@ -7,7 +7,7 @@ import gc
 import re
 import time
 import tokenize
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,11 +27,10 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.places import Texts
 from truestep.doctor.source.project import Project
 from truestep.doctor.source.units import Unit, units_of
+from truestep.doctor.tally import Tally, Waiting, note_read
 
 # A file without any of these trains nothing: it is not even parsed.
 _RELEVANT = re.compile(rb"torch|\.backward\(\)|onnxruntime|nvidia-smi|CUDA_VISIBLE_DEVICES|apex")
-PATIENCE_SECONDS = 3.0
-Waiting = Callable[[int, int], None]
 
 
 def read_paths(
@@ -53,18 +52,16 @@ def read_paths(
         OptionError: a path that does not exist.
     """
     selection = selection or Selection()
-    started = told = time.perf_counter()
+    started = time.perf_counter()
     wanted = [check for check in source_checks() if selection.wants(check.code)]
     baseline = Baseline(selection.baseline)
     files = list(files_of(paths, selection))
     relevant = [each for each in files if _is_relevant(each)]
     reading = SourceReading(num_files=len(files) - len(relevant))
-    for part in _read_units(units_of(relevant), wanted, cache):
+    tally = Tally(files, waiting)
+    tally.add(list(set(files) - set(relevant)))
+    for part in _read_units(units_of(relevant), wanted, cache, tally):
         reading.add(part)
-        is_last = reading.num_files == len(files)
-        if waiting is not None and not is_last and time.perf_counter() - told > PATIENCE_SECONDS:
-            told = time.perf_counter()
-            waiting(reading.num_files, len(files))
     shown = [each for each in reading.findings if not baseline.hides(each, reading.lines.get(each.place, ""))]
     reading.num_hidden += len(reading.findings) - len(shown)
     reading.findings = sorted(shown, key=lambda finding: (finding.place, finding.code))
@@ -82,7 +79,9 @@ def _is_relevant(path: Path) -> bool:
         return True
 
 
-def _read_units(units: list[Unit], wanted: list[SourceCheck], cache: Path | None) -> Iterator[SourceReading]:
+def _read_units(
+    units: list[Unit], wanted: list[SourceCheck], cache: Path | None, tally: Tally
+) -> Iterator[SourceReading]:
     """Yield what each unit gives: as it was kept, or read anew, several at a time."""
     codes = ",".join(check.code for check in wanted)
     keys = {
@@ -90,9 +89,9 @@ def _read_units(units: list[Unit], wanted: list[SourceCheck], cache: Path | None
     }
     found = {unit: before for unit in keys if cache and (before := kept(cache, keys[unit])) is not None}
     new = [unit for unit in units if unit not in found]
-    for unit, part in zip(
-        new, in_processes(_read_unit, [(unit, wanted) for unit in new], _sizes(new)), strict=True
-    ):
+    tally.add([path for unit in found for path in unit.named])
+    parts = in_processes(_read_unit, [(unit, wanted) for unit in new], _sizes(new), meanwhile=tally.tell)
+    for unit, part in zip(new, parts, strict=True):
         found[unit] = part
         if cache is not None and unit in keys and not part.failures:
             keep(cache, keys[unit], part)
@@ -110,10 +109,11 @@ def _read_unit(unit: Unit, wanted: list[SourceCheck]) -> SourceReading:
         reading, project = SourceReading(), Project()
         files = [_added(path, project, reading) for path in unit.named]
         project.link()
-        for file in files:
+        for path, file in zip(unit.named, files, strict=True):
             reading.num_files += 1
             if file is not None:
                 apply_checks(file.module, file.blocks, wanted, reading)
+            note_read(path)
     return reading
 
 

@@ -103,12 +103,12 @@ def _only_moves(diff: tuple[str, ...]) -> bool:
 
 
 def _diff(before: list[str], after: list[str], context: int) -> tuple[str, ...]:
-    """Return the changed lines; between those that lie apart stands the context line "  …"."""
+    """Return the changed lines; between those that lie apart stands the context line "  …". No empty line is one's neighbour."""
     lines = list(difflib.unified_diff(before, after, lineterm="", n=context))[2:]
     apart = [index for index, line in enumerate(lines) if line.startswith("@@")]
     between = apart[1:] if context else []
     return tuple(
         "  …" if index in between else f"{line[0]} {line[1:]}"
         for index, line in enumerate(lines)
-        if index in between or index not in apart
+        if index in between or (index not in apart and line.strip())
     )

@@ -90,11 +90,7 @@ class Learner:
         return part
 
     def __repr__(self) -> str:
-        count = sum(parameter.numel() for parameter in self._parts.weights.parameters)
-        return (
-            f"Learner({self.name!r}, {type(self.module).__name__}, {count:,} parameters, "
-            f"{self._parts.precision.name})"
-        )
+        return repr(self._parts)
 
     @property
     def module(self) -> nn.Module:

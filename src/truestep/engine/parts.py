@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from truestep.engine.context import Context
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True, repr=False)
 class Parts:
     """The parts of one learner, which the engine's functions take; `Learner` is the handle that a user holds."""
 
@@ -48,6 +48,10 @@ class Parts:
     counters: Counters = field(default_factory=Counters)
     shows_average: bool = False
     """Whether the average stands in the place of the weights."""
+
+    def __repr__(self) -> str:
+        count = sum(parameter.numel() for parameter in self.weights.parameters)
+        return f"Learner({self.name!r}, {type(self.module).__name__}, {count:,} parameters, {self.precision.name})"
 
     def __post_init__(self) -> None:
         self.name: str = self.options.name

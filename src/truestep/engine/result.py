@@ -75,4 +75,5 @@ class Update:
         return self._norm
 
     def __repr__(self) -> str:
-        return f"Update(loss={float(self.loss):.6g}, skipped={bool(self.skipped)})"
+        metrics = "".join(f", {name}={float(value):.6g}" for name, value in self.metrics.items())
+        return f"Update(loss={float(self.loss):.6g}{metrics}, skipped={bool(self.skipped)})"

@@ -41,6 +41,8 @@ class Cutting(NamedTuple):
     """Whether smaller ones may have to be tried."""
     decomposable: bool = True
     """Whether the loss of the whole batch is the mean of its examples' losses."""
+    num_calls: int = 1
+    """How often the loss is called."""
     goes_back_again: str | None = None
     """Why what was computed before this update may be gone through more than once; None where it is not."""
 

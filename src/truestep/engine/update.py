@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import torch
+
 from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.engine.backward import backward
 from truestep.engine.batches import (
@@ -34,6 +36,7 @@ from truestep.engine.result import Update
 from truestep.engine.side_effects import explain_used_graph, refuse_graph
 from truestep.engine.splitting import WHOLE, Cutting, Splitting, balanced
 from truestep.engine.step import apply, decide
+from truestep.engine.strategies import Placing
 from truestep.engine.sums import Sums
 from truestep.engine.transaction import Transaction, not_started
 from truestep.engine.wrong_calls import explain_loss, no_function
@@ -70,6 +73,7 @@ def update_together(
 
 def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Sums:
     """Leave the gradient of the loss over the whole batch in the learners' parameters."""
+    placed: Placing | None = None
     while True:
         cutting = WHOLE if splitting.is_whole and splitting.decomposable else _cutting(plan, batch, splitting)
         again = plan.goes_back_again or cutting.goes_back_again
@@ -77,14 +81,20 @@ def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Sum
             refuse_graph(batch, again)
         before = plan.snapshot() if cutting.may_change else None
         try:
-            return accumulate(plan, loss, batch, cutting)
+            plan.clear_gradients()
+            placed = placed or _place(
+                plan, batch, cutting
+            )  # the others are asked once, however often this one tries
+            return accumulate(plan, loss, batch, cutting, placed)
         except (RuntimeError, MemoryError) as error:
             plan.clear_gradients()
             if plan.is_compiled and (clear := refusal(error)):
                 raise clear from error
             if used := explain_used_graph(error, again):
                 raise used from error
-            if before is None or not is_out_of_memory(error):
+            if explained := plan.hooks.explained(error):
+                raise explained from error
+            if before is None or not is_out_of_memory(error) or not plan.hooks.division.may_shrink:
                 raise
             reason = (str(error) or type(error).__name__).splitlines()[0]
         # Outside the except block: the traceback, and with it every activation, is gone now.
@@ -102,9 +112,9 @@ def _cutting(plan: Plan, batch: Batch, splitting: Splitting) -> Cutting:
     if limit == "auto":
         limit, may_change = plan.micro_batch_in_use, True
         again = 'micro_batch="auto" may have to evaluate it again'
-    shares = plan.hooks.shares_batches
+    shares = plan.hooks.division.shares_batches
     if limit is None or (shares and is_empty(batch, split)):
-        return Cutting(None, split, may_change, splitting.decomposable, again)
+        return Cutting(None, split, may_change, splitting.decomposable, goes_back_again=again)
     if isinstance(limit, int):
         total = count_with(split, batch) if split else count_examples(batch)
         limit = None if limit >= total else balanced(total, limit)
@@ -116,7 +126,7 @@ def _cutting(plan: Plan, batch: Batch, splitting: Splitting) -> Cutting:
     if limit is None:
         return Cutting(None, split, may_change, goes_back_again=again)
     again = again or f"the batch is split into {len(limit)} micro-batches"
-    return Cutting(limit, split, may_change, goes_back_again=again)
+    return Cutting(limit, split, may_change, num_calls=len(limit), goes_back_again=again)
 
 
 def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:
@@ -127,23 +137,37 @@ def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:
         raise
 
 
-def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting) -> Sums:
+def _place(plan: Plan, batch: Batch, cutting: Cutting) -> Placing:
+    """Say where this process's part of the batch lies in the whole."""
+    split, division = cutting.split, plan.hooks.division
+    if division.shares_batches and is_empty(batch, split):
+        placed = division.place(0, 0)  # others have some
+    elif cutting.sizes is None:
+        placed = division.place(count_with(split, batch) if split else try_count(batch))
+    else:
+        placed = division.place(sum(cutting.sizes), len(cutting.sizes))
+    if not cutting.decomposable:
+        division.refuse_empty()
+    return placed
+
+
+def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, placed: Placing) -> Sums:
     """Compute the loss and its gradient, of the whole batch at once or part by part."""
-    plan.clear_gradients()
-    sizes, split = cutting.sizes, cutting.split
+    sizes, split, first = cutting.sizes, cutting.split, placed.first
     sums = Sums(outputs_dim=split.dim if split else 0)
-    shares = plan.hooks.shares_batches
-    if shares and is_empty(batch, split):
-        _place(plan, 0, sums=sums, cutting=cutting)  # this process has no example; others do
+    sums.expected = placed.total
+    lent = plan.hooks.division.example(batch, split) if placed.lends else None
+    if placed.num_calls > cutting.num_calls:
+        cutting = cutting._replace(num_calls=placed.num_calls)
+    shares = plan.hooks.division.shares_batches
+    if shares and placed.num_here == 0:
+        pass  # no example is here
     elif sizes is None:
-        num_examples = count_with(split, batch) if split else try_count(batch)
-        first = _place(plan, num_examples, sums=sums, cutting=cutting)
-        plan.context.draws.begin(first, num_examples if shares else None)
-        _compute(plan, loss, batch, num_examples, sums=sums, cutting=cutting)
+        plan.context.draws.begin(first, placed.num_here if shares else None)
+        _compute(plan, loss, batch, placed.num_here, sums=sums, cutting=cutting)
     else:
         plan.warn_of_batch_statistics(len(sizes))
         spectral = plan.spectral_snapshot() if plan.has_spectral else None
-        first = _place(plan, sum(sizes), sums=sums, cutting=cutting)
         for part, size in zip(cut(batch, sizes, split), sizes, strict=True):
             if sums.num_parts and spectral is not None:
                 spectral.restore()
@@ -151,24 +175,39 @@ def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting) -> Sums:
             first += size
             _compute(plan, loss, part, size, sums=sums, cutting=cutting)
             plan.accumulate_half()
+    if lent is not None:
+        _call_with_nothing(plan, loss, lent, sums, cutting)
     plan.hooks.gradients_ready(sums)
     return sums
-
-
-def _place(plan: Plan, count: int | None, *, sums: Sums, cutting: Cutting) -> int:
-    """Say which example of the whole batch this process's part begins with; the mean is over the whole."""
-    first, sums.expected = plan.hooks.place(count, 1 if cutting.sizes is None else len(cutting.sizes))
-    if not cutting.decomposable:
-        plan.hooks.refuse_empty()
-    return first
 
 
 def _compute(
     plan: Plan, loss: Loss, batch: Batch, num_examples: int | None, *, sums: Sums, cutting: Cutting
 ) -> None:
-    """One part, or the whole batch: key the randomness, call the loss, check what it did and gave, go back through it."""
-    context, side_effects, index = plan.context, plan.side_effects, sums.num_parts
-    num_parts = 1 if cutting.sizes is None else len(cutting.sizes)
+    """One part, or the whole batch: call the loss, check what it gave, go back through it."""
+    index, hooks, division = sums.num_parts, plan.hooks, plan.hooks.division
+    result = _call(plan, loss, batch, index)
+    whole = cutting.num_calls == 1 and not division.shares_batches
+    part = read_loss(result, num_examples=num_examples, whole=whole)
+    if plan.strangers is not None:
+        plan.strangers.look(loss, part.values)
+    if not cutting.decomposable:
+        division.check_whole()
+    if cutting.sizes is None and not division.shares_batches:
+        # Without weights every value counts one, so that nothing remains to be multiplied afterwards.
+        counted = num_examples if part.weights is not None else None
+        counted = counted or part.values.numel()
+        if counted != num_examples:
+            sums.expected = division.place(counted).total
+    sums.add(part, num_examples)
+    is_last = None if cutting.may_change else index + 1 == cutting.num_calls
+    hooks.before_backward(sums, is_last=is_last)
+    backward(part.values, plan.seed(part, sums.expected))
+
+
+def _call(plan: Plan, loss: Loss, batch: Batch, index: int) -> Any:
+    """Key the randomness, call the loss, and check what it did."""
+    context, side_effects = plan.context, plan.side_effects
     context.random.set(context.key(index))
     side_effects.begin(cleared=index == 0)
     try:
@@ -180,17 +219,14 @@ def _compute(
     finally:
         side_effects.end()
     side_effects.check()
-    whole = num_parts == 1 and not plan.hooks.shares_batches
-    part = read_loss(result, num_examples=num_examples, whole=whole)
-    plan.strangers.look(loss, part.values)
-    if not cutting.decomposable:
-        plan.hooks.check_whole()
-    if cutting.sizes is None:
-        # Without weights every value counts one, so that nothing remains to be multiplied afterwards.
-        counted = num_examples if part.weights is not None else None
-        counted = counted or part.values.numel()
-        if counted != num_examples:
-            sums.expected = plan.hooks.place(counted)[1]
-    sums.add(part, num_examples)
-    plan.hooks.before_backward(sums, is_last=index + 1 == num_parts and not cutting.may_change)
-    backward(part.values, plan.seed(part, sums.expected))
+    return result
+
+
+def _call_with_nothing(plan: Plan, loss: Loss, example: Batch, sums: Sums, cutting: Cutting) -> None:
+    """Call the loss as often as the other processes do, with an example that counts nothing, and go back through it."""
+    for index in range(sums.num_parts, cutting.num_calls):
+        plan.context.draws.begin(0, 1)
+        with plan.hooks.division.counting_nothing():
+            values = read_loss(_call(plan, loss, example, index), num_examples=1, whole=False).values
+            plan.hooks.before_backward(sums, is_last=index + 1 == cutting.num_calls)
+            backward(values, torch.zeros_like(values))

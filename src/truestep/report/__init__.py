@@ -1,32 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`report.html`: what one wants to see of a run, in one file that needs no network."""
+"""`report.html`: what one wants to see of a run, or of several, in one file that needs no network."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from truestep.core.errors import RunDirectoryError
+from truestep.core.errors import OptionError, RunDirectoryError, near_path
 from truestep.core.files import replacing
+from truestep.report.names import COMPARISON, REPORT
 
-REPORT = "report.html"
+if TYPE_CHECKING:
+    from truestep.report.record import Record
 
 
-def render_report(directory: str | Path) -> str:
-    """Return the report of the run in `directory` as HTML; it depends on the files there alone."""
-    # Imported here: a run needs them at its end only, and they are a quarter of what importing it would cost.
+def render_report(*directories: str | Path) -> str:
+    """Return the report of the run in a directory, or of several runs on shared axes, as HTML.
+
+    It depends on the files there alone.
+    """
+    # Imported here: a run needs it at its end only, and it is a quarter of what importing a run would cost.
+    from truestep.report.record import read_records
+
+    return render_records(read_records(check_directories(directories)))
+
+
+def render_records(records: Sequence["Record"]) -> str:
+    """Return the report of runs that have been read."""
+    from truestep.report.comparison_page import comparison_page
     from truestep.report.page import page
-    from truestep.report.record import read_record
 
-    path = Path(directory)
-    if not path.is_dir():
-        raise RunDirectoryError(
-            f"There is no folder {path}, so there is no run to report on. Give the folder that holds metrics.jsonl."
-        )
-    return page(read_record(path))
+    return page(records[0]) if len(records) == 1 else comparison_page(records)
 
 
-def write_report(directory: str | Path) -> Path:
-    """Write `report.html` into the run's directory, in place of an older one, and return its path."""
-    path = Path(directory) / REPORT
-    html = render_report(directory)
+def write_report(*directories: str | Path, to: str | Path | None = None) -> Path:
+    """Write the report of a run, or of several runs on shared axes, in place of an older one; return its path.
+
+    Args:
+        directories: of the runs; the first of several is drawn first.
+        to: the file; by default `report.html` in the run's directory, of several runs `comparison.html` beside the first.
+
+    Raises RunDirectoryError where there is no such directory, OptionError where one is given twice.
+    """
+    return write_page(render_report(*directories), directories, to)
+
+
+def write_page(html: str, directories: Sequence[str | Path], to: str | Path | None) -> Path:
+    """Write the page of the runs in these directories where `to` says, or where it is looked for; return its path."""
+    first = Path(directories[0])
+    usual = first / REPORT if len(directories) == 1 else first.absolute().parent / COMPARISON
+    path = Path(to) if to else usual
     with replacing(path) as file:
         file.write(html.encode("utf-8", "replace"))
     return path
+
+
+def check_directories(directories: Sequence[str | Path]) -> list[Path]:
+    """Return the directories; raise where one is not there, or given twice."""
+    paths = [Path(directory) for directory in directories]
+    if not paths:
+        raise OptionError("A report is of a run: give the folder that holds its metrics.jsonl.")
+    for place, path in enumerate(paths):
+        if not path.is_dir():
+            raise RunDirectoryError(
+                f"There is no folder {path}, so there is no run to report on.{near_path(path)} Give the folder that holds "
+                "metrics.jsonl; `truestep runs` lists those there are."
+            )
+        if any(path.resolve() == other.resolve() for other in paths[:place]):
+            raise OptionError(f"{path} is given twice; compare it with another run.")
+    return paths

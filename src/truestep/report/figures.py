@@ -126,10 +126,10 @@ def _memory(series: list[Series]) -> Chart:
 
 def _stalled(series: list[Series]) -> Chart:
     return Chart(
-        title="Held up by saving",
+        title="Time lost to saving",
         unit="s",
         series=series,
-        note="In all so far.",
+        note="So far, all saves together.",
         may_be_log=False,
         from_zero=True,
     )

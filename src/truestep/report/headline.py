@@ -2,21 +2,17 @@
 """The figures at the top of a report: how it went, at a glance."""
 
 import math
-import re
 import statistics
 from collections.abc import Iterator, Sequence
 
 from truestep.core.charts.chart import Series
-from truestep.core.charts.curve import Curve, Extreme
+from truestep.core.charts.curve import Curve
 from truestep.core.charts.markup import Html, tag
 from truestep.core.wording import byte_size, duration, number, short_number
+from truestep.report.best import best
 from truestep.report.record import Record
 
 MAX_METRICS, MAX_LOSSES = 3, 3
-
-HIGHER = {"accuracy", "acc", "f1", "auc", "precision", "recall", "iou", "dice", "bleu", "rouge", "psnr",
-          "ssim", "score", "r2", "map", "top1", "top5", "reward", "return"}  # fmt: skip
-LOWER = {"error", "err", "perplexity", "ppl", "mae", "mse", "rmse", "wer", "cer", "fid", "nll", "bpb", "loss"}
 
 
 def headline(record: Record, groups: dict[str, list[Series]], metrics: Sequence[str]) -> Html:
@@ -59,15 +55,8 @@ def _best(label: str, curve: Curve) -> str:
     """Name the best value where the name says which way is better, else the range."""
     if curve.lowest is None or curve.highest is None or curve.num_values == 1:
         return ""
-    words = set(re.split(r"[^a-z0-9]+", label.lower()))
-
-    def at(word: str, extreme: Extreme) -> str:
-        return f"{word} {number(extreme.value)} at step {extreme.step:,}"
-
-    if words & HIGHER:
-        return at("best", curve.highest)
-    if words & LOWER:
-        return at("least", curve.lowest)
+    if (extreme := best(label, curve)) is not None:
+        return f"best {number(extreme.value)} at step {extreme.step:,}"
     return f"from {number(curve.lowest.value)} to {number(curve.highest.value)}"
 
 
@@ -75,7 +64,11 @@ def _extent(record: Record) -> Iterator[Html]:
     num_epochs = len(record.epochs)
     yield _tile("steps", f"{record.last_step:,}", f"in {num_epochs:,} epoch{'s' * (num_epochs != 1)}")
     seconds = record.elapsed_seconds
-    note = f"{1000 * seconds / record.last_step:,.3g} ms a step, all included" if record.last_step else ""
+    note = (
+        f"{1000 * seconds / record.last_step:,.3g} ms per step, everything included"
+        if record.last_step
+        else ""
+    )
     yield _tile("time", f"{seconds:.1f} s" if seconds < 60 else duration(seconds), note)
 
 
@@ -86,7 +79,7 @@ def _cost(groups: dict[str, list[Series]]) -> Iterator[Html]:
             yield _tile("throughput", short_number(statistics.median(means)), "samples/s, median")
     peaks = [series.curve.highest.value for series in groups.get("memory_bytes", []) if series.curve.highest]
     if peaks:
-        yield _tile("memory", byte_size(max(peaks)), "at most")
+        yield _tile("memory", byte_size(max(peaks)), "peak")
 
 
 def _warnings(record: Record, groups: dict[str, list[Series]]) -> Iterator[Html]:

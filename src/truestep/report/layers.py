@@ -43,27 +43,16 @@ def read_looks(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def layers_section(looks: Sequence[dict[str, Any]]) -> Iterator[Html]:
-    """Yield verdicts and heat maps, of each learner by itself."""
+    """Yield heat maps, of each learner by itself; what was found stands at the top of the page."""
+    if not any(look["findings"] for look in looks):
+        words = "No layer was dead, saturated, exploding or vanishing in the batches looked at."
+        yield tag("p", words, class_="card wide")
     for learner in dict.fromkeys(str(look.get("learner")) for look in looks):
         own = [look for look in looks if str(look.get("learner")) == learner]
-        yield tag("div", _verdicts(own), class_="card wide")
         for title, key, kinds, is_log in MAPS:
             chart = _map(title, own, key, kinds, is_log=is_log)
             if chart is not None:
                 yield draw_heat(chart)
-
-
-def _verdicts(looks: Sequence[dict[str, Any]]) -> Html:
-    found = [each for look in looks for each in look["findings"] if isinstance(each, dict)]
-    if not found:
-        return tag("p", "No layer was dead, saturated, exploding or vanishing in the batches looked at.")
-    items = [
-        tag(
-            "li", tag("b", f"{each.get('message')}."), f" (step {each.get('step')}) ", str(each.get("advice"))
-        )
-        for each in found
-    ]
-    return tag("ul", *items, class_="verdicts")
 
 
 def _map(

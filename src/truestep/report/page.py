@@ -9,11 +9,12 @@ from truestep.core.charts.chart import MAX_EPOCH_LINES, Steps, draw
 from truestep.core.charts.document import document, header
 from truestep.core.charts.markup import Html, data, tag
 from truestep.report.figures import KNOWN, Figures, figures_for, grouped
+from truestep.report.findings import findings_of, findings_table
 from truestep.report.gallery import cards
 from truestep.report.headline import headline
 from truestep.report.layers import layers_section
 from truestep.report.record import Record
-from truestep.report.tables import choices_table, findings_table, table_of
+from truestep.report.tables import choices_table, table_of
 
 
 def page(record: Record) -> str:
@@ -24,8 +25,8 @@ def page(record: Record) -> str:
     body = [
         header("Truestep report", record.name, _in_short(record)),
         *(tag("p", problem, class_="problem", role="note") for problem in record.problems),
-        headline(record, groups, metrics) if record.num_lines else _nothing_logged(),
         *_findings(record),
+        headline(record, groups, metrics) if record.num_lines else _nothing_logged(),
         *_curves(record, figures),
         *_samples(record),
         *_layers(record),
@@ -36,9 +37,19 @@ def page(record: Record) -> str:
         f"{record.name} · Truestep report",
         tag("main", *body),
         _timeline(record),
-        style=_asset("style.css"),
-        script=_asset("script.js"),
+        style=page_style(),
+        script=page_script(),
     )
+
+
+def page_style() -> str:
+    """Return the CSS of reports."""
+    return _asset("style.css")
+
+
+def page_script() -> str:
+    """Return the script of reports: values under the pointer, smoothing, axes, CSV."""
+    return _asset("script.js") + _asset("controls.js")
 
 
 def _asset(name: str) -> str:
@@ -66,12 +77,19 @@ def _curves(record: Record, figures: Figures) -> Iterator[Html]:
     if not record.num_lines:
         return
     axis = span_axis(record.first_step, record.last_step)
-    steps = Steps(axis=axis, epoch_starts=sorted(record.epochs.values()))
-    sections = {"Loss and metrics": [*figures.loss, *figures.metrics], "Training": figures.training}
-    for title, charts in sections.items():
-        if charts:
-            yield _section(title, *(draw(chart, steps) for chart in charts))
+    yield from curves(figures, Steps(axis=axis, epoch_starts=sorted(record.epochs.values())))
     yield tag("p", _how_to_read(record, figures), class_="note")
+
+
+def curves(figures: Figures, steps: Steps) -> Iterator[Html]:
+    """Yield the sections of charts, on the same steps; what the script puts into the controls works on all of them."""
+    yield tag("div", id="controls")
+    for title, charts in {
+        "Loss and metrics": [*figures.loss, *figures.metrics],
+        "Training": figures.training,
+    }.items():
+        if charts:
+            yield section(title, *(draw(chart, steps) for chart in charts))
 
 
 def _how_to_read(record: Record, figures: Figures) -> str:
@@ -80,7 +98,7 @@ def _how_to_read(record: Record, figures: Figures) -> str:
     if densest > 1:
         words.append(
             f"Where they are dense, up to {densest:,} share a point: the line is their mean, "
-            "the band reaches from the least to the greatest."
+            "the band reaches from the min to the max."
         )
     if 1 < len(record.epochs) <= MAX_EPOCH_LINES:
         words.append("Dotted lines mark where epochs begin.")
@@ -89,32 +107,34 @@ def _how_to_read(record: Record, figures: Figures) -> str:
     return " ".join(words)
 
 
-def _section(title: str, *cards: Html, class_: str = "") -> Html:
+def section(title: str, *cards: Html, class_: str = "") -> Html:
+    """Return a part of the page under a title."""
     return tag("section", tag("h2", title), tag("div", *cards, class_=f"cards {class_}".strip()))
 
 
 def _findings(record: Record) -> Iterator[Html]:
-    """What may spoil the run stands before its curves."""
-    if record.findings:
-        yield _section("Doctor", tag("div", findings_table(record.findings), class_="card"), class_="wide")
+    """What may spoil the run stands before everything else."""
+    if found := findings_of(record):
+        table = findings_table([(None, each) for each in found])
+        yield section("Findings", tag("div", table, class_="card"), class_="wide")
 
 
 def _samples(record: Record) -> Iterator[Html]:
     if record.samples:
-        yield _section("Samples", *cards(record.samples), class_="wide")
+        yield section("Samples", *cards(record.samples), class_="wide")
 
 
 def _layers(record: Record) -> Iterator[Html]:
     if record.looks:
-        yield _section("Layers", *layers_section(record.looks))
+        yield section("Layers", *layers_section(record.looks))
 
 
 def _tables(record: Record) -> Iterator[Html]:
     if record.choices:
-        yield _section("Choices", tag("div", choices_table(record.choices), class_="card"), class_="wide")
+        yield section("Choices", tag("div", choices_table(record.choices), class_="card"), class_="wide")
     for title, value in (("Configuration", record.config), ("Environment", record.environment)):
         if value:
-            yield _section(title, tag("div", table_of(value), class_="card"), class_="wide")
+            yield section(title, tag("div", table_of(value), class_="card"), class_="wide")
 
 
 def _timeline(record: Record) -> Html | None:

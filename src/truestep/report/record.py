@@ -2,6 +2,7 @@
 """What a run's directory says about the run; a missing or damaged file costs its own section alone."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from truestep.core.files import read_regular
 from truestep.report.columns import Columns, Steps, Values, read_columns
 from truestep.report.layers import LAYERS, read_looks
 from truestep.report.media import MediaLine
+from truestep.report.names import CONFIG, METRICS
 from truestep.report.samples import Samples, read_samples
 
 FINDINGS = "doctor.json"
@@ -46,7 +48,7 @@ class Record:
 def read_record(directory: Path) -> Record:
     """Read the files of a run's directory."""
     record = Record(name=directory.resolve().name)
-    record.config = _json(directory / "config.json", record)
+    record.config = _json(directory / CONFIG, record)
     record.environment = _json(directory / "environment.json", record)
     choices = _json(directory / "choices.json", record)
     if isinstance(choices, list):
@@ -55,7 +57,33 @@ def read_record(directory: Path) -> Record:
     if isinstance(found, dict) and isinstance(found.get("findings"), list):
         record.findings = [finding for finding in found["findings"] if isinstance(finding, dict)]
     record.looks = list(read_looks(directory / LAYERS))
-    record.samples = read_samples(directory, _read_metrics(directory / "metrics.jsonl", record))
+    record.samples = read_samples(directory, _read_metrics(directory / METRICS, record))
+    return record
+
+
+def read_records(directories: Sequence[Path]) -> list[Record]:
+    """Read the files of several runs; their names tell them apart."""
+    records = [read_record(path) for path in directories]
+    for record, name in zip(records, _names_of(directories), strict=True):
+        record.name = name
+    return records
+
+
+def _names_of(paths: Sequence[Path]) -> list[str]:
+    """Return a short name for each folder: its own, with as many of those above it as tell the runs apart."""
+    whole = [path.resolve() for path in paths]
+    names: list[str] = []
+    for depth in range(1, max(len(path.parts) for path in whole) + 1):
+        names = ["/".join(path.parts[-depth:]) for path in whole]
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
+def read_curves(directory: Path) -> Record:
+    """Read the metrics of a run alone."""
+    record = Record(name=directory.resolve().name)
+    _read_metrics(directory / METRICS, record)
     return record
 
 

@@ -1,9 +1,9 @@
 "use strict";
 // Values under the pointer, with one cursor for all charts. The page is complete without it.
 (() => {
+  // when each step was; a page of several runs has none, since a step has another time in each
   const timelineElement = document.getElementById("timeline");
-  if (!timelineElement) return;
-  const timeline = JSON.parse(timelineElement.textContent);
+  const timeline = timelineElement ? JSON.parse(timelineElement.textContent) : null;
 
   const nearest = (steps, step) => {
     let low = 0, high = steps.length - 1;
@@ -40,9 +40,13 @@
 
   const charts = [...document.querySelectorAll(".plot")].map((plot) => {
     const chart = JSON.parse(plot.querySelector(".values").textContent);
-    const [left, right] = chart.x, [low, high, isLog] = chart.y;
+    const [left, right] = chart.x;
     const across = (step) => (step - left) / (right - left);
-    const up = (value) => isLog ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
+    const ends = () => plot.dataset.axis === "other" ? chart.other.y : chart.y;
+    const up = (value) => {
+      const [low, high, isLog] = ends();
+      return isLog ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
+    };
     let shown = [];
 
     const clear = () => { shown.forEach((element) => element.remove()); shown = []; };
@@ -65,16 +69,15 @@
       const tip = withWords ? made("tip", plot) : null;
       if (tip) {
         shown.push(tip);
-        const at = nearest(timeline.steps, step);
         const head = document.createElement("b");
         head.textContent = `step ${step.toLocaleString("en")}`;
-        made("", tip).append(head, ` · epoch ${epochOf(step)} · ${time(timeline.seconds[at])}`);
+        made("", tip).append(head, timeline ? ` · epoch ${epochOf(step)} · ${time(timeline.seconds[nearest(timeline.steps, step)])}` : "");
       }
       chart.series.forEach((series) => {
         if (!series.steps.length) return;
         const index = nearest(series.steps, step), value = series.mean[index];
         if (tip) line(tip, series, index);
-        if (value === null || (isLog && value <= 0)) return;
+        if (value === null || (ends()[2] && value <= 0)) return;
         const dot = made(`at ${series.style}`, plot);
         dot.style.left = `${100 * across(series.steps[index])}%`;
         dot.style.top = `${100 * (1 - up(value))}%`;

@@ -18,10 +18,10 @@ def table_of(value: Any) -> Html:
     groups = {key: each for key, each in value.items() if _is_group(each)}
     parts = [_rows(simple)] if simple else []
     for key, each in groups.items():
-        leaves = dict(_leaves(each))
-        heading = tag("summary", f"{key}", tag("span", f"{len(leaves)}", class_="count"))
-        is_open = {} if len(leaves) > LONG_FROM else {"open": "open"}
-        parts.append(tag("details", heading, _rows(leaves), **is_open))
+        found = dict(leaves(each))
+        heading = tag("summary", f"{key}", tag("span", f"{len(found)}", class_="count"))
+        is_open = {} if len(found) > LONG_FROM else {"open": "open"}
+        parts.append(tag("details", heading, _rows(found), **is_open))
     return tag("div", *parts, class_="facts")
 
 
@@ -37,30 +37,32 @@ def _is_flat(values: Sequence[Any]) -> bool:
     return not any(isinstance(each, Mapping) or _is_list(each) for each in values)
 
 
-def _leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested dicts and lists, each with its place: `optimizer.betas`."""
     items = value.items() if isinstance(value, Mapping) else enumerate(value)
     for key, each in items:
         name = f"{prefix}.{key}" if prefix else str(key)
         if _is_group(each):
-            yield from _leaves(each, name)
+            yield from leaves(each, name)
         else:
             yield name, each
 
 
 def _rows(values: Mapping[str, Any]) -> Html:
     rows = (
-        tag("tr", tag("th", str(key), scope="row"), tag("td", _text(each))) for key, each in values.items()
+        tag("tr", tag("th", str(key), scope="row"), tag("td", text_of(each))) for key, each in values.items()
     )
     return tag("table", tag("tbody", *rows))
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return a value as a person reads it."""
     if value is None:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if _is_list(value):
-        return ", ".join(_text(each) for each in value) or "–"
+        return ", ".join(text_of(each) for each in value) or "–"
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -70,26 +72,10 @@ def choices_table(choices: Sequence[Mapping[str, Any]]) -> Html:
     rows = (
         tag(
             "tr",
-            tag("th", _text(choice.get("name")), scope="row"),
-            tag("td", tag("b", _text(choice.get("value")))),
-            tag("td", _text(choice.get("reason"))),
+            tag("th", text_of(choice.get("name")), scope="row"),
+            tag("td", tag("b", text_of(choice.get("value")))),
+            tag("td", text_of(choice.get("reason"))),
         )
         for choice in choices
-    )
-    return tag("table", tag("thead", head), tag("tbody", *rows), class_="choices")
-
-
-def findings_table(findings: Sequence[Mapping[str, Any]]) -> Html:
-    """Return what the doctor found, each with its place and its fix."""
-    head = tag("tr", *(tag("th", word, scope="col") for word in ("finding", "where", "what", "fix")))
-    rows = (
-        tag(
-            "tr",
-            tag("th", _text(f"{finding.get('severity')} {finding.get('code')}"), scope="row"),
-            tag("td", _text(f"{finding.get('path')}:{finding.get('line')}")),
-            tag("td", _text(finding.get("message"))),
-            tag("td", _text(finding.get("fix"))),
-        )
-        for finding in findings
     )
     return tag("table", tag("thead", head), tag("tbody", *rows), class_="choices")

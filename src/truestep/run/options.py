@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from truestep.core.errors import OptionError, check_number, nearest
 from truestep.engine.policy import NON_FINITE
+from truestep.engine.strategies import STRATEGIES
 from truestep.report.metrics import is_name
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Retention
 
+StrategyName = Literal["auto", "single", "ddp", "fsdp"]
 Resume = Literal["auto", "never", "must", "anew", "edited"]
 RESUME: tuple[Resume, ...] = ("auto", "never", "must", "anew", "edited")
 
@@ -217,6 +219,13 @@ def check_statuses(statuses: Any) -> dict[int, int]:
                 f"exit_statuses: {status!r} is no exit status; give a whole number from 0 to 255."
             )
     return dict(statuses)
+
+
+def check_strategy(strategy: Any) -> None:
+    """Raise an OptionError unless it is "auto" or in the table of strategies."""
+    known = ("auto", *STRATEGIES)
+    if strategy not in known:
+        raise OptionError(f"strategy={strategy!r} is not known. {nearest(str(strategy), known)}")
 
 
 def check_options(

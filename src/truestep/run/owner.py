@@ -9,6 +9,7 @@ taken away in each child, and whoever acts looks at the process it is in besides
 import os
 import threading
 import weakref
+from pathlib import Path
 from typing import Protocol
 
 from truestep.core.errors import OptionError, RunDirectoryError
@@ -48,10 +49,31 @@ class Owner:
             )
 
 
-def refuse_other_group(world_size: int) -> None:
-    """Raise an OptionError where a process group has come up that the run does not know of."""
+class Holder(Protocol):
+    """Whoever holds the directory of a run in this process."""
+
+    def give_up(self) -> None:
+        """Let go of it; of several processes all at once, since where a run ends they meet."""
+
+
+HOLDERS: "weakref.WeakValueDictionary[str, Holder]" = weakref.WeakValueDictionary()
+"""By the directory's real path."""
+
+
+def take_over(directory: Path) -> None:
+    """Have an older run of this process let go of the directory."""
+    key = os.path.realpath(directory)
+    if (previous := HOLDERS.get(key)) is not None:
+        previous.give_up()
+        HOLDERS.pop(key, None)
+
+
+def refuse_other_group(world_size: int, strategy: str) -> None:
+    """Raise an OptionError where a process group has come up that the run does not know of, and is to be a part of."""
     import torch.distributed
 
+    if strategy == "single":
+        return
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         size = torch.distributed.get_world_size()
         if size not in (1, world_size):

@@ -4,7 +4,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 
@@ -12,8 +12,10 @@ from truestep.core.calls import explains_calls
 from truestep.core.errors import OptionError
 from truestep.core.keywords import explains_keywords
 from truestep.core.random_streams import key_of
+from truestep.core.results import facts_of
+from truestep.core.wording import number
 from truestep.engine.averages import EMA
-from truestep.engine.choices import Choice
+from truestep.engine.choices import Choice, Choices
 from truestep.engine.clipping import Clip
 from truestep.engine.context import Context
 from truestep.engine.data import BatchSource, DataOptions
@@ -30,6 +32,7 @@ from truestep.engine.schedules import ScheduleFactory
 from truestep.engine.splitting import MicroBatch
 from truestep.engine.untrained import refuse_untrained
 from truestep.nn.seeds import check_seed, seed_everything
+from truestep.report.best import MEASURED
 from truestep.run import elsewhere
 from truestep.run.cursor import Cursor, Stream
 from truestep.run.device import choose_device, set_determinism
@@ -42,21 +45,27 @@ from truestep.run.options import (
     Resume,
     Saving,
     Show,
+    StrategyName,
     Watching,
     as_number,
     check_directory,
     check_name,
     check_options,
     check_statuses,
+    check_strategy,
     plain_config,
     refuse_unnamed,
 )
+from truestep.run.owner import take_over
 from truestep.run.reading import Batches
 from truestep.run.session import Session
 from truestep.run.together import join
 from truestep.run.trackers.hub import Trackers
 from truestep.run.trackers.tracker import Tracker, Tracking
 from truestep.run.tracking import Tracked
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 class Run:
@@ -85,6 +94,9 @@ class Run:
         progress: show a bar (on a terminal) or lines now and then. Without it the run still says what it promises and finds.
         quiet: say nothing of that either.
         exit_statuses: by signal number, for other statuses than 130, 143, 138 and 129.
+        strategy: how several processes share the training: "ddp", each with all weights and a part of every batch; "fsdp", with
+            a part of the weights, too; "single", each alone with a run of its own; "auto" is "ddp" where several were started
+            together. One process is always "single".
         timeout_seconds: of several processes, how long one may keep the others waiting before all stop and name it; saving a
             checkpoint may take longer.
         doctor: have the doctor look at data, model and loss in the first 20 updates, and say what is wrong with them; the
@@ -113,16 +125,18 @@ class Run:
         quiet: bool = False,
         exit_statuses: Mapping[int, int] | None = None,
         doctor: bool = True,
+        strategy: StrategyName = "auto",
         timeout_seconds: float = 600.0,
         trackers: Sequence[Tracker] = (),
         watch_layers: int = 64,
     ) -> None:
         seed = check_seed(seed)
         statuses = check_statuses(exit_statuses)
+        check_strategy(strategy)
         check_options(nonfinite, saving, log_every, watch_layers, timeout_seconds)
-        self.precision = precision_named(precision)
+        self.precision, self.strategy = precision_named(precision), strategy
         self.context = Context(choose_device(device), seed=seed, nonfinite=nonfinite)
-        self.agreement = join(self.context, timeout_seconds=timeout_seconds)
+        self.agreement = join(self.context, strategy=strategy, timeout_seconds=timeout_seconds)
         """How the run's processes decide together."""
         self.directory = self._choose_directory(check_directory(directory), resume)
         self.saving = saving or Saving()
@@ -159,6 +173,8 @@ class Run:
             "the run's configuration", lambda: self._described | {"resume": self.resume}
         )
         found, hold = self.directory, self.session.hold
+        if self.context.world is not None:
+            take_over(found)  # on all ranks at once
         holds_run, edits = self.agreement.from_rank_0(
             "the run's directory", lambda: open_directory(found, self._described, self.resume, hold=hold)
         )
@@ -248,20 +264,16 @@ class Run:
         is pickled.
 
         Args:
-            per_rank: reserved for runs of several processes.
+            per_rank: of several processes each has a state of its own (an environment, a generator), and each is put back where
+                it was; the run goes on at the same number of processes only. Otherwise rank 0's state is that of all.
             objects: each by the name that its state is kept under.
         """
-        if per_rank:
-            raise OptionError(
-                "run.track(per_rank=True) is reserved for runs of several processes, which are not there yet. Leave it out: one "
-                "process has one state."
-            )
         if self.session.started:
             raise OptionError(
                 f"run.track({', '.join(f'{name}=...' for name in objects)}) came after the run had begun, so a resumed run "
                 "could not have put their states back in time. Call it before the first loop, update, evaluation or log."
             )
-        self.tracked.add(objects)
+        self.tracked.add(objects, per_rank=per_rank)
 
     def _tracking(self) -> Tracking:
         return Tracking(
@@ -343,7 +355,7 @@ class Run:
 
     def choices(self) -> list[Choice]:
         """Return every automatic choice with its reason."""
-        return list(self.context.choices)
+        return Choices(self.context.choices)
 
     # ------------------------------------------------------------------ where it stands
 
@@ -401,3 +413,22 @@ class Run:
         return (
             f"Run({str(self.directory)!r}, step={self.step}, epoch={self.epoch}, device={self.device.type!r})"
         )
+
+    def _repr_html_(self) -> str:
+        from truestep.core.results import html_of
+
+        return html_of(self.__rich__())
+
+    def __rich__(self) -> "RenderableType":
+        newest = self.logbook.newest.items()
+        logged = [
+            f"{name} {number(value)}" for name, value in newest if name.rpartition("/")[2] not in MEASURED
+        ]
+        facts = [
+            ("place", f"step {self.step:,}, epoch {self.epoch:,}"),
+            ("how", f"{self.precision.name} on {self.device}, seed {self.context.seed}"),
+            *(("learner", repr(learner)) for learner in self.context.learners.values()),
+            *((name, repr(stream.source)) for name, stream in self.cursor.streams.items()),
+            *([("newest", ", ".join(logged))] if logged else []),
+        ]
+        return facts_of(f"Run {self.directory}", facts)

@@ -4,7 +4,6 @@
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -28,7 +27,7 @@ from truestep.run.media.kind import Media
 from truestep.run.moments import Moments
 from truestep.run.notebook import end_process_or_cell, is_interactive
 from truestep.run.options import Show, Watching
-from truestep.run.owner import Owner, disarm_in_children, refuse_other_group
+from truestep.run.owner import HOLDERS, Owner, disarm_in_children, refuse_other_group, take_over
 from truestep.run.progress import Progress
 from truestep.run.rates import Rates
 from truestep.run.saver import Saver
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from truestep.run.run import Run
 
 # Runs that hold a directory in this process: a cell that is run again takes its own directory over.
-_OPEN: "weakref.WeakValueDictionary[str, Session]" = weakref.WeakValueDictionary()
 
 
 class Session:
@@ -60,7 +58,10 @@ class Session:
         self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
         self._first_steps = FirstSteps(run, wanted=watching.doctor)
         self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
-        self._layers.every = watching.layers_every if run.is_main else 0
+        looks = (
+            run.is_main and not run.context.strategy.divides_weights
+        )  # nobody has whole weights to look at
+        self._layers.every = watching.layers_every if looks else 0
         self._rates = Rates(run.context, run.cursor, self.say)
         self.started = False
         self.save_requested = False
@@ -74,10 +75,8 @@ class Session:
 
     def hold(self) -> None:
         """Take the directory's lock; an older run of this process lets go of it: its cell was run again."""
-        key = os.path.realpath(self._run.directory)
-        if (previous := _OPEN.get(key)) is not None:
-            previous.give_up()
-        _OPEN[key] = self
+        take_over(self._run.directory)
+        HOLDERS[os.path.realpath(self._run.directory)] = self
         self._saver.open()
         disarm_in_children(self)
 
@@ -106,7 +105,7 @@ class Session:
         self._signals.release()
         self._signals.requested = self._bar = None
         self._quiet = True
-        _OPEN.pop(os.path.realpath(self._run.directory), None)
+        HOLDERS.pop(os.path.realpath(self._run.directory), None)
 
     # ------------------------------------------------------------------ start
 
@@ -139,7 +138,7 @@ class Session:
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
         self.owner.check()
-        refuse_other_group(self._run.world_size)
+        refuse_other_group(self._run.world_size, self._run.strategy)
         self.starting()
         self._crashed = self._closed = False
         self._handled = identity(sys.exception())

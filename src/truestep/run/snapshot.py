@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import CheckpointError, DataError, OptionError, nearest
+from truestep.engine.processes.shards import whole
 from truestep.engine.state import (
     changed_options,
     changed_settings,
@@ -28,29 +29,69 @@ if TYPE_CHECKING:
 def take(run: "Run") -> dict[str, Any]:
     """Return the run's whole state as a tree of tensors and plain values."""
     check_user_state(run.state)
+    tracked, own = run.tracked.divided(run.tracked.state())
     return {
-        "learners": {name: learner_state(learner) for name, learner in run.context.learners.items()},
+        "learners": {
+            name: whole(learner_state(learner), keep=run.is_main)
+            if learner.weights.are_divided
+            else learner_state(learner)
+            for name, learner in run.context.learners.items()
+        },
         "cursor": run.cursor.state_dict(),
         "random": random_state(run.context.device),
         "random_at_epoch": run.session.random.at_epoch,
         "logbook": run.logbook.state_dict(),
         "best": run.best,
         "user": encode_value(run.state),
-        "tracked": run.tracked.state(),
+        "tracked": tracked,
         "environment": fingerprint(run.context.device),
-        "ranks": _ranks(run),
+        "ranks": _ranks(run, own),
     }
 
 
-def _ranks(run: "Run") -> list[dict[str, Any]]:
-    """Return what each process has of its own; nothing where there is one. Their weights must be the same."""
+def _ranks(run: "Run", tracked: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what each process has of its own; nothing where one has nothing. Their weights must be the same."""
     context = run.context
+    mine = {
+        "random": random_state(context.device),
+        "random_at_epoch": run.session.random.at_epoch,
+        "tracked": tracked,
+    }
     if context.world is None:
-        return []
-    mine = {"random": random_state(context.device), "random_at_epoch": run.session.random.at_epoch}
+        return [mine] if tracked else []
     everybody = run.agreement.gathered("a checkpoint", mine | {"sums": sums_of_weights(context)})
     check_weights(context, [each.pop("sums") for each in everybody])
     return everybody
+
+
+def tracked_in(run: "Run", state: dict[str, Any]) -> dict[str, Any]:
+    """Return the states of tracked objects that are this process's, of all and its own.
+
+    Raises a CheckpointError where some are kept per rank, and there were more ranks, or fewer.
+    """
+    shared: dict[str, Any] = dict(state.get("tracked", {}))
+    ranks = state.get("ranks", [])
+    own = [each.get("tracked", {}) for each in ranks]
+    if not any(own) and not run.tracked.per_rank:
+        return shared
+    own = own if any(own) else [{}] * run.world_size
+    if len(own) != run.world_size:
+        raise CheckpointError(
+            f"The checkpoint holds {', '.join(map(repr, own[0]))} of {len(own)} ranks (run.track(per_rank=True)), and here are "
+            f"{run.world_size}: nobody knows which state would be whose. Go on with {len(own)} processes. {START_ANEW}"
+        )
+    saved: dict[str, Any] = shared | own[run.rank]
+    if changed := sorted(own[run.rank].keys() ^ (run.tracked.per_rank & saved.keys())):
+        was, now = (
+            ("one for each rank", "one for all")
+            if changed[0] in own[run.rank]
+            else ("one for all", "one for each rank")
+        )
+        raise CheckpointError(
+            f"The state of {changed[0]!r} in the checkpoint is {was}, and run.track(per_rank=...) says now that it is {now}. "
+            f"Track it as before. {START_ANEW}"
+        )
+    return saved
 
 
 def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[str]:
@@ -58,7 +99,8 @@ def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[s
 
     `marks` say which lines of metrics the checkpoints need that are there. Returns what the code now decides otherwise.
     """
-    differences = _edits(run, state)
+    tracked = tracked_in(run, state)
+    differences = _edits(run, state, tracked)
     edited = run.resume == "edited"
     run.cursor.load_state_dict(state["cursor"])
     run.cursor.finished = run.cursor.finished and not edited
@@ -73,9 +115,9 @@ def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[s
     run.best = state["best"]
     run.session.random.restore(**_random_of(run, state))
     repeats = run.session.random.repeats
-    _put_back_kept(run, state, copy=repeats)
+    kept = {"user": state["user"], "tracked": tracked}
+    _put_back_kept(run, kept, copy=repeats)
     if repeats:
-        kept = {"user": state["user"], "tracked": state.get("tracked", {})}
         run.session.random.at_the_save = partial(_put_back_kept, run, kept)
     return differences
 
@@ -91,18 +133,18 @@ def _put_back_kept(run: "Run", state: dict[str, Any], *, copy: bool = False) -> 
     """Put back what the user keeps with the run; with `copy`, so that it can be put back once more."""
     run.state.clear()
     run.state.update(decode_value(state["user"], copy=copy))
-    run.tracked.load(state.get("tracked", {}), copy=copy)
+    run.tracked.load(state["tracked"], copy=copy)
 
 
-def _edits(run: "Run", state: dict[str, Any]) -> list[str]:
+def _edits(run: "Run", state: dict[str, Any], tracked: dict[str, Any]) -> list[str]:
     """Return what the code gives otherwise than the run was started with; raise where that was not asked for, or can't be."""
     _check_learners(run, state["learners"])
-    run.tracked.check(state.get("tracked", {}))
+    run.tracked.check(tracked)
     directory = run.directory
     found: list[str] = []
     for kind, edits in (
         (DataError, run.cursor.changes(state["cursor"])),
-        (CheckpointError, run.tracked.differences(state.get("tracked", {}))),
+        (CheckpointError, run.tracked.differences(tracked)),
         (OptionError, _changed_options(run, state["learners"])),
     ):
         if edits and run.resume != "edited":

@@ -16,7 +16,7 @@ from truestep.core.errors import OptionError
 from truestep.engine.context import Context
 from truestep.engine.processes import gathering
 from truestep.engine.processes.world import Links, Membership, World
-from truestep.engine.strategies import Ddp
+from truestep.engine.strategies import STRATEGIES
 from truestep.run.agreement import Agreement
 from truestep.run.ranks import Launched, launched
 
@@ -28,12 +28,18 @@ _stores: dict[tuple[str, int], Any] = {}
 _world: World | None = None
 
 
-def join(context: Context, *, timeout_seconds: float) -> Agreement:
+def join(context: Context, *, strategy: str, timeout_seconds: float) -> Agreement:
     """Bring a run's context together with those of the other processes; return how they decide from now on."""
+    if strategy == "single":
+        context.choose("strategy", "single", "as given: this process trains alone, whatever else was started")
+        return Agreement(None)
     world = current_world() or come_together(context.device, timeout_seconds=timeout_seconds)
-    if world is not None:
-        context.world, context.rank, context.strategy = world, world.rank, Ddp(world)
-        context.choose("strategy", "ddp", f"{world.size} processes train together")
+    if world is None:
+        context.choose("strategy", "single", "this process was started alone")
+        return Agreement(None)
+    name, reason = ("ddp", "") if strategy == "auto" else (strategy, ", and it was asked for")
+    context.world, context.rank, context.strategy = world, world.rank, STRATEGIES[name](world)
+    context.choose("strategy", name, f"{world.size} processes train together{reason}")
     return Agreement(world)
 
 

@@ -41,8 +41,10 @@ class Tracked:
 
     def __init__(self) -> None:
         self._objects: dict[str, Any] = {}
+        self.per_rank: set[str] = set()
+        """Names of those that each process has a state of its own of."""
 
-    def add(self, objects: Mapping[str, Any]) -> None:
+    def add(self, objects: Mapping[str, Any], *, per_rank: bool = False) -> None:
         """Keep these too; each must give a state that can be saved now, and have a name of its own."""
         for name, tracked in objects.items():
             if name in self._objects:
@@ -54,10 +56,16 @@ class Tracked:
             _check_kind(name, tracked)
             _encoded(name, tracked)
         self._objects |= objects
+        self.per_rank |= objects.keys() if per_rank else set()
 
     def state(self) -> dict[str, Any]:
         """Return the state of every object as a tree of tensors and JSON values."""
         return {name: _encoded(name, tracked) for name, tracked in self._objects.items()}
+
+    def divided(self, states: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return, of the states of all objects, those that are the same for all processes, and those of this one alone."""
+        own = {name: state for name, state in states.items() if name in self.per_rank}
+        return {name: state for name, state in states.items() if name not in own}, own
 
     def note_sizes(self, states: Mapping[str, Any], context: Context) -> None:
         """Note how large each state is among the run's choices."""

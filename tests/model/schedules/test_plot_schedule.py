@@ -186,6 +186,34 @@ def test_json_csv_svg_and_axes_agree(several, tmp_path):
         several.save(tmp_path / "plot.jpeg")
 
 
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def marks_of(plot):
+    """Return where each mark stands, as shares of the width and height, and its words."""
+    rings = [
+        each for each in ET.fromstring(plot.to_svg()).iter(f"{SVG}circle") if "mark" in each.get("class")
+    ]
+    places = [[float(ring.get(name).rstrip("%")) / 100 for name in ("cx", "cy")] for ring in rings]
+    return [(*place, ring.find(f"{SVG}title").text) for place, ring in zip(places, rings, strict=True)]
+
+
+def test_warm_up_peak_and_end_are_marked_on_the_curve():
+    plot = ts.plot_schedule(lambda o: ts.warmup_cosine(o, warmup_steps=11, total_steps=81), 101)
+    (peak_x, peak_y, peak), (end_x, end_y, end) = marks_of(plot)
+    assert (peak_x, peak_y, peak) == (0.1, 0, "warm-up ends: peak 1")
+    assert (end_x, end_y, end) == (pytest.approx(0.81), 1, "constant: 0")
+    falling = marks_of(ts.plot_schedule(SCHEDULES["exponential"], 101))
+    assert [(x, words.split(" ")[0]) for x, _, words in falling] == [(0, "peak"), (1, "last:")]
+
+
+def test_words_of_marks_that_would_lie_on_others_are_left_to_titles():
+    same = ts.plot_schedule(dict.fromkeys("ab", SCHEDULES["cosine"]), 100)
+    assert len(marks_of(same)) == 4
+    words = [each for each in ET.fromstring(same.to_svg()).iter(f"{SVG}text") if each.get("class") == "mark"]
+    assert len(words) == 2
+
+
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_the_terminal_is_not_left(several, width, encoding):

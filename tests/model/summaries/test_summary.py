@@ -239,7 +239,7 @@ SCRATCH = {("U-Net", "bf16-mixed"): 0.25, ("ViT", "bf16-mixed"): 0.40}
 CHEAP = [("MLP", "sgd", "float32"), ("ViT", "adamw", "float32"), ("ConvNeXt", "adamw", "bf16-mixed")]
 CASES = [
     (name, optimizer, precision)
-    for name in ("MLP", "U-Net", "ConvNeXt", "ViT", "encoder-decoder")
+    for name in ("MLP", "U-Net", "ConvNeXt", "ViT", "encoder-decoder", "MobileNet", "mixture of experts")
     for optimizer in ("sgd", "adamw")
     for precision in ("float32", "bf16-mixed")
 ]

@@ -81,15 +81,58 @@ def refused(attempt):
     return "nothing was raised"
 
 
+class Uneven(nn.Module):
+    """Rank 0 leaves out a layer, and everybody another."""
+
+    def __init__(self, rank):
+        super().__init__()
+        self.rank, self.first, self.second, self.never = rank, *(nn.Linear(3, 1) for _ in range(3))
+
+    def forward(self, rows):
+        return self.first(rows) + (self.second(rows) if self.rank else 0)
+
+
+def watched(folder):
+    """Train with the doctor; what it says goes to standard error."""
+    with ts.Run(folder / "watched", progress=False, strategy="ddp") as run:
+        net = run.learner(Uneven(run.rank), lambda p: torch.optim.AdamW(p, lr=0.01), name="uneven")
+        data = run.data(torch.randn(100, 3), batch_size=4)
+        for _ in run.epochs(1):
+            for batch in run.batches(data):
+                net.update(lambda rows: net(rows)[:, 0].square(), batch)
+
+
+def kept(folder, steps):
+    """Return where each rank's own counter and the shared one stand after more steps."""
+    with ts.Run(folder / "kept", **OPTIONS) as run:
+        own, shared = torch.Generator().manual_seed(run.rank), torch.Generator().manual_seed(7)
+        run.track(own=own, per_rank=True)
+        run.track(shared=shared)
+        for _ in run.steps(steps):
+            drawn = [torch.rand(1, generator=each).item() for each in (own, shared)]
+    return drawn
+
+
+def single(folder):
+    """Return what a run of this process alone sees."""
+    with ts.Run(folder / f"single-{os.environ['RANK']}", strategy="single", **OPTIONS) as run:
+        rows = next(iter(run.data(torch.ones(6, 1), batch_size=6).batches(0)))
+        return [run.rank, run.world_size, len(rows)]
+
+
 def looks(folder):
     torch.manual_seed(os.getpid())  # the weights are drawn otherwise on each rank
     with ts.Run(folder / "seen", seed=1, **OPTIONS) as run:
-        seen = seen_by(run)
+        seen, several = seen_by(run), run.world_size > 1
+    others = {}
+    if several:
+        watched(folder)
+        others = {"kept": [kept(folder, 3), kept(folder, 5)], "single": single(folder)}
     run = ts.Run(folder / "looks", seed=1, **OPTIONS)
     net = run.learner(nn.Linear(1, 1), lambda p: torch.optim.SGD(p, lr=0.1))
     nn.init.normal_(net.weight, generator=torch.Generator().manual_seed(os.getpid()))
     data = run.data(torch.ones(4, 1), batch_size=4)
-    found = {"seen": seen, "metrics": metrics_of(run, net), "weight": net.weight.item()}
+    found = {"seen": seen, "metrics": metrics_of(run, net), "weight": net.weight.item(), **others}
     found |= {"place": [run.rank, run.local_rank, run.world_size, run.is_main]}
     for _ in run.epochs(1):
         for batch in run.batches(data):
@@ -102,7 +145,7 @@ def looks(folder):
     if run.world_size > 1:
         found["differs"] = refused(lambda: run.log(accuracy=run.rank))
         found["apart"] = refused(
-            lambda: net.evaluate(lambda b: b[:, 0], data) if run.is_main else run.log(other=1)
+            lambda: net.update(lambda b: net(b)[:, 0], torch.ones(2, 1)) if run.is_main else run.log(other=1)
         )
         found["alone"] = refused(lambda: net.update(lambda b: net(b)[:, 0], torch.ones(2, 1)))
     (folder / f"found-{run.rank}.json").write_text(json.dumps(found))

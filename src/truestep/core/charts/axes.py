@@ -71,6 +71,14 @@ def axis_for(low: float, high: float, *, may_be_log: bool, num_ticks: int = 5) -
     return _linear_axis(low, high, num_ticks)
 
 
+def other_axis(axis: Axis, low: float, high: float) -> Axis | None:
+    """Return the linear axis for a logarithmic one and the other way round; None where the values give none."""
+    if axis.is_log:
+        return _linear_axis(low, high, 5)
+    other = _log_axis(low, high, 5) if TINY < low < high else None
+    return other if other is not None and len(other.ticks) > 1 else None
+
+
 def span_axis(low: float, high: float, num_ticks: int = 5) -> Axis:
     """Return a linear axis that ends exactly at `low` and `high`, for the steps."""
     if low == high:

@@ -10,29 +10,39 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from truestep.core.charts.axes import Axis, axis_for
+from truestep.core.charts.axes import Axis, axis_for, other_axis
 from truestep.core.charts.curve import Curve, Extreme, Point
+from truestep.core.charts.drawn import values_of
+from truestep.core.charts.marks import CurveMark, draw_marks
 from truestep.core.charts.markup import Html, data, tag
 from truestep.core.wording import number
 
 SIZE = 1000.0  # of the stretched drawing, in both directions
 MARKERS_UP_TO = 60  # a curve of so few values shows each of them
 NUM_COLOURS = 6  # in chart.css
+PATTERNS = ("", "dashed", "dotted", "dash-dot")  # of lines, in chart.css
 MAX_EPOCH_LINES = 20
+
+
+def style_of(colour: int, pattern: int = 0) -> str:
+    """Return the CSS classes of a colour and a pattern; the pattern is another when the colours have been used up."""
+    chosen = PATTERNS[(pattern + colour // NUM_COLOURS) % len(PATTERNS)]
+    return f"c{colour % NUM_COLOURS} {chosen}".strip()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One curve of a chart, its name there, and the number of its colour."""
+    """One curve of a chart, its name there, and the numbers of its colour and of the pattern of its line."""
 
     name: str
     curve: Curve
     colour: int = 0
+    pattern: int = 0
 
     @property
     def style(self) -> str:
-        """The CSS classes of its colour; dashed when the colours have been used up."""
-        return f"c{self.colour % NUM_COLOURS}{' dashed' if self.colour >= NUM_COLOURS else ''}"
+        """The CSS classes of its colour and its pattern."""
+        return style_of(self.colour, self.pattern)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +58,7 @@ class Chart:
     is_wide: bool = False
     note: str = ""
     wording: Callable[[float], str] = number
+    marks: Sequence[CurveMark] = ()
 
     @property
     def slug(self) -> str:
@@ -72,14 +83,16 @@ class Steps:
 def draw(chart: Chart, steps: Steps) -> Html:
     """Return the chart as a figure."""
     points = [[_scaled(point, chart.divisor) for point in series.curve.points()] for series in chart.series]
-    axis = _value_axis(chart, points)
+    axis, other = _value_axes(chart, points)
     heading = f"{chart.title} ({chart.unit})" if chart.unit else chart.title
+    curves = [(series.name, series.style, curve) for series, curve in zip(chart.series, points, strict=True)]
+    labels = [*axis.labels(), *(other.labels() if other else ())]
     plot = tag(
         "div",
         _plot(chart, axis, steps, points),
-        data(_hover_data(chart, axis, steps, points), class_="values"),
+        data(values_of(curves, steps.axis, (axis, other), chart.unit), class_="values"),
         class_="plot",
-        style=f"--label: {max(map(len, axis.labels()), default=0)}",
+        style=f"--label: {max(map(len, labels), default=0)}",
     )
     scale = "logarithmic axis" if axis.is_log else None
     caption = tag(
@@ -93,7 +106,7 @@ def draw(chart: Chart, steps: Steps) -> Html:
 def plot_alone(chart: Chart, steps: Steps, **attributes: str | float) -> Html:
     """Return the plot without heading, table and hover values, for a file of its own."""
     points = [[_scaled(point, chart.divisor) for point in series.curve.points()] for series in chart.series]
-    return _plot(chart, _value_axis(chart, points), steps, points, **attributes)
+    return _plot(chart, _value_axes(chart, points)[0], steps, points, **attributes)
 
 
 def _scaled(point: Point, divisor: float) -> Point:
@@ -103,14 +116,15 @@ def _scaled(point: Point, divisor: float) -> Point:
     return Point(point.step, mean, low, high, point.num_values, point.num_nan, point.num_infinite)
 
 
-def _value_axis(chart: Chart, points: Sequence[Sequence[Point]]) -> Axis:
+def _value_axes(chart: Chart, points: Sequence[Sequence[Point]]) -> tuple[Axis, Axis | None]:
+    """Return the axis of the values, and the one of the other kind that the reader may choose."""
     finite = [point for curve in points for point in curve if point.is_finite]
     if not finite:
-        return Axis(low=0, high=1, is_log=False, ticks=())
-    low, high = min(point.low for point in finite), max(point.high for point in finite)
-    if chart.from_zero:
-        low = min(0.0, low)
-    return axis_for(low, high, may_be_log=chart.may_be_log)
+        return Axis(low=0, high=1, is_log=False, ticks=()), None
+    least, high = min(point.low for point in finite), max(point.high for point in finite)
+    low = min(0.0, least) if chart.from_zero else least
+    axis = axis_for(low, high, may_be_log=chart.may_be_log)
+    return axis, other_axis(axis, least, high)
 
 
 def _plot(
@@ -137,7 +151,9 @@ def _plot(
     )
     title = tag("title", f"{chart.title} over the steps")
     words = tag("desc", _in_words(chart))
-    parts = (title, words, *_grid(axis), *_step_ticks(steps), drawing, *_spoiled_labels(spoiled))
+    grid = tag("g", *_grid(axis), class_="values-grid")
+    marks = draw_marks(chart.marks, steps.axis, axis)
+    parts = (title, words, grid, *_step_ticks(steps), drawing, *_spoiled_labels(spoiled), *marks)
     return tag("svg", *parts, role="img", **attributes)
 
 
@@ -152,7 +168,7 @@ def _range_in_words(chart: Chart, curve: Curve) -> str:
     if curve.lowest is None or curve.highest is None:
         return ""
     least, most = chart.wording(curve.lowest.value), chart.wording(curve.highest.value)
-    return f", least {least} at step {curve.lowest.step:,}, greatest {most} at step {curve.highest.step:,}"
+    return f", min {least} at step {curve.lowest.step:,}, max {most} at step {curve.highest.step:,}"
 
 
 def _per_cent(fraction: float) -> str:
@@ -184,7 +200,7 @@ def _epoch_lines(steps: Steps) -> Iterator[Html]:
 
 
 def _curve(points: Sequence[Point], axis: Axis, steps: Steps) -> Iterator[Html]:
-    """Draw the band from least to greatest, the line through the means, and markers where they are few."""
+    """Draw the band from min to max, the line through the means, and markers where they are few."""
 
     def y(value: float) -> float:
         return round(SIZE * (1 - axis.position(value)), 1)
@@ -246,7 +262,7 @@ def _table(chart: Chart) -> Html:
     head = tag(
         "tr",
         tag("th", tag("span", "curve", class_="hidden"), scope="col"),
-        *(tag("th", word, scope="col") for word in ("last", "least", "greatest")),
+        *(tag("th", word, scope="col") for word in ("last", "min", "max")),
     )
     return tag(
         "table",
@@ -278,41 +294,3 @@ def _extreme(chart: Chart, extreme: Extreme | None) -> Html:
     if extreme is None:
         return tag("td", "–")
     return tag("td", chart.wording(extreme.value), " ", tag("small", f"at {extreme.step:,}"))
-
-
-def _hover_data(
-    chart: Chart, axis: Axis, steps: Steps, points: Sequence[Sequence[Point]]
-) -> dict[str, object]:
-    return {
-        "x": [steps.axis.low, steps.axis.high],
-        "y": [axis.low, axis.high, int(axis.is_log)],
-        "unit": chart.unit,
-        "series": [
-            {"name": series.name, "style": series.style, **_columns(curve)}
-            for series, curve in zip(chart.series, points, strict=True)
-        ],
-    }
-
-
-def _columns(points: Sequence[Point]) -> dict[str, object]:
-    """Return the points as columns, rounded to what can be read off."""
-
-    def short(value: float) -> float | None:
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-
-    columns: dict[str, object] = {
-        "steps": [round(point.step) for point in points],
-        "mean": [short(point.mean) for point in points],
-    }
-    if any(point.num_values > 1 for point in points):
-        columns |= {
-            "low": [short(point.low) for point in points],
-            "high": [short(point.high) for point in points],
-            "count": [point.num_values for point in points],
-        }
-    spoiled = {
-        index: f"{point.num_nan} × NaN" if point.num_nan else f"{point.num_infinite} × ∞"
-        for index, point in enumerate(points)
-        if point.num_nan or point.num_infinite
-    }
-    return columns | ({"spoiled": spoiled} if spoiled else {})

@@ -18,6 +18,7 @@ text { font-variant-numeric: tabular-nums; }
 text.heading { font-size: 15px; font-weight: 600; fill: var(--ink); }
 .ground { fill: var(--card); }
 .key { stroke: var(--series); stroke-width: 4; stroke-linecap: round; } .key.dashed { stroke-dasharray: 5 6; }
+.key.dotted { stroke-dasharray: 1 6; } .key.dash-dot { stroke-dasharray: 7 6 1 6; }
 """
 
 
@@ -65,7 +66,7 @@ def _chart(chart: Chart, steps: Steps, top: int, width: int) -> tuple[list[Html]
         parts.append(tag("path", d=f"M{x:.0f} {y - 4}h14", class_=f"key {series.style}"))
         parts.append(tag("text", series.name, x=round(x + 22), y=y))
         x += needed
-    y += 20
+    y += 28
     place: dict[str, str | float] = {
         "x": LEFT,
         "y": y,

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from truestep.doctor.address import docs_address, help_of
 from truestep.doctor.finding import Finding, Place, Severity
 from truestep.doctor.reporting.evidence import sentences
 
@@ -110,9 +111,11 @@ def _codes(findings: Sequence[Finding]) -> list[RenderableType]:
         reasons = Table.grid(padding=(0, 2, 0, 0))
         reasons.add_row(Text("why", "dim"), Text(example.why))
         reasons.add_row(Text("fix", "dim"), Text(example.fix))
+        address = docs_address(code)
+        reasons.add_row(Text("see", "dim"), Text(help_of(code), f"dim link {address}" if address else "dim"))
         shown += [head, Padding(reasons, (0, 0, 0, 2), expand=False)]
     if shown:
-        shown += [Text("`truestep checks CODE` shows a check's examples.", "dim"), Text()]
+        shown.append(Text())
     return shown
 
 

@@ -30,8 +30,11 @@ def show_reading(reading: SourceReading, console: Console, *, abstentions: bool 
     unsure = len(reading.abstentions)
     extra = f"; {unsure} times a check could not tell (--show-abstentions)" if unsure else ""
     hidden = f"; {reading.num_hidden} hidden by comments or the baseline" if reading.num_hidden else ""
-    console.print(Text.assemble(counted(reading.findings), f" · {files}{extra}{hidden}"))
-    if not reading.findings and reading.num_read:
+    if reading.num_files:
+        console.print(Text.assemble(counted(reading.findings), f" · {files}{extra}{hidden}"))
+    if not reading.num_files:
+        console.print("There is nothing to read here: no .py, .ipynb or Markdown file.")
+    elif not reading.findings and reading.num_read:
         console.print("Nothing found by reading; `truestep doctor FILE.py` runs a script and watches it.")
 
 
@@ -63,12 +66,16 @@ def show_concisely(findings: Sequence[Finding], console: Console) -> None:
         console.print(Text(text), soft_wrap=True)
 
 
-def show_run(report: "RunReport", console: Console) -> None:
-    """Print what reading and running a script gave."""
+def show_run(report: "RunReport", console: Console, *, beside_script: bool) -> None:
+    """Print what reading and running a script gave; beside the script's own output, which has torch's warnings already."""
     console.rule("truestep doctor", style="dim")
     print_all(show_findings(report.findings, report.lines), console)
+    found = {(each.place.path, each.place.line) for each in report.findings}
     for place, text in report.outcome.warnings[:5]:
-        _say(console, place, f"torch warned: {text}")
+        if not beside_script:
+            _say(console, place, f"torch warned: {text}")
+        elif (place.path, place.line) not in found:
+            _say(console, place, "torch warned of it, as shown above")
     if report.outcome.error:
         _say(
             console,

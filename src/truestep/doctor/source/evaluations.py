@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import origins
 
 _SWITCHES = ("torch.", "torch.autograd.", "torch.autograd.grad_mode.")
@@ -121,13 +122,15 @@ def _is_local(module: SourceModule, base: ast.expr) -> bool:
 
 
 def _layers_in(module: SourceModule, node: ast.AST, seen: set[str]) -> set[str]:
+    """Return the kinds that a class or function makes, be it by the program's other classes and functions."""
     found: set[str] = set()
-    for call in ast.walk(node):
+    for call in walk(node):
         if not isinstance(call, ast.Call):
             continue
         name = module.qualify(call.func) or ""
         if name.startswith("torch.nn.") and (_SENSITIVE.search(name) or _drops_in_training(call, name)):
             found.add(name.rsplit(".", 1)[-1])
-        if (made := module.class_named(call.func)) is not None and made.name not in seen:
+        made = module.class_named(call.func) or module.resolver.function_named(call.func)
+        if made is not None and not isinstance(made, ast.Lambda) and made.name not in seen:
             found |= _layers_in(module, made, seen | {made.name})
     return found

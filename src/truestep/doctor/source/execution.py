@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from truestep.doctor.source.contexts import TOP, Contexts, Located, Unknown
 from truestep.doctor.source.events import Event, Frame, Path, Trace
+from truestep.doctor.source.names import walk
 
 ASSUMED_WINDOW = 4  # where the number of micro-batches is an option
 MAX_WINDOW = 64
@@ -48,6 +49,7 @@ class Execution:
         self.contexts: Contexts = trace.contexts
         self.is_certain = True  # no test had to be guessed
         self.has_window = False  # some test asks for a remainder or a counter
+        self._num_counted = 0  # the tests around that a counter decides
         self.window = 1
         self.happened: list[Event] = []
         self._run()
@@ -55,7 +57,7 @@ class Execution:
     def _run(self) -> None:
         contexts = self.contexts
         contexts.choose(self.trace.world)
-        contexts.counters = dict(self._before())
+        contexts.counters = {**self._counted_inside(), **dict(self._before())}
         self.window = self._window_size()
         self.num_iterations = 2 * self.window + 1
         contexts.assumed = (self.window, self.num_iterations)
@@ -64,6 +66,14 @@ class Execution:
             self._loop(self.path[-1], inside, len(self.path), self.num_iterations)
         finally:
             contexts.counters, contexts.assumed = {}, None
+
+    def _counted_inside(self) -> dict[str, object]:
+        """Return the counters that the loop adds a number to: where one begins changes no window but the first."""
+        return {
+            event.subject: 0
+            for event in self.trace.within(self.path, "count")
+            if isinstance(self.contexts.index.parents[event.node], ast.AugAssign)
+        }
 
     def _before(self) -> Iterator[tuple[str, object]]:
         """Yield the counters with the values that they have when the loop begins."""
@@ -85,7 +95,7 @@ class Execution:
         test = getattr(frame.node, "test", None)
         if isinstance(test, ast.Name):
             test = self.contexts.origin(Located(test, frame.context or TOP)).node
-        nodes = list(ast.walk(test)) if test is not None else []
+        nodes = list(walk(test)) if test is not None else []
         asked = [node.right for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)]
         asked += [node.comparators[0] for node in nodes if isinstance(node, ast.Compare)]
         values = [self.contexts.value(Located(each, frame.context or TOP)) for each in asked[:1]]
@@ -107,7 +117,7 @@ class Execution:
                 return
 
     def _block(self, events: list[Event], depth: int) -> None:
-        decided: dict[ast.AST, bool] = {}
+        decided: dict[ast.AST, tuple[bool, bool]] = {}  # what a test gave, and whether it asked a counter
         at = 0
         while at < len(events):
             frame = events[at].path[depth] if len(events[at].path) > depth else None
@@ -121,14 +131,20 @@ class Execution:
             self._group(frame, events[at:end], depth, decided)
             at = end
 
-    def _group(self, frame: Frame, events: list[Event], depth: int, decided: dict[ast.AST, bool]) -> None:
+    def _group(
+        self, frame: Frame, events: list[Event], depth: int, decided: dict[ast.AST, tuple[bool, bool]]
+    ) -> None:
         if frame.kind == "loop":
             self._loop(frame, events, depth + 1, self._times(frame))
         elif frame.kind in ("if", "else"):
             if frame.node not in decided:
-                decided[frame.node] = self._holds(frame, events)
-            if decided[frame.node] is (frame.kind == "if"):
+                holds = self._holds(frame, events)
+                decided[frame.node] = holds, self.contexts.asked_counter
+            holds, counted = decided[frame.node]
+            if holds is (frame.kind == "if"):
+                self._num_counted += counted
                 self._block(events, depth + 1)
+                self._num_counted -= counted
         else:
             self._block(events, depth + 1)
 
@@ -143,15 +159,16 @@ class Execution:
 
     def _holds(self, frame: Frame, events: list[Event]) -> bool:
         test = getattr(frame.node, "test", None)
+        self.contexts.asked_counter = False
         if test is None:
             return frame.kind == "else"  # a handler: nothing is raised
-        self.contexts.asked_counter = False
         found = self.contexts.test(Located(test, frame.context or TOP))
         if not isinstance(found, Unknown):
             self.has_window = self.has_window or self.contexts.asked_counter
             return bool(found)
-        if any(event.kind in ("step", "zero_grad", "backward") for event in events):
-            self.is_certain = False
+        guarded = {event.kind for event in events}
+        if guarded & {"zero_grad", "backward"} or ("step" in guarded and not self._num_counted):
+            self.is_certain = False  # a guard of a window's step alone, as against overflow, is taken to hold
         return True
 
     def _happen(self, event: Event) -> None:

@@ -5,6 +5,7 @@ import ast
 import re
 
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.uses import names_read
 
 # what gives back no part of the graph, or nothing that a loss could be made of
@@ -22,9 +23,7 @@ def flows_to(module: SourceModule, value: ast.expr) -> set[ast.AST]:
     scope = module.scope(value)
     names: set[str] = set()
     found: set[ast.AST] = set(_above(module, value))
-    statements = [
-        each for each in ast.walk(scope) if isinstance(each, ast.stmt) and module.scope(each) is scope
-    ]
+    statements = [each for each in walk(scope) if isinstance(each, ast.stmt) and module.scope(each) is scope]
     before = -1
     while before != len(names) + len(found):
         before = len(names) + len(found)
@@ -73,7 +72,7 @@ def _is_coefficient(node: ast.expr) -> bool:
 def _parts(node: ast.stmt) -> list[ast.AST]:
     """Return the expressions of a statement, without the statements within it."""
     own = [each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.stmt | ast.ExceptHandler)]
-    return [each for part in own for each in ast.walk(part)]
+    return [each for part in own for each in walk(part)]
 
 
 def _names_filled(node: ast.stmt, found: set[ast.AST]) -> set[str]:
@@ -96,6 +95,6 @@ def _names_filled(node: ast.stmt, found: set[ast.AST]) -> set[str]:
     return {
         each.id
         for target in targets
-        for each in ast.walk(target)
+        for each in walk(target)
         if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
     }

@@ -5,6 +5,7 @@ import ast
 import re
 
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 
 _EXPECTS = re.compile(r"^(assertRaises|assertWarns|raises$|warns$|deprecated_call$)")
 _ASKS_VERSION = re.compile(
@@ -34,6 +35,6 @@ def is_for_other_versions(module: SourceModule, node: ast.AST) -> bool:
 
 def _asks_version(module: SourceModule, test: ast.expr) -> bool:
     """Tell whether a test asks for a version, be it under a name: `if is_new:`."""
-    names = [node for node in ast.walk(test) if isinstance(node, ast.Name | ast.Attribute)]
+    names = [node for node in walk(test) if isinstance(node, ast.Name | ast.Attribute)]
     behind = [value for node in names for value in module.definitions(node) if value is not None]
     return any(_ASKS_VERSION.search(ast.unparse(each)) for each in [test, *behind])

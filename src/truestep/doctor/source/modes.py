@@ -5,6 +5,7 @@ import ast
 
 from truestep.doctor.source.events import Event, Path, Trace
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 
 
 def mode_before(module: SourceModule, trace: Trace, forward: Event) -> str | None:
@@ -71,9 +72,7 @@ def _holds(module: SourceModule, model: ast.expr | None, name: str) -> bool:
 
 def _classes_within(module: SourceModule, owner: ast.ClassDef, seen: set[str]) -> set[str]:
     found = {each.name for each in module.lineage(owner)} | seen
-    for call in (
-        node for each in module.lineage(owner) for node in ast.walk(each) if isinstance(node, ast.Call)
-    ):
+    for call in (node for each in module.lineage(owner) for node in walk(each) if isinstance(node, ast.Call)):
         if (made := module.class_named(call.func)) is not None and made.name not in found:
             found |= _classes_within(module, made, found)
     return found

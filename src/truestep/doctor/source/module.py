@@ -109,6 +109,11 @@ class SourceModule:
         return self.all(ast.FunctionDef, ast.AsyncFunctionDef)
 
     @cached_property
+    def stores(self) -> list[ast.Assign | ast.AugAssign]:
+        """Every assignment, and every `x += y`."""
+        return [*self.all(ast.Assign), *self.all(ast.AugAssign)]
+
+    @cached_property
     def _calls(self) -> dict[str, list[ast.Call]]:
         found: dict[str, list[ast.Call]] = {}
         for call in self.all(ast.Call):
@@ -331,12 +336,12 @@ class SourceModule:
             seen.add(current)
             self.kind(current)
             if current in self.resolver.guessed:
-                return not self._is_used_as(node, kind)
+                return not self.is_used_as(node, kind)
             if isinstance(current, ast.Name | ast.Attribute):
                 waiting += self.definitions(current)
         return False
 
-    def _is_used_as(self, node: ast.expr, kind: str | None) -> bool:
+    def is_used_as(self, node: ast.expr, kind: str | None) -> bool:
         """Tell whether a method that only such objects have is called on it, or an attribute of theirs is read."""
         wanted = _USES.get(kind or "", ())
         place, home = dotted(node), self.home(node)

@@ -66,7 +66,7 @@ def dotted(node: ast.AST) -> str | None:
 
 def names_in(node: ast.AST) -> list[str]:
     """Return every plain name in an expression or statement, as often as it stands there."""
-    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+    return [each.id for each in walk(node) if isinstance(each, ast.Name)]
 
 
 def is_none(node: ast.expr | None) -> bool:
@@ -122,6 +122,15 @@ def children_of(node: ast.AST) -> list[ast.AST]:
             found += [each for each in value if isinstance(each, ast.AST)]
         elif isinstance(value, ast.AST) and name != "ctx":
             found.append(value)
+    return found
+
+
+def walk(node: ast.AST) -> list[ast.AST]:
+    """Return a node and all beneath it, level by level, as `ast.walk` does, but for the contexts of names."""
+    found = [node]
+    for each in found:
+        inside = each.__dict__.get("beneath")
+        found += children_of(each) if inside is None else inside
     return found
 
 
@@ -192,6 +201,7 @@ class Binder:
             else:
                 inner, inner_owner = scope, owner
             inside = self.children[node] = children_of(node)
+            node.beneath = inside  # type: ignore[attr-defined]  # what walks through it needs no table then
             for child in reversed(inside):
                 self.parents[child] = node
                 stack.append((child, inner, inner_owner))

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted
+from truestep.doctor.source.names import Function, dotted, walk
 
 Found = tuple[str, ast.expr, ast.expr | None]  # kind, node, subject
 
@@ -114,10 +114,10 @@ class Protocol:
 
     def _delegates(self, call: ast.Call, receiver: ast.expr) -> bool:
         """Tell `accelerator.backward(loss)` from `loss.backward(gradient)`."""
-        return (
-            bool(call.args)
-            and isinstance(receiver, ast.Name)
-            and receiver.id in ("accelerator", "fabric", "engine")
+        return bool(call.args) and (dotted(receiver) or "").rsplit(".", 1)[-1] in (
+            "accelerator",
+            "fabric",
+            "engine",
         )
 
     def _known(self, call: ast.Call, method: str, receiver: ast.expr) -> Iterator[Found]:
@@ -157,7 +157,7 @@ def _moved_by_gradient(target: ast.expr, values: list[ast.expr]) -> ast.expr | N
     """Return p for a change of `p` or `p.data` that is computed from `p.grad`."""
     moved = target.value if isinstance(target, ast.Attribute) and target.attr == "data" else target
     gradient = f"{dotted(moved)}.grad"
-    inside = [each for value in values for each in ast.walk(value)]
+    inside = [each for value in values for each in walk(value)]
     return moved if any(dotted(each) == gradient for each in inside) else None
 
 

@@ -199,26 +199,32 @@ class Resolver:
         owner = self.linker.owner(name.id, scope)
         if owner is not scope or len(bindings) < 2:
             return bindings
-        above = set(self.index.ancestors(name))
-        loops = [each for each in above if isinstance(each, ast.For | ast.While)]
         statement = self.statement(name)
+        above = set(self.index.ancestors(name))
+        is_later = [each.line >= name.lineno or self._statement(each) is statement for each in bindings]
+        before = [each for each, later in zip(bindings, is_later, strict=True) if not later]
+        kept, is_certain = self._not_replaced(before, above)
+        if not is_certain:  # nothing certain came first: what comes later in the same loop may have
+            loops = [each for each in above if isinstance(each, ast.For | ast.While)]
+            after = [each for each, later in zip(bindings, is_later, strict=True) if later]
+            kept += [each for each in after if any(loop in self.index.ancestors(each.node) for loop in loops)]
+        return kept or [each for each in bindings if each.how == "parameter"]
+
+    def _not_replaced(self, before: list[Binding], above: set[ast.AST]) -> tuple[list[Binding], bool]:
+        """Return the bindings, last first, that no later one replaces, and whether one of them is in force for certain."""
         kept: list[Binding] = []
-        later: list[Binding] = []
-        for binding in reversed(bindings):
-            if binding.line >= name.lineno or self._statement(binding) is statement:
-                later.append(binding)
+        replaced: set[tuple[ast.AST | None, str]] = (
+            set()
+        )  # blocks that give another value after what comes now
+        for binding in reversed(before):
+            if replaced and self._block(binding) in replaced:
                 continue
             kept.append(binding)
-            if self._is_certain(binding, above) and binding.how != "augmented":
-                break
-        else:
-            # nothing certain came first: what comes later in the same loop may have
-            kept += [
-                each
-                for each in reversed(later)
-                if any(loop in self.index.ancestors(each.node) for loop in loops)
-            ]
-        return kept or [each for each in bindings if each.how == "parameter"]
+            if binding.how != "augmented":
+                if self._is_certain(binding, above):
+                    return kept, True
+                replaced.add(self._block(binding))
+        return kept, False
 
     def _is_certain(self, binding: Binding, above: set[ast.AST]) -> bool:
         """Tell whether what stands around the reader, or a `with` among it, holds the binding."""
@@ -226,6 +232,17 @@ class Resolver:
         while isinstance(block, ast.With | ast.AsyncWith) and block not in above:
             block = self.index.parents.get(block)
         return block in above
+
+    def _block(self, binding: Binding) -> tuple[ast.AST | None, str]:
+        """Return the block that a binding's statement stands in: an arm of an `if`, the body of a loop."""
+        statement = self._statement(binding)
+        parent = self.index.parents.get(statement)
+        arms = [
+            name
+            for name in ("body", "orelse", "finalbody")
+            if statement in (getattr(parent, name, None) or ())
+        ]
+        return parent, arms[0] if arms else f"{getattr(statement, 'lineno', 0)}"
 
     def statement(self, node: ast.AST) -> ast.stmt:
         """Return the statement that the node is part of."""

@@ -4,6 +4,7 @@
 import ast
 
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.values import argument, literal
 
@@ -88,7 +89,7 @@ def asks_for_gradients(module: SourceModule, node: ast.expr) -> bool:
         if current in seen:
             continue
         seen.add(current)
-        for each in ast.walk(current):
+        for each in walk(current):
             if isinstance(each, ast.Call) and _asks(module, each):
                 return True
             if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):

@@ -15,7 +15,7 @@ from typing import Any
 from truestep.doctor.source.contexts import OTHER, TOP, Context, Contexts, Located, Unknown
 from truestep.doctor.source.events import Event, Frame, Path, Trace
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function
+from truestep.doctor.source.names import Function, walk
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.resolving import Resolver
 
@@ -24,6 +24,7 @@ MAX_EVENTS = 5_000  # of one entry, and
 MAX_CALLS = 3_000  # of one entry: beyond these it is followed no further, and the checks abstain
 MAX_WORLDS = 8
 _QUIET = ("unknown", "forward", "count")  # what a branch may hold without its test being worth a world
+_UPDATE = ("backward", "step", "zero_grad", "scaler_update")  # what is worth one before all else
 
 
 @dataclass
@@ -31,18 +32,19 @@ class _Guards:
     """The tests of one entry that nothing decided, by the variables they ask."""
 
     values: dict[str, list[Any]] = field(default_factory=dict)
-    num_uses: dict[str, int] = field(default_factory=dict)
+    num_uses: dict[str, tuple[int, int]] = field(default_factory=dict)  # where an update is guarded, and all
 
-    def add(self, name: str, values: Iterable[Any]) -> None:
+    def add(self, name: str, values: Iterable[Any], guards_update: bool) -> None:
         known = self.values.setdefault(name, [])
         known += [each for each in values if not any(each is old or _same(each, old) for old in known)]
-        self.num_uses[name] = self.num_uses.get(name, 0) + 1
+        of_updates, uses = self.num_uses.get(name, (0, 0))
+        self.num_uses[name] = of_updates + guards_update, uses + 1
 
     def worlds(self) -> list[dict[str, Any]]:
-        """Return the choices of values: variables that are asked most often first, while there is room."""
+        """Return the choices of values, while there is room: first what decides on updates, then what is asked most."""
         chosen: dict[str, list[Any]] = {}
         room = MAX_WORLDS
-        for name in sorted(self.values, key=lambda each: -self.num_uses[each]):
+        for name in sorted(self.values, key=self.num_uses.__getitem__, reverse=True):
             if len(self.values[name]) <= room and len(self.values[name]) > 1:
                 chosen[name] = self.values[name]
                 room //= len(self.values[name])
@@ -188,7 +190,7 @@ class _Tracer:
     def is_generator(self, function: Function | None) -> bool:
         return function is not None and any(
             self.resolver.index.scope_of.get(each) is function
-            for each in ast.walk(function)
+            for each in walk(function)
             if isinstance(each, ast.Yield)
         )
 
@@ -201,9 +203,10 @@ class _Tracer:
         before = len(self.trace.events)
         self.statements(node.body, (*path, Frame("if", node, context)), context)
         self.statements(node.orelse, (*path, Frame("else", node, context)), context)
-        if any(event.kind not in _QUIET for event in self.trace.events[before:]):
+        inside = {event.kind for event in self.trace.events[before:]}
+        if not inside.issubset(_QUIET):
             for name, values in self.asked(Located(node.test, context)):
-                self.guards.add(name, values)
+                self.guards.add(name, values, not inside.isdisjoint(_UPDATE))
 
     def asked(self, test: Located) -> Iterator[tuple[str, list[Any]]]:
         """Yield the variables of a test with the values that tell its ways apart; counters are not chosen."""
@@ -226,7 +229,7 @@ class _Tracer:
                     yield self.contexts.variable(test), [True, False]
 
     def _asked_by_comparison(self, node: ast.Compare, context: Context) -> Iterator[tuple[str, list[Any]]]:
-        if any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod) for each in ast.walk(node)):
+        if any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod) for each in walk(node)):
             return
         variable = isinstance(node.left, ast.Name | ast.Attribute | ast.Subscript)
         other = node.comparators[0]
@@ -235,7 +238,7 @@ class _Tracer:
         known = len(node.ops) == 1 and variable and not any(isinstance(each, Unknown) for each in values)
         if known and not self._counts(node.left):
             yield self.contexts.variable(Located(node.left, context)), _around(node.ops[0], values)
-        elif not any(self._counts(each) for each in ast.walk(node)):
+        elif not any(self._counts(each) for each in walk(node)):
             yield self.contexts.variable(Located(node, context)), [True, False]
 
     def _counts(self, node: ast.AST) -> bool:

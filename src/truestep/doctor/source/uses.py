@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted
+from truestep.doctor.source.names import Function, dotted, walk
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
@@ -33,7 +33,8 @@ class Uses:
         self.function = function
         self.read_later: dict[tuple[ast.stmt, str], bool] = {}  # each store: may its value be read?
         self._always = _read_by_inner(function)
-        self._block(function.body, _NONE, _Exits())
+        # the names whose values from outside, as arguments, may be read
+        self.read_at_start = self._block(function.body, _NONE, _Exits()) | self._always
 
     def unread(self) -> list[ast.Assign]:
         """Return the assignments to one name whose value is read on no way, in order."""
@@ -93,7 +94,7 @@ class Uses:
         names = {
             each.id
             for target in targets
-            for each in ast.walk(target)
+            for each in walk(target)
             if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
         }
         for name in names:
@@ -135,9 +136,7 @@ def uses_of(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionD
 def names_read(node: ast.AST) -> Names:
     """Return the names that are read somewhere in a node."""
     return frozenset(
-        each.id
-        for each in ast.walk(node)
-        if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Store)
+        each.id for each in walk(node) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Store)
     )
 
 
@@ -148,13 +147,13 @@ def _all_read(nodes: Iterable[ast.AST]) -> Names:
 def _read_by_inner(function: ast.AST) -> Names:
     """Return the names that inner functions and classes read, at whatever time, and those that belong elsewhere."""
     found: set[str] = set()
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, Function | ast.ClassDef) and node is not function:
             found |= names_read(node)
         elif isinstance(node, ast.Global | ast.Nonlocal):
             found.update(node.names)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SEES_ALL:
-            found |= {each.id for each in ast.walk(function) if isinstance(each, ast.Name)}
+            found |= {each.id for each in walk(function) if isinstance(each, ast.Name)}
     return frozenset(found)
 
 
@@ -177,7 +176,7 @@ def _without_pass(body: list[ast.stmt]) -> list[ast.stmt]:
 def names_stored(node: ast.AST) -> Names:
     """Return the names that are given a value somewhere in a node."""
     return frozenset(
-        each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+        each.id for each in walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
     )
 
 
@@ -185,7 +184,7 @@ def places_read(node: ast.AST, place: str) -> list[ast.expr]:
     """Return where a name or a chain of attributes is read in a node."""
     return [
         each
-        for each in ast.walk(node)
+        for each in walk(node)
         if isinstance(each, ast.Name | ast.Attribute)
         and isinstance(each.ctx, ast.Load)
         and dotted(each) == place

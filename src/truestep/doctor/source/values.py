@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.resolving import MAX_DEPTH
 
 # what leaves the meaning of the numbers as it is: shapes, devices, types, graph
@@ -196,7 +197,7 @@ def behind(module: SourceModule, node: ast.expr) -> Iterator[ast.Call]:
         if current in seen:
             continue
         seen.add(current)
-        for each in ast.walk(current):
+        for each in walk(current):
             if isinstance(each, ast.Call):
                 yield each
             elif isinstance(each, ast.Name):

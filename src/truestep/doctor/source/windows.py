@@ -4,7 +4,7 @@
 import ast
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.uses import arms
 
 _METHODS = ("backward", "step", "zero_grad", "unscale_", "update", "clip_grad_norm_")
@@ -14,7 +14,7 @@ _WORDS = ("update", "accum", "sync_gradients", "should_step", "do_step", "is_ste
 def statements_of(module: SourceModule, loop: ast.AST) -> list[tuple[str, ast.Call]]:
     """Return (method, call) for the calls of the protocol that stand right in a loop, in order."""
     found: list[tuple[str, ast.Call]] = []
-    for call in (each for each in ast.walk(loop) if isinstance(each, ast.Call)):
+    for call in (each for each in walk(loop) if isinstance(each, ast.Call)):
         if isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS and module.loop(call) is loop:
             method, kind = call.func.attr, module.kind(call.func.value)
             if method == "step" and kind not in ("optimizer", "scaler"):
@@ -50,6 +50,6 @@ def _tests_above(module: SourceModule, call: ast.Call, loop: ast.AST) -> list[as
 
 def _asks_for_updates(test: ast.expr) -> bool:
     """Tell a test that counts micro-batches, or calls something that does."""
-    names = [(dotted(each) or "").rsplit(".", 1)[-1] for each in ast.walk(test)]
+    names = [(dotted(each) or "").rsplit(".", 1)[-1] for each in walk(test)]
     named = any(word in name for name in names for word in _WORDS)
-    return named and not any(isinstance(each, ast.BinOp) for each in ast.walk(test))
+    return named and not any(isinstance(each, ast.BinOp) for each in walk(test))

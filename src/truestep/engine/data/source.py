@@ -49,6 +49,15 @@ class BatchSource(ABC):
             "go on in it. Write for batch in run.batches(source): to train, net.evaluate(values, source) to evaluate."
         )
 
+    def __repr__(self) -> str:
+        order = self.fingerprint().get("order") or {}
+        batches = "batches" if self.num_batches is None else f"{self.num_batches:,} batches"
+        size = f" of {order['batch_size']:,}" if order.get("batch_size") else ""
+        samples = "samples of unknown number" if self.num_samples is None else f"{self.num_samples:,} samples"
+        return (
+            f"{type(self).__name__}({samples}, {batches}{size}{', shuffled' if order.get('shuffle') else ''})"
+        )
+
     def __len__(self) -> int:
         if self.num_batches is None:
             raise TypeError("the number of batches of a stream is not known; source.num_batches is None")

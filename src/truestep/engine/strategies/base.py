@@ -2,18 +2,38 @@
 """What a strategy is: how the processes of one training make an update together."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
+from truestep.engine.batches import Split
+from truestep.engine.precision import Precision
+from truestep.engine.processes.world import World
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
 
 
-class Hooks(Protocol):
-    """What a strategy does in every update of one set of learners, in the order in which an update asks.
+class Placing(NamedTuple):
+    """Where a process's part of a batch lies in the whole one.
 
-    An update is the same code on one process and on many: what differs stands behind these five calls.
+    Attributes:
+        first: the number of its first example.
+        num_here: how many it has; None where they can't be counted.
+        total: how many there are in all.
+        num_calls: how often each process calls the loss.
+        lends: whether some process has too few examples for that, so that all ask for an `example` before they begin.
+    """
+
+    first: int
+    num_here: int | None
+    total: int
+    num_calls: int
+    lends: bool = False
+
+
+class Division(Protocol):
+    """How a batch is divided among the processes.
 
     Attributes:
         shares_batches: whether a batch is a part of a whole one. Such a part may have no example, for which the loss is not called,
@@ -23,15 +43,25 @@ class Hooks(Protocol):
     shares_batches: bool
 
     def begin(self) -> None:
-        """No parameter has a gradient: an evaluation of the loss begins, or one has failed and what is under way is void."""
+        """An evaluation of the loss begins."""
 
-    def place(self, count: int | None, num_parts: int = 1) -> tuple[int, int]:
-        """Say where this process's part of the batch lies: the number of its first example, and how many there are in all.
+    def place(self, count: int | None, num_parts: int = 1) -> Placing:
+        """Say where this process's part of the batch lies.
 
         Asked before the loss is called, with the number of examples (None: they can't be counted, and the answer's total is not
-        used), and again with the number of values where the loss returned another number of them. The total must be the same on
-        all processes: each backward is seeded with one over it. `num_parts` is how often this process calls the loss.
+        used). The total must be the same on all processes: each backward is seeded with one over it. `num_parts` is how often
+        this process's examples need the loss to be called, 0 where it has none.
         """
+
+    @property
+    def may_shrink(self) -> bool:
+        """Whether this process alone may compute its part of the batch again, in smaller parts."""
+
+    def example(self, batch: Any, split: Split | None) -> Any:
+        """Return one example for calls that count nothing, of this process's part of the batch; where it is empty, another's."""
+
+    def counting_nothing(self) -> AbstractContextManager[None]:
+        """While it is entered, the loss is called with an example that counts nothing."""
 
     def refuse_empty(self) -> None:
         """Raise where a process has no example of a batch whose loss needs all of them together; on all processes alike."""
@@ -39,11 +69,28 @@ class Hooks(Protocol):
     def check_whole(self) -> None:
         """Raise unless the loss that was just computed, which is one of the whole batch, can have seen all of it."""
 
-    def before_backward(self, sums: Sums, *, is_last: bool) -> None:
+
+class Hooks(Protocol):
+    """What a strategy does in every update of one set of learners, in the order in which an update asks.
+
+    An update is the same code on one process and on many: what differs stands behind these calls.
+
+    Attributes:
+        division: how the batch is divided.
+        divides_weights: whether a process has a part of the weights, and a loss computes with copies of all of them.
+    """
+
+    division: Division
+    divides_weights: bool
+
+    def begin(self) -> None:
+        """No parameter has a gradient: an evaluation of the loss begins, or one has failed and what is under way is void."""
+
+    def before_backward(self, sums: Sums, *, is_last: bool | None) -> None:
         """A part's loss has been computed and is in `sums`; its backward starts now.
 
         `is_last`: gradients may be sent while this backward runs, since no other follows and nothing will be tried again. It is
-        False throughout where nobody knows which part is the last (`accumulating`), or where a smaller one may have to be tried.
+        None throughout where nobody knows which part is the last (`accumulating`), or where a smaller one may have to be tried.
         """
 
     def gradients_ready(self, sums: Sums) -> None:
@@ -52,11 +99,26 @@ class Hooks(Protocol):
     def decide(self, sums: Sums) -> None:
         """Make `sums` those of the whole batch: what becomes of the update follows from them and from the gradients alone."""
 
+    def joined(self, norm: Tensor, norm_type: float) -> Tensor:
+        """Return the norm of all gradients, of which `norm` is that of those which this process has."""
+
+    def explained(self, error: BaseException) -> Exception | None:
+        """Return the error to raise for one that a loss or its backward raised; None where it says enough."""
+
 
 class Strategy(Protocol):
-    """How the processes of one training share its updates."""
+    """How the processes of one training share its updates.
 
-    def adopt(self, module: nn.Module, is_updating: Callable[[], bool]) -> None:
+    Attributes:
+        divides_weights: whether each process has a part of the weights only.
+    """
+
+    divides_weights: bool
+
+    def __init__(self, world: World) -> None:
+        """Connect these processes."""
+
+    def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
         """A learner is made of this module, which is on its device; `is_updating` says whether an update is under way."""
 
     def hooks(self, learners: Sequence[Weights], names: str) -> Hooks:

@@ -2,42 +2,36 @@
 """Data parallel: every process has all weights and a part of each batch; gradients are summed while the last backward runs.
 
 No module is wrapped. Hooks on the bare parameters fill flat buckets in a fixed order, so methods, submodules, gradient penalties
-and layers that are left out on one rank need nothing. One short vector travels behind the buckets, and what becomes of the update
-follows from it and from the summed gradients alone, which are the same on every rank:
-
-    weight · weighted loss · number of negative weights · whether weighted · whether a gradient came twice · whether metrics are
-    new · by how many ranks each parameter was used · weighted metrics
+and layers that are left out on one rank need nothing. One short vector travels behind the buckets (`totals.py`), with two things of
+this strategy: whether a gradient came twice, and by how many ranks each parameter was used.
 """
 
-import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from truestep.core.errors import BatchError, LossError
+from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
+from truestep.engine.strategies.base import Division
 from truestep.engine.strategies.buckets import Buckets
+from truestep.engine.strategies.division import SharedBatch
 from truestep.engine.strategies.statistics import has_statistics, keep_statistics, share_statistics
+from truestep.engine.strategies.totals import Totals
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
-
-_DOUBLE = (torch.float64, torch.complex128)
-_HEAD = 6  # numbers of the vector before those of the parameters
 
 
 class Ddp:
     """Sums gradients over all processes of a world."""
 
-    shares_batches = True
+    divides_weights = False
 
     def __init__(self, world: World) -> None:
         self.world = world
         self._hooks: dict[tuple[int, ...], DdpHooks] = {}
         self._norms: list[nn.Module] = []
 
-    def adopt(self, module: nn.Module, is_updating: Callable[[], bool]) -> None:
+    def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
         """Have its batch normalisations use the examples of all processes."""
         self._norms += share_statistics(module, self.world, is_updating)
 
@@ -59,18 +53,15 @@ class Ddp:
 class DdpHooks:
     """The updates of one set of learners."""
 
-    shares_batches = True
+    divides_weights = False
 
     def __init__(self, world: World, learners: Sequence[Weights], name: str) -> None:
         self._world, self._what = world, f"an update of {name}"
+        modules = [weights.module for weights in learners]
+        self._batch = SharedBatch(world, self._what, modules, lambda: any(map(has_statistics, modules)))
+        self.division: Division = self._batch
         self._buckets = Buckets(learners, send=world.reduce)
-        self._metrics: list[str] = []
-        self._counts: list[int] = []
-        self._num_gathered = 0
-        self._whole: tuple[Tensor, list[str]] | None = None  # the summed vector, and the names of its metrics
-        self._modules = [weights.module for weights in learners]
-        doubles = any(parameter.dtype in _DOUBLE for weights in learners for parameter in weights.parameters)
-        self._kind = torch.float64 if doubles else torch.float32
+        self._totals = Totals(world, learners, self._what)
 
     def close(self) -> None:
         """Take the hooks off the parameters."""
@@ -79,128 +70,33 @@ class DdpHooks:
     def begin(self) -> None:
         """Forget what was under way."""
         self._buckets.disarm()
-        self._whole, self._counts = None, []
-        self._num_gathered = self._world.num_gathered
+        self.division.begin()
 
-    def place(self, count: int | None, num_parts: int = 1) -> tuple[int, int]:
-        """Count the examples of all ranks; those of lower ranks come before this one's."""
-        if count is None:
-            raise BatchError(
-                "The examples of this batch can't be counted, so it is not known which of the whole batch are on this rank. Pass "
-                "split=ts.Split(count, take), or split= the dimension that they lie along."
-            )
-        uses_statistics = any(map(has_statistics, self._modules))
-        found = self._world.meet(self._what, count, num_parts, uses_statistics)
-        self._counts = [int(each[0]) for each in found]
-        if not sum(self._counts):
-            raise BatchError("The batch is empty on every rank: a mean over no examples is not defined.")
-        if any(each[2] for each in found) and len({(each[1], each[0] > 0) for each in found}) > 1:
-            raise _other_numbers([int(each[1]) if each[0] else 0 for each in found])
-        return sum(self._counts[: self._world.rank]), sum(self._counts)
-
-    def refuse_empty(self) -> None:
-        """Refuse a loss of the whole batch where a rank has nothing of it."""
-        if 0 in self._counts:
-            without = self._counts.index(0)
-            raise BatchError(
-                f"decomposable=False, and the {sum(self._counts)} examples of this batch leave rank {without} without any, so it "
-                "could not take part in ts.gather. Leave short batches out: run.data(..., drop_last=True)."
-            )
-
-    def check_whole(self) -> None:
-        """Refuse a loss of the whole batch that has not seen it."""
-        if self._world.num_gathered == self._num_gathered:
-            raise LossError(
-                "decomposable=False, and the loss has seen only this process's part of the batch: it did not call ts.gather, which "
-                "returns the rows of all: others, first = ts.gather(vectors, with_first=True)."
-            )
-
-    def before_backward(self, sums: Sums, *, is_last: bool) -> None:
+    def before_backward(self, sums: Sums, *, is_last: bool | None) -> None:
         """Send each bucket as soon as it is full, where no other backward follows and this one exchanges nothing itself."""
-        if is_last and self._world.num_gathered == self._num_gathered:
+        if is_last and not self._batch.exchanges:
             self._buckets.arm()
 
     def gradients_ready(self, sums: Sums) -> None:
         """Sum what has not been sent, and the vector; write the sums into every `.grad`."""
         works = self._buckets.flush()
-        vector = self._vector(sums)
-        self._world.settle([*works, self._world.reduce(vector)], self._what)
-        if vector[4]:  # on some rank a gradient came twice, after its bucket had gone: now all is sent, once
+        totals = self._totals.begin(sums, [float(self._buckets.came_twice), *self._buckets.used])
+        self._world.settle([*works, totals], self._what)
+        came_twice, *used = self._totals.end(sums)
+        if came_twice:  # on some rank, after its bucket had gone: now all is sent, once
             self._buckets.sends_early = False
             self._world.settle(self._buckets.flush(), self._what)
-        if vector[5]:
-            vector = self._with_new_metrics(vector, sums)
-        self._whole = vector, self._metrics
-        used = vector[_HEAD : _HEAD + self._buckets.num_parameters]
-        self._buckets.write_back(used.tolist())
-        if 0 in self._counts:
-            self._take_buffers()
+        self._buckets.write_back(used)
+        self._batch.take_buffers()
 
     def decide(self, sums: Sums) -> None:
         """Make the sums those of the whole batch."""
-        assert self._whole is not None
-        vector, names = self._whole
-        weight, loss, negative, weighted = vector[:4].to(self._kind)
-        metrics = vector[_HEAD + self._buckets.num_parameters :].to(self._kind)
-        total = weight if weighted else int(vector[0])
-        least = None if vector.device.type == "cpu" else -negative
-        sums.become(total, loss, dict(zip(names, metrics, strict=True)), least=least)
+        self._totals.decide(sums)
 
-    def _vector(self, sums: Sums) -> Tensor:
-        weight, loss, metrics = sums.shares()
-        is_new = bool(metrics) and sorted(metrics) != self._metrics
-        negative = 0.0 if sums.least is None else sums.least < 0
-        head = [
-            weight,
-            loss,
-            negative,
-            float(sums.may_be_empty),
-            float(self._buckets.came_twice),
-            float(is_new),
-        ]
-        tail: list[Any] = (
-            [0.0] * len(self._metrics) if is_new or not metrics else [metrics[name] for name in self._metrics]
-        )
-        return _joined([*head, *self._buckets.used, *tail], self._buckets.device)
+    def joined(self, norm: Tensor, norm_type: float) -> Tensor:
+        """Each process has all gradients."""
+        return norm
 
-    def _with_new_metrics(self, vector: Tensor, sums: Sums) -> Tensor:
-        """Learn the names of the metrics, which a rank without examples can't know, and sum them."""
-        metrics = sums.shares()[2]
-        mine = json.dumps(sorted(metrics)).encode() if sums.num_parts else b""
-        found = {each for each in self._world.share_bytes(mine, f"{self._what} (names of metrics)") if each}
-        if len(found) > 1:
-            named = ", ".join(sorted(map(bytes.decode, found)))
-            raise LossError(
-                f"The loss function gave other metrics on other ranks: {named}. It must give the same names each time."
-            )
-        self._metrics = json.loads(found.pop())
-        values = [metrics.get(name, 0.0) for name in self._metrics]
-        tail = _joined(values, vector.device)
-        self._world.settle([self._world.reduce(tail)], self._what)
-        return torch.cat([vector[: _HEAD + self._buckets.num_parameters], tail])
-
-    def _take_buffers(self) -> None:
-        """Where a rank had no example, its modules did not run: their buffers become those of the first that had some."""
-        source = next(rank for rank, count in enumerate(self._counts) if count)
-        for module in self._modules:
-            self._world.broadcast(
-                list(module.buffers()), self._what, source=source, takes=not self._counts[self._world.rank]
-            )
-
-
-def _other_numbers(calls: list[int]) -> BatchError:
-    return BatchError(
-        f"Batch normalisation takes its statistics over all ranks, and for this batch they would call it {calls} times, so some "
-        "would wait for ever. Leave short batches out (run.data(..., drop_last=True)), give a global batch and a micro_batch that "
-        "divide evenly among the ranks, or use GroupNorm or LayerNorm."
-    )
-
-
-def _joined(values: Sequence[Any], device: torch.device) -> Tensor:
-    """Return numbers, and tensors of one number, as one vector."""
-    vector = torch.tensor([0.0 if isinstance(each, Tensor) else each for each in values], dtype=torch.float64)
-    vector = vector.to(device, non_blocking=True)
-    for index, value in enumerate(values):
-        if isinstance(value, Tensor):
-            vector[index] = value
-    return vector
+    def explained(self, error: BaseException) -> Exception | None:
+        """It says enough."""
+        return None

@@ -2,24 +2,61 @@
 """One process: the part it has is the whole batch, and nothing is sent."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
+from truestep.engine.batches import Split
+from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
-from truestep.engine.strategies.base import Hooks
+from truestep.engine.strategies.base import Division, Hooks, Placing
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
+
+
+class WholeBatch:
+    """Every batch is here."""
+
+    shares_batches = False
+
+    def begin(self) -> None:
+        """Do nothing."""
+
+    def place(self, count: int | None, num_parts: int = 1) -> Placing:
+        """All examples are here."""
+        return Placing(0, count, count or 0, num_parts)
+
+    @property
+    def may_shrink(self) -> bool:
+        """Nobody waits for it."""
+        return True
+
+    def example(self, batch: Any, split: Split | None) -> Any:
+        """Return the batch: nobody asks, since there are as many calls as parts."""
+        return batch
+
+    def counting_nothing(self) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return nullcontext()
+
+    def refuse_empty(self) -> None:
+        """It has examples: an empty batch is refused."""
+
+    def check_whole(self) -> None:
+        """It has: all of the batch is here."""
 
 
 class Single:
     """A strategy and its own hooks."""
 
-    shares_batches = False
+    divides_weights = False
 
     def __init__(self, world: World | None = None) -> None:
         """Take what every strategy takes, and use it for nothing."""
+        self.division: Division = WholeBatch()
 
-    def adopt(self, module: nn.Module, is_updating: Callable[[], bool]) -> None:
+    def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
         """Do nothing."""
 
     def hooks(self, learners: Sequence[Weights], names: str) -> Hooks:
@@ -32,17 +69,7 @@ class Single:
     def begin(self) -> None:
         """Do nothing."""
 
-    def place(self, count: int | None, num_parts: int = 1) -> tuple[int, int]:
-        """All examples are here."""
-        return 0, count or 0
-
-    def refuse_empty(self) -> None:
-        """It has examples: an empty batch is refused."""
-
-    def check_whole(self) -> None:
-        """It has: all of the batch is here."""
-
-    def before_backward(self, sums: Sums, *, is_last: bool) -> None:
+    def before_backward(self, sums: Sums, *, is_last: bool | None) -> None:
         """Do nothing."""
 
     def gradients_ready(self, sums: Sums) -> None:
@@ -50,3 +77,11 @@ class Single:
 
     def decide(self, sums: Sums) -> None:
         """Do nothing."""
+
+    def joined(self, norm: Tensor, norm_type: float) -> Tensor:
+        """All gradients are here."""
+        return norm
+
+    def explained(self, error: BaseException) -> Exception | None:
+        """It says enough."""
+        return None

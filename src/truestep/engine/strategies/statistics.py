@@ -2,8 +2,8 @@
 """Batch normalisation over all processes: in an update its statistics are those of the whole batch, weighted by count.
 
 torch's own (`SyncBatchNorm`) needs a GPU, and can't be differentiated twice. Here the sums are differentiable collectives between
-plain operations. Every process must call the layer equally often: an update whose parts differ in number is refused on all of them,
-before anybody waits.
+plain operations. Every process must call the layer equally often; one that has too few examples calls it with one that counts
+nothing.
 """
 
 from collections.abc import Callable
@@ -68,12 +68,13 @@ def _forward(layer: Norm, world: World, is_updating: Callable[[], bool], inputs:
     wide = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
     dims = [dim for dim in range(inputs.ndim) if dim != 1]
     shape = [1, -1, *[1] * (inputs.ndim - 2)]
-    count = wide.new_full((1,), wide.numel() / wide.shape[1])
-    sums = _sum_of_all(torch.cat([wide.sum(dims), count]), world)
+    counts = 0.0 if world.counts_nothing else 1.0
+    count = wide.new_full((1,), counts * wide.numel() / wide.shape[1])
+    sums = _sum_of_all(torch.cat([counts * wide.sum(dims), count]), world)
     count = sums[-1].detach()
     mean = sums[:-1] / count
     centred = wide - mean.view(shape)
-    variance = _sum_of_all(centred.square().sum(dims), world) / count
+    variance = _sum_of_all(counts * centred.square().sum(dims), world) / count
     output = centred * (variance + layer.eps).rsqrt().view(shape)
     if layer.affine:
         output = output * layer.weight.view(shape) + layer.bias.view(shape)

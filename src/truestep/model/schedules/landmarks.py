@@ -38,6 +38,17 @@ def landmarks_of(values: Sequence[float]) -> Landmarks:
     )
 
 
+def points_of(marks: Landmarks, num_steps: int) -> dict[int, str]:
+    """Return the updates that are worth a mark in a curve of `num_steps` values, with what happens there."""
+    end = min(marks.constant_from_step, num_steps)
+    points = {end: f"constant: {number(marks.last)}" if end < num_steps else f"last: {number(marks.last)}"}
+    if marks.warmup_steps and marks.first < marks.peak:
+        points[marks.peak_step] = f"warm-up ends: peak {number(marks.peak)}"
+    elif marks.peak > marks.last:
+        points[marks.peak_step] = f"peak {number(marks.peak)}"
+    return dict(sorted(points.items()))
+
+
 def fit_of(marks: Landmarks, num_steps: int, ends_after: int | None, stopped: str | None) -> str:
     """Return how the length of a schedule and that of the training go together, "" where they do or nothing tells."""
     if stopped is not None:

@@ -13,12 +13,13 @@ from torch.optim import Optimizer
 from truestep.core.charts.axes import Axis, span_axis
 from truestep.core.charts.chart import Chart, Series, Steps
 from truestep.core.charts.curve import Curve
+from truestep.core.charts.marks import CurveMark
 from truestep.core.errors import OptionError, check_number
 from truestep.core.results import Result
 from truestep.core.schedule_units import ScheduleFactory
 from truestep.core.wording import number
 from truestep.model.extras import needs_extra
-from truestep.model.schedules.landmarks import Landmarks, fit_of, landmarks_of
+from truestep.model.schedules.landmarks import Landmarks, fit_of, landmarks_of, points_of
 from truestep.model.schedules.stepping import Metric, Stepped, Training, name_of, step_through
 
 if TYPE_CHECKING:
@@ -99,7 +100,10 @@ class SchedulePlot(Result):
         scale = self.steps_per_epoch if self.by == "epochs" and self.steps_per_epoch else 1
         for curve in self.of("learning rate"):
             steps = [step / scale for step in range(1, len(curve.values) + 1)]
-            axes.plot(steps, curve.values, label=curve.name)
+            marked = [step - 1 for step in points_of(curve.landmarks, len(curve.values))]
+            axes.plot(
+                steps, curve.values, label=curve.name, marker="o", markevery=marked, markerfacecolor="none"
+            )
         axes.set(xlabel="epoch" if scale != 1 else "step", ylabel="learning rate")
         if len(self.of("learning rate")) > 1:
             axes.legend()
@@ -250,9 +254,13 @@ def _curves(name: str, stepped: Stepped, *, several: bool, first_colour: int) ->
 def _chart(quantity: str, curves: Sequence[ScheduleCurve]) -> Chart:
     import numpy as np
 
-    series = []
+    series, marks = [], []
     for each in curves:
         curve = Curve(first_step=1)
         curve.add(np.arange(1, len(each.values) + 1), np.array(each.values))
         series.append(Series(name=each.name, curve=curve, colour=each.colour))
-    return Chart(title=quantity.capitalize(), series=series, may_be_log=False, from_zero=True)
+        marks += [
+            CurveMark(step=step, value=each.values[step - 1], words=words, style=series[-1].style)
+            for step, words in points_of(each.landmarks, len(each.values)).items()
+        ]
+    return Chart(title=quantity.capitalize(), series=series, may_be_log=False, from_zero=True, marks=marks)

@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training file in several processes: what `truestep launch` does."""
+"""A program in several processes: what `truestep launch` and `truestep train --processes` do."""
 
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from truestep.run.launching import tether
 from truestep.run.launching.agent import LaunchOptions, run_processes
 
 
-def launch_file(launch: LaunchOptions, file: Path, arguments: Sequence[str]) -> int:
-    """Run a file in every process and wait; return the exit status, after saying what failed."""
+def launch_python(launch: LaunchOptions, words: Sequence[str]) -> int:
+    """Run `python words...` in every process and wait; return the exit status, after saying what failed."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    command = [tether.__file__, str(os.getpid()), sys.executable, str(file), *arguments]
+    command = [tether.__file__, str(os.getpid()), sys.executable, *words]
     try:
         run_processes(launch, sys.executable, ["-I", "-S", *command])
     except ChildFailedError as failure:

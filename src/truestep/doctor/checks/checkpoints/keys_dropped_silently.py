@@ -22,7 +22,7 @@ class KeysDroppedSilently(SourceCheck):
         keys = net.load_state_dict(torch.load("w.pt", map_location="cpu"), strict=False)
         assert set(keys.missing_keys) <= {"head.weight", "head.bias"}, keys
 
-    Fix: strict, or look at missing_keys and unexpected_keys.
+    Fix: leave out strict=False, or look at missing_keys and unexpected_keys of what load_state_dict returns.
     """
 
     code = "SAVE003"
@@ -40,7 +40,9 @@ class KeysDroppedSilently(SourceCheck):
                 and isinstance(parent, ast.Expr | ast.Assign)
                 and not kept
             ):
-                yield At(call, "Keys that don't fit are dropped without a word: perhaps all of them.", RISK)
+                yield At(
+                    call, "strict=False drops keys that don't fit without a word: perhaps all of them.", RISK
+                )
 
 
 def _is_looked_at(module: SourceModule, target: ast.expr) -> bool:

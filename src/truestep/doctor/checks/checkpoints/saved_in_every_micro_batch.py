@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.uses import arms
 
 _DEAR = ("save", "checkpoint", "evaluate", "validate", "sample", "test")
@@ -52,7 +52,7 @@ class SavedInEveryMicroBatch(SourceCheck):
             guards = [each for each in _tests_above(module, counted, loop) if _is_of_window(each.test)]
             if counter is None or loop is None or not guards or not isinstance(counted.op, ast.Add):
                 continue
-            for node in ast.walk(loop):
+            for node in walk(loop):
                 if isinstance(node, ast.If) and module.loop(node) is loop and _asks(arms(node)[0], counter):
                     above = [*_tests_above(module, node, loop), node]
                     if not any(_is_of_window(each.test) for each in above) and _is_dear(node):
@@ -71,7 +71,7 @@ def _tests_above(module: SourceModule, node: ast.AST, loop: ast.AST | None) -> l
 
 def _is_of_window(test: ast.expr) -> bool:
     """Tell `(i + 1) % 4 == 0` and `accelerator.sync_gradients`."""
-    inside = list(ast.walk(test))
+    inside = list(walk(test))
     remainder = any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod) for each in inside)
     named = [(dotted(each) or "").rsplit(".", 1)[-1] for each in inside]
     return (
@@ -81,17 +81,17 @@ def _is_of_window(test: ast.expr) -> bool:
 
 def _counts(test: ast.expr) -> bool:
     """Tell `(i + 1) % n == 0`, the way in which windows are written."""
-    compared = [each.left for each in ast.walk(test) if isinstance(each, ast.Compare)]
+    compared = [each.left for each in walk(test) if isinstance(each, ast.Compare)]
     left = [each.left for each in compared if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod)]
     return any(isinstance(each, ast.BinOp) for each in left)
 
 
 def _asks(test: ast.expr, counter: str) -> bool:
-    mods = [each for each in ast.walk(test) if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod)]
+    mods = [each for each in walk(test) if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod)]
     return any(dotted(each.left) == counter for each in mods)
 
 
 def _is_dear(node: ast.If) -> bool:
-    calls = [each for part in arms(node)[1] for each in ast.walk(part) if isinstance(each, ast.Call)]
+    calls = [each for part in arms(node)[1] for each in walk(part) if isinstance(each, ast.Call)]
     names = [(dotted(each.func) or "").rsplit(".", 1)[-1] for each in calls]
     return any(word in name for name in names for word in _DEAR)

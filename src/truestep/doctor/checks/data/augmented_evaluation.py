@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument, literal
 
 _RANDOM = re.compile(
@@ -53,7 +54,7 @@ class AugmentedEvaluation(SourceCheck):
         if len(sources) > 2 or None in sources:
             return None
         for source in sources:
-            for call in ast.walk(source) if source is not None else ():
+            for call in walk(source) if source is not None else ():
                 name = module.qualify(call.func) or "" if isinstance(call, ast.Call) else ""
                 if _RANDOM.match(name):
                     return name.rsplit(".", 1)[-1]

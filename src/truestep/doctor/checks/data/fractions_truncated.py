@@ -7,6 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, inserted_behind
 
 
@@ -32,7 +33,7 @@ class FractionsTruncated(SourceCheck):
         for call in module.method_calls("long", "int", "short"):
             made = call.func.value if isinstance(call.func, ast.Attribute) else None
             if isinstance(made, ast.Call) and module.qualify(made.func) == "torch.tensor" and made.args:
-                numbers = [node.value for node in ast.walk(made.args[0]) if isinstance(node, ast.Constant)]
+                numbers = [node.value for node in walk(made.args[0]) if isinstance(node, ast.Constant)]
                 if any(isinstance(each, float) and each != int(each) for each in numbers):
                     yield At(call, "The fractions are cut off towards zero.", RISK)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument, literal
 
 GENERATORS = (
@@ -67,7 +68,7 @@ class RandomStreamSharedByWorkers(SourceCheck):
         return any(
             isinstance(n, ast.Attribute) and n.attr == name and isinstance(n.ctx, ast.Load)
             for m in everywhere
-            for n in ast.walk(m)
+            for n in walk(m)
         )
 
     def _seeded(self, owner: ast.ClassDef, name: str) -> bool:
@@ -77,7 +78,7 @@ class RandomStreamSharedByWorkers(SourceCheck):
             and each.attr in ("seed", "manual_seed", "set_state")
             and isinstance(each.value, ast.Attribute)
             and each.value.attr == name
-            for each in ast.walk(owner)
+            for each in walk(owner)
         )
 
     def _severity(self, module: SourceModule, owner: ast.ClassDef) -> Severity:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 
 
 class StatisticsBeforeSplit(SourceCheck):
@@ -41,7 +41,10 @@ class StatisticsBeforeSplit(SourceCheck):
             for call in module.method_calls("fit_transform", "fit"):
                 earlier = call.lineno < split.lineno and module.scope(call) is module.scope(split)
                 if earlier and _is_scaler(module, call) and _names(module, call) & data:
-                    yield At(call, f"Fitted on all data, which line {split.lineno} splits afterwards.")
+                    yield At(
+                        call,
+                        f"This is fitted on all data; line {split.lineno} splits off the test data only afterwards.",
+                    )
         yield from _by_hand(module)
 
 
@@ -64,7 +67,7 @@ def _computed_from(module: SourceModule, name: str) -> list[str]:
         target
         for each in module.all(ast.Assign)
         if isinstance(each.value, ast.BinOp) and (target := dotted(each.targets[0]))
-        if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(each.value))
+        if any(isinstance(node, ast.Name) and node.id == name for node in walk(each.value))
     ]
 
 

@@ -45,13 +45,10 @@ class TrainingNotShuffled(SourceCheck):
             ):
                 continue
             shuffle = argument(call, 2, "shuffle")
-            target = module.statement(call)
-            names = [dotted(each) or "" for each in target.targets] if isinstance(target, ast.Assign) else []
             data = argument(call, 0, "dataset")
             is_stream = data is not None and module.kind(data) == "iterable dataset"
-            last = [name.rsplit(".", 1)[-1] for name in names]
             trains = call in trained or any(
-                TRAINING.search(name) and not MEASURING.search(name) for name in last
+                TRAINING.search(name) and not MEASURING.search(name) for name in _names(module, call)
             )
             if trains and not is_stream and (shuffle is None or literal(module, shuffle) is False):
                 yield At(call, "The training loader yields the data in its own order.", RISK)
@@ -61,3 +58,14 @@ class TrainingNotShuffled(SourceCheck):
         if len(node.args) > 2:
             raise RewriteError
         return [with_keyword(module, node, "shuffle", "True")]
+
+
+def _names(module: SourceModule, call: ast.Call) -> list[str]:
+    """Return the names that a loader gets, itself or in a wrapper: not those of an object that takes it among others."""
+    value: ast.AST = call
+    above = module.parents[value]
+    while isinstance(above, ast.Call) and above.args == [value] and not above.keywords:
+        value, above = above, module.parents[above]
+    if not isinstance(above, ast.Assign):
+        return []
+    return [(dotted(each) or "").rsplit(".", 1)[-1] for each in above.targets]

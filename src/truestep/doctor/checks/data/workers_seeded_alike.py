@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument
 
 SEEDS = ("numpy.random.seed", "random.seed", "torch.manual_seed")
@@ -39,9 +40,9 @@ class WorkersSeededAlike(SourceCheck):
         for loader in module.calls("torch.utils.data.DataLoader"):
             given = argument(loader, None, "worker_init_fn")
             function = module.function_named(given) if given is not None else None
-            for call in ast.walk(function) if function is not None else ():
+            for call in walk(function) if function is not None else ():
                 if isinstance(call, ast.Call) and module.qualify(call.func) in SEEDS and call.args:
-                    names = {node.id for node in ast.walk(call.args[0]) if isinstance(node, ast.Name)}
+                    names = {node.id for node in walk(call.args[0]) if isinstance(node, ast.Name)}
                     if isinstance(call.args[0], ast.Constant):
                         yield At(call, "Every worker is seeded with the same number.", BUG)
                     elif (

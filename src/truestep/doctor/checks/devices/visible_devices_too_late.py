@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
@@ -37,12 +38,7 @@ class VisibleDevicesTooLate(SourceCheck):
         calls += [call for call in module.method_calls("cuda") if module.scope(call) is module.tree]
         for node in module.all(ast.Assign):
             key = next(
-                (
-                    each
-                    for target in node.targets
-                    for each in ast.walk(target)
-                    if isinstance(each, ast.Constant)
-                ),
+                (each for target in node.targets for each in walk(target) if isinstance(each, ast.Constant)),
                 None,
             )
             if key is None or key.value != VARIABLE or module.scope(node) is not module.tree:

@@ -11,7 +11,7 @@ from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.source.libraries import taken_over
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, before
 from truestep.doctor.source.values import argument, forwards_all, literal
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -99,6 +99,6 @@ class EpochNotSet(SourceCheck, Watcher):
 def _goes_round(module: SourceModule) -> bool:
     """Tell whether the program trains, or goes through a loader."""
     loops_over = [loop for file in module.linked for loop in file.all(ast.For)]
-    sources = [each for loop in loops_over for each in ast.walk(loop.iter)]
+    sources = [each for loop in loops_over for each in walk(loop.iter)]
     loops = (module.kind(each) == "loader" for each in sources if isinstance(each, ast.Name | ast.Attribute))
     return bool(module.called_anywhere("backward", "step")) or any(loops)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument, literal
 
 DRAWS = ("random.random", "torch.rand", "numpy.random.rand", "random.uniform", "numpy.random.random")
@@ -50,10 +51,10 @@ class LayerDropUnderDdp(SourceCheck):
             owner = module.class_of(wrap.args[0]) if wrap.args else None
             if owner is None or literal(module, argument(wrap, None, "find_unused_parameters")) is True:
                 continue
-            for node in ast.walk(owner):
+            for node in walk(owner):
                 if isinstance(node, ast.If) and any(
                     isinstance(each, ast.Call) and module.qualify(each.func) in DRAWS
-                    for each in ast.walk(node.test)
+                    for each in walk(node.test)
                 ):
                     if any(isinstance(each, ast.Continue) for each in node.body):
                         yield At(node, "A layer that is skipped gets no gradient, for which DDP waits.")

@@ -8,6 +8,7 @@ from typing import Any
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.evaluations import is_switch
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
 
 HARMLESS = {
@@ -55,7 +56,7 @@ class PastTheWrapper(SourceCheck):
         """Report `ddp.module(...)` and its methods, outside of no_grad, in a training loop."""
         for trace in module.traces:
             for loop in trace.training_loops():
-                for call in ast.walk(loop.node):
+                for call in walk(loop.node):
                     if (
                         isinstance(call, ast.Call)
                         and self._inside(module, call.func)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 
 
 class DropoutUnscaled(SourceCheck):
@@ -55,5 +56,5 @@ def _is_mask(module: SourceModule, node: ast.expr) -> bool:
         return False
     return any(
         isinstance(each, ast.Call) and module.qualify(each.func) in ("torch.rand", "torch.rand_like")
-        for each in ast.walk(node)
+        for each in walk(node)
     )

@@ -44,7 +44,7 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
             for x, y in test_loader:
                 correct = (net(x).argmax(1) == y).sum()
 
-    Fix: net.eval() before, net.train() after.
+    Fix: net.eval() before, net.train() after; functions such as F.dropout need training=self.training.
     """
 
     code = "EVAL002"

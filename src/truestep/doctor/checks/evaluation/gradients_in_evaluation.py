@@ -75,14 +75,18 @@ class GradientsInEvaluation(SourceCheck, Watcher):
                     and not mode.branches(forward.path[:0])
                 ):
                     seen.add(forward.subject)
-                    yield At(forward.node, "The model is evaluated with its graph recorded.", ADVICE)
+                    yield At(
+                        forward.node,
+                        "The model is evaluated without no_grad(): autograd records a graph that nothing uses.",
+                        ADVICE,
+                    )
 
     def on_evaluation(self, history: History, applied: list[Application]) -> Observations:
         """Report a trained model that is evaluated with its graph."""
         for each in applied:
             if each.recorded and not each.training and history.is_trained(each.model):
-                text = "The model is evaluated with its graph recorded, and nothing goes backward through it."
-                yield Observation(each.place, text, ADVICE, {"model": type(each.model).__name__})
+                text = "The model is evaluated without no_grad(): autograd recorded a graph, and no backward() used it."
+                yield Observation(each.place, text, ADVICE, {"model": history.called(each.model)})
 
 
 def _mode(trace: Trace, forward: Event) -> Event | None:

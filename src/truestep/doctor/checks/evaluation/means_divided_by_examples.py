@@ -28,7 +28,8 @@ class MeansDividedByExamples(SourceCheck):
             total += F.cross_entropy(net(x), y, reduction="sum").item()
         print(total / len(test_loader.dataset))
 
-    Fix: add loss.item() * len(x), or use reduction="sum"; len(loader) weighs the last batch wrongly.
+    Fix: add loss.item() * len(x) for each batch, or use reduction="sum", and divide by the number of examples.
+    To divide by len(loader) counts a short last batch as a full one.
     """
 
     code = "EVAL018"

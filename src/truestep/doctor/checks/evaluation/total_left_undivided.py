@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function
+from truestep.doctor.source.names import Function, walk
 from truestep.doctor.source.uses import names_read
 
 
@@ -67,7 +67,7 @@ class TotalLeftUndivided(SourceCheck):
 def _totals(module: SourceModule, function: Function) -> dict[str, ast.AugAssign]:
     """Return what is added to once, in a loop."""
     found: dict[str, list[ast.AugAssign]] = {}
-    for node in ast.walk(function):
+    for node in walk(function):
         if (
             isinstance(node, ast.AugAssign)
             and isinstance(node.op, ast.Add)
@@ -80,7 +80,7 @@ def _totals(module: SourceModule, function: Function) -> dict[str, ast.AugAssign
 def _divisions(module: SourceModule, function: Function) -> dict[tuple[ast.AST, str], dict[str, ast.stmt]]:
     """Return what is divided in place, by block and divisor."""
     found: dict[tuple[ast.AST, str], dict[str, ast.stmt]] = {}
-    for node in ast.walk(function):
+    for node in walk(function):
         name: ast.expr | None = None
         divisor: ast.expr | None = None
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):
@@ -101,14 +101,14 @@ def _used_whole(function: Function, name: str, last: ast.stmt) -> bool:
     if name in _divided_in_place(function) or "time" in name.split("_"):
         return False
     divided = [
-        each for each in ast.walk(function) if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div)
+        each for each in walk(function) if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div)
     ]
-    reads = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
+    reads = [each for each in walk(function) if isinstance(each, ast.Name) and each.id == name]
     later = any(isinstance(each.ctx, ast.Load) and each.lineno > last.lineno for each in reads)
     return later and not any(name in names_read(each.left) for each in divided)
 
 
 def _divided_in_place(function: Function) -> set[str]:
-    found = [each for each in ast.walk(function) if isinstance(each, ast.AugAssign)]
+    found = [each for each in walk(function) if isinstance(each, ast.AugAssign)]
     found = [each for each in found if isinstance(each.op, ast.Div)]
     return {each.target.id for each in found if isinstance(each.target, ast.Name)}

@@ -13,7 +13,7 @@ from truestep.doctor.source.module import SourceModule
 class AccumulatedLossNotDivided(SourceCheck):
     """Gradients are accumulated over several batches, but the loss is not divided by their number.
 
-    Why: the gradient is as many times too large as there are batches; SGD then takes that much longer steps.
+    Why: k batches give the sum of their gradients, k times their mean: SGD takes steps k times as long.
 
     Bad:
         for i, (x, y) in enumerate(loader):
@@ -30,7 +30,7 @@ class AccumulatedLossNotDivided(SourceCheck):
                 opt.step()
                 opt.zero_grad()
 
-    Fix: divide by the number of batches, or better weight each by its samples or tokens.
+    Fix: (loss / k).backward(); where batches differ in size, weight each by its samples or tokens.
     """
 
     code = "GRAD005"
@@ -47,7 +47,7 @@ class AccumulatedLossNotDivided(SourceCheck):
                 if scaled is None:
                     yield Unsure(backward.node, "what the loss is made of can't be seen from here")
                 elif not scaled and not _delegated(backward):
-                    text = "The loss of each micro-batch is added at full size, not divided."
+                    text = "The loss of each micro-batch is not divided by their number."
                     yield At(backward.node, text, RISK if _counted(loop, backward) else QUESTION)
 
 

@@ -20,9 +20,9 @@ class AccumulationNeverEntered(SourceCheck):
 
         accelerator = Accelerator(gradient_accumulation_steps=4)
         net, opt, loader = accelerator.prepare(net, opt, loader)
-        for x, y in loader:
+        for x, y in loader:  # here
             loss = F.cross_entropy(net(x), y)
-            accelerator.backward(loss)  # here
+            accelerator.backward(loss)
             opt.step()
             opt.zero_grad()
 
@@ -58,13 +58,17 @@ class AccumulationNeverEntered(SourceCheck):
                 each for each in module.method_calls("accumulate", "no_sync") if module.scope(each) is scope
             ]
             if not asked and not _counts(module, scope):
-                yield At(call, "The loss is divided for an accumulation that nothing enters.", RISK)
+                yield At(
+                    module.loop(call) or call,
+                    "The loss is divided for an accumulation that this loop does not enter.",
+                    RISK,
+                )
 
 
 def _is_accelerator(module: SourceModule, call: ast.Call) -> bool:
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     made = seen_through(module, owner)
-    if isinstance(made, ast.Call) and module.qualify(made.func) is not None:
+    if isinstance(made, ast.Call) and module.target(made) is None and module.qualify(made.func) is not None:
         return module.qualify(made.func) == "accelerate.Accelerator"
     return owner is not None and (dotted(owner) or "").rsplit(".", 1)[-1] == "accelerator"
 

@@ -7,12 +7,14 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from truestep.doctor.check import At, SourceCheck, Unsure
+from truestep.doctor.check import RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Event, Path, Trace, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, after, before, event_at, written
+from truestep.doctor.source.uses import names_stored
 from truestep.doctor.source.values import origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -75,6 +77,9 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
     def _judge(self, module: SourceModule, loop: TrainingLoop) -> Iterator[At | Unsure]:
         step = loop.steps[0]
         if loop.clears() or any(loop.clears(path) for path in loop.outer_loops()):
+            if (other := _arm_without(module, loop)) is not None:
+                text = "On this way nothing clears the gradients; on the other the loop does."
+                yield At(other, text, RISK)
             return
         if unknown := loop.of("unknown"):
             name = ast.unparse(getattr(unknown[0].node, "func", unknown[0].node))
@@ -96,6 +101,28 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
                 text,
                 evidence={"step": record.num_steps + 1, "steps_not_cleared": record.num_stale_steps},
             )
+
+
+def _arm_without(module: SourceModule, loop: TrainingLoop) -> ast.stmt | None:
+    """Return what computes the loss in the other arm of the one `if` in which all clears of a loop stand."""
+    backward = loop.of("backward")[0]
+    loss, clears = backward.receiver, {event.node for event in loop.clears()}
+    if not isinstance(loss, ast.Name) or not clears:
+        return None
+    for choice in module.ancestors(next(iter(clears))):
+        if choice is loop.node or not isinstance(choice, ast.If):
+            continue
+        if any(choice in module.ancestors(each.node) for each in [backward, *loop.steps]):
+            return None
+        cleared = [any(each in walk(part) for part in choice.body) for each in clears]
+        other = choice.orelse if all(cleared) else choice.body
+        if not all(choice in module.ancestors(each) for each in clears) or (
+            any(cleared) and not all(cleared)
+        ):
+            continue
+        made = [part for part in other if isinstance(part, ast.Assign) and loss.id in names_stored(part)]
+        return made[0] if made and module.scope(choice) is module.scope(loss) else None
+    return None
 
 
 def _made_inside(module: SourceModule, loop: TrainingLoop) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.libraries import taken_over
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function
+from truestep.doctor.source.names import Function, walk
 
 
 class ClosureAddsUp(SourceCheck):
@@ -67,7 +67,7 @@ def _said_within(module: SourceModule, function: Function) -> set[str]:
     found: set[str] = set()
     waiting, seen = [function], {function}
     while waiting:
-        for node in ast.walk(waiting.pop()):
+        for node in walk(waiting.pop()):
             if isinstance(node, ast.Attribute):
                 found.add(node.attr)
             target = module.target(node) if isinstance(node, ast.Call) else None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 
 
 class GradientRowsShared(SourceCheck):
@@ -35,7 +36,7 @@ class GradientRowsShared(SourceCheck):
             loop = module.enclosing(call, ast.For, ast.While)
             if not (isinstance(given, ast.Attribute) and given.attr == "grad") or loop is None:
                 continue
-            nodes = list(ast.walk(loop))
+            nodes = list(walk(loop))
             backward = any(
                 isinstance(each, ast.Call)
                 and isinstance(each.func, ast.Attribute)

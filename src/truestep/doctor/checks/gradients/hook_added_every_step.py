@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 
 REGISTER = (
     "register_hook",
@@ -53,14 +53,14 @@ class HookAddedEveryStep(SourceCheck):
             root = (dotted(call.func.value) or "").split(".")[0]
             made = {
                 node.id
-                for node in ast.walk(loop)
+                for node in walk(loop)
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
             }
             works = any(
                 isinstance(n, ast.Call)
                 and isinstance(n.func, ast.Attribute)
                 and n.func.attr in ("backward", "step")
-                for n in ast.walk(loop)
+                for n in walk(loop)
             )
             if root and root not in made and works:
                 yield At(call, "One more hook is added in every iteration.")

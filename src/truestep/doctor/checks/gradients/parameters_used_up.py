@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 
 GENERATORS = ("parameters", "named_parameters", "children", "modules", "buffers")
 
@@ -64,7 +64,7 @@ class ParametersUsedUp(SourceCheck):
         heads = [loop.iter for loop in loops if isinstance(loop, ast.For)]
         inside = [loop for loop in loops if loop not in own]
         return (
-            any(node not in ast.walk(head) for head in heads)
+            any(node not in walk(head) for head in heads)
             and bool(inside)
             and not isinstance(module.parents[node], ast.For)
         )

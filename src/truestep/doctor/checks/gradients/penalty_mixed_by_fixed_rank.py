@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 
 
 class PenaltyMixedByFixedRank(SourceCheck):
@@ -47,7 +48,7 @@ class PenaltyMixedByFixedRank(SourceCheck):
             )
             sized = any(
                 isinstance(node, ast.Name) and self._is_parameter(function, node.id)
-                for node in ast.walk(call.args[0])
+                for node in walk(call.args[0])
             )
             if differentiates and sized:
                 yield At(call, "The weights have four axes; data of two would be mixed pair by pair.", RISK)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, Function
+from truestep.doctor.source.names import Class, Function, walk
 from truestep.doctor.source.values import argument, literal, origins
 
 
@@ -77,12 +77,12 @@ class PenaltyNormOverChannels(SourceCheck):
         outputs = argument(gradient, 0, "outputs")
         found: set[Class | None] = set()
         for value in origins(module, outputs) if outputs is not None else ():
-            for call in ast.walk(value) if value is not None else ():
+            for call in walk(value) if value is not None else ():
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
                     found.add(module.class_of(call.func))
         return found
 
 
 def _has_convolutions(module: SourceModule, owner: Class | Function) -> bool:
-    calls = (each for each in ast.walk(owner) if isinstance(each, ast.Call))
+    calls = (each for each in walk(owner) if isinstance(each, ast.Call))
     return any((module.qualify(each.func) or "").startswith("torch.nn.Conv") for each in calls)

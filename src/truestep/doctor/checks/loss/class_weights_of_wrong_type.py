@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.losses import loss_calls_with_weight
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument
 
 
@@ -49,11 +50,9 @@ def _wrong_type(module: SourceModule, value: ast.expr | None) -> str | None:
         )
     dtype = argument(value, None, "dtype")
     numbers = (
-        [node.value for node in ast.walk(value.args[0]) if isinstance(node, ast.Constant)]
-        if value.args
-        else []
+        [node.value for node in walk(value.args[0]) if isinstance(node, ast.Constant)] if value.args else []
     )
     if name == "torch.tensor" and dtype is None and numbers and all(type(each) is int for each in numbers):
-        literal = not any(isinstance(node, ast.Name | ast.Call | ast.Div) for node in ast.walk(value.args[0]))
+        literal = not any(isinstance(node, ast.Name | ast.Call | ast.Div) for node in walk(value.args[0]))
         return "integers" if literal else None
     return None

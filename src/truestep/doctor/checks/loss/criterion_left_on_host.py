@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, inserted_behind, text_of
 from truestep.doctor.source.values import argument
 
@@ -88,7 +88,7 @@ class CriterionLeftOnHost(SourceCheck):
             or module.class_kind(owner) not in ("module", "loss")
         ):
             return False
-        inside = [each for each in ast.walk(owner) if isinstance(each, ast.Call)]
+        inside = [each for each in walk(owner) if isinstance(each, ast.Call)]
         registered = [each for each in inside if getattr(each.func, "attr", "") in REGISTERS]
         made = [each for each in inside if module.qualify(each.func) == "torch.nn.Parameter"]
         return bool(registered or made) and "device" not in ast.unparse(call)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 
 
 class CriterionNotOptimized(SourceCheck):
@@ -59,7 +59,7 @@ class CriterionNotOptimized(SourceCheck):
                 continue
             has = any(
                 isinstance(n, ast.Call) and module.qualify(n.func) == "torch.nn.Parameter"
-                for n in ast.walk(owner)
+                for n in walk(owner)
             )
             asked = any(
                 isinstance(c.func, ast.Attribute) and dotted(c.func.value) == name

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 
 
 class LossUnbound(SourceCheck):
@@ -39,7 +40,7 @@ class LossUnbound(SourceCheck):
                 isinstance(each, ast.Continue | ast.Break | ast.Return | ast.Raise) for each in test.body
             ):
                 continue
-            for assignment in (each for node in test.body for each in ast.walk(node)):
+            for assignment in (each for node in test.body for each in walk(node)):
                 target = assignment.targets[0] if isinstance(assignment, ast.Assign) else None
                 if (
                     isinstance(target, ast.Name)

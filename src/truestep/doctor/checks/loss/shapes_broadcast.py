@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import BUG
+from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import Loss
+from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.shapes import COLUMN, ROW, row_or_column
+from truestep.doctor.source.values import argument
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -18,24 +24,41 @@ if TYPE_CHECKING:
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "gaussian_nll_loss", "poisson_nll_loss")
 
 
-class ShapesBroadcast(Watcher):
+class ShapesBroadcast(SourceCheck, Watcher):
     """The prediction and the target of a loss have different shapes, and are broadcast.
 
-    Why: (n, 1) against (n,) becomes (n, n): every prediction is compared with every target; the best is
-    the mean.
+    Why: (n, 1) against (n,) becomes (n, n): every prediction is compared with every target, so the model learns
+    to answer the mean of all targets.
 
     Bad:
         head = nn.Linear(4, 1)
-        loss = F.mse_loss(head(x), y.float())  # here
+        target = y.float().view(-1)
+        loss = F.mse_loss(head(x), target)  # here
 
     Good:
         head = nn.Linear(4, 1)
-        loss = F.mse_loss(head(x).squeeze(1), y.float())
+        target = y.float().view(-1)
+        loss = F.mse_loss(head(x).squeeze(1), target)
 
-    Fix: squeeze or unsqueeze one of them; assert that the shapes are equal.
+    Fix: give both one shape, with prediction.squeeze(1) or target.unsqueeze(1); assert that the shapes are equal.
     """
 
     code = "LOSS017"
+    words = ("loss", "Loss", "pow", "** 2")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a loss, or a square of a difference, of a row and a column that are both in sight."""
+        for call in losses_of(module, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
+            given, target = argument(call, 0, "input"), argument(call, 1, "target")
+            if given is not None and target is not None and _is_mixed(module, given, target):
+                yield At(call, _TEXT)
+        for node in module.all(ast.BinOp):
+            if (
+                isinstance(node.op, ast.Sub)
+                and _is_measured(module, node)
+                and _is_mixed(module, node.left, node.right)
+            ):
+                yield At(node, _TEXT)
 
     def on_loss(self, history: History, loss: Loss) -> Observations:
         """Report shapes that differ, unless one of them is a single number."""
@@ -52,6 +75,23 @@ class ShapesBroadcast(Watcher):
                 given, made = found
                 text = f"A difference broadcasts {given} to {made}: every prediction against every target."
                 yield Observation(place, text, BUG, {"prediction": given, "difference": made})
+
+
+_TEXT = "(batch,) meets (batch, 1): every prediction is compared with every target."
+
+
+def _is_mixed(module: SourceModule, first: ast.expr, second: ast.expr) -> bool:
+    return {row_or_column(module, first), row_or_column(module, second)} == {ROW, COLUMN}
+
+
+def _is_measured(module: SourceModule, node: ast.BinOp) -> bool:
+    """Tell `(a - b) ** 2`, `(a - b).pow(2)`, `(a - b).abs()` and `torch.abs(a - b)`."""
+    above = module.parents[node]
+    if isinstance(above, ast.Attribute):
+        return above.attr in ("pow", "abs", "square")
+    if isinstance(above, ast.Call):
+        return module.qualify(above.func) in ("torch.abs", "torch.square", "torch.pow")
+    return isinstance(above, ast.BinOp) and isinstance(above.op, ast.Pow)
 
 
 def _outer_difference(loss: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import Edits, inserted_behind
 
 
@@ -46,7 +46,7 @@ class LossSummedWithGraph(SourceCheck):
         for name, loop in self._trained(module):
             names_in.setdefault(loop, set()).add(name)
         for loop, names in names_in.items():
-            for node in ast.walk(loop):
+            for node in walk(loop):
                 stored = _carrier(self._stored(node), names)
                 if stored is not None and self._stays(module, node, loop):
                     yield At(
@@ -97,7 +97,7 @@ class LossSummedWithGraph(SourceCheck):
         )
         inside = [
             each
-            for each in ast.walk(loop)
+            for each in walk(loop)
             if isinstance(each, ast.Assign) and any(dotted(t) == name for t in each.targets)
         ]
         return not backward and not inside

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 
 
 class OutputsKeptWithGraph(SourceCheck):
@@ -36,7 +37,7 @@ class OutputsKeptWithGraph(SourceCheck):
                 yield At(call, "The hook keeps the output with its graph.", RISK)
 
     def _keeps(self, function: ast.AST, output: str) -> bool:
-        for node in ast.walk(function):
+        for node in walk(function):
             stored = (
                 node.args[0]
                 if isinstance(node, ast.Call)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 
 
 class StepOutputsKept(SourceCheck):
@@ -42,7 +42,7 @@ class StepOutputsKept(SourceCheck):
             if function.name != "training_step":
                 continue
             given = {each.value.id for each in module.returns(function) if isinstance(each.value, ast.Name)}
-            for call in (each for each in ast.walk(function) if isinstance(each, ast.Call)):
+            for call in (each for each in walk(function) if isinstance(each, ast.Call)):
                 if (
                     isinstance(call.func, ast.Attribute)
                     and call.func.attr == "append"
@@ -50,4 +50,6 @@ class StepOutputsKept(SourceCheck):
                 ):
                     kept, owner = call.args[0], dotted(call.func.value) or ""
                     if isinstance(kept, ast.Name) and kept.id in given and owner.startswith("self."):
-                        yield At(call, f"{owner} keeps what backward runs on, with its graph.", RISK)
+                        yield At(
+                            call, f"{owner} keeps the returned loss of every step, each with its graph.", RISK
+                        )

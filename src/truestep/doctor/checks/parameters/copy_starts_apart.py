@@ -63,18 +63,21 @@ class CopyStartsApart(SourceCheck):
 
 
 def _made_alike(module: SourceModule, node: ast.Assign) -> str | None:
-    """Return the other place in this function that is made by the same call."""
-    scope, made = module.scope(node), _form(module, node)
+    """Return the other place in this function that is made by a call of the same form; another name is no copy."""
+    scope, mine = module.scope(node), _made_by(module, node)
     for each in module.all(ast.Assign):
-        if each is not node and module.scope(each) is scope and _form(module, each) == made:
+        if each is node or module.scope(each) is not scope:
+            continue
+        made = _made_by(module, each)
+        if made is not mine and ast.dump(made) == ast.dump(mine):
             other = dotted(each.targets[0])
             if other is not None and module.kind(each.targets[0]) in ("module", None):
                 return other
     return None
 
 
-def _form(module: SourceModule, node: ast.Assign) -> str:
-    return ast.dump(seen_through(module, node.value) or node.value)
+def _made_by(module: SourceModule, node: ast.Assign) -> ast.expr:
+    return seen_through(module, node.value) or node.value
 
 
 def _last(function: ast.expr) -> str:

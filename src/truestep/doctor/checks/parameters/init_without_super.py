@@ -7,6 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, before
 
 
@@ -38,14 +39,14 @@ class InitWithoutSuper(SourceCheck):
             direct = len(owner.bases) == 1 and module.qualify(owner.bases[0]) == "torch.nn.Module"
             made = module.method(owner, "__init__")
             if direct and made in owner.body and made is not None and not isinstance(made, ast.Lambda):
-                calls = [node.func for node in ast.walk(made) if isinstance(node, ast.Call)]
+                calls = [node.func for node in walk(made) if isinstance(node, ast.Call)]
                 if not any(
                     isinstance(each, ast.Attribute) and each.attr in ("__init__", "__setattr__")
                     for each in calls
                 ):
                     sets = any(
                         isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-                        for node in ast.walk(made)
+                        for node in walk(made)
                     )
                     if sets:
                         yield At(made, f"{owner.name}.__init__ never calls super().__init__().")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, Function
+from truestep.doctor.source.names import Class, Function, walk
 from truestep.doctor.source.values import argument, literal
 
 _LEARN = re.compile(
@@ -57,7 +57,7 @@ class LayerMadeInForward(SourceCheck):
             if current in found:
                 continue
             found.append(current)
-            for call in ast.walk(current):
+            for call in walk(current):
                 if isinstance(call, ast.Call) and ast.unparse(call.func).startswith("self."):
                     inner = module.target(call)
                     waiting += [inner] if inner is not None else []
@@ -65,7 +65,7 @@ class LayerMadeInForward(SourceCheck):
 
     def _made(self, module: SourceModule, functions: list[Function]) -> Iterator[ast.Call]:
         for function in functions:
-            for call in ast.walk(function):
+            for call in walk(function):
                 if (
                     isinstance(call, ast.Call)
                     and _LEARN.match(module.qualify(call.func) or "")
@@ -90,5 +90,5 @@ class LayerMadeInForward(SourceCheck):
             and node.attr in ("weight", "load_state_dict", "parameters", "add_module")
             and isinstance(node.value, ast.Name)
             and node.value.id in names
-            for node in ast.walk(function)
+            for node in walk(function)
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, name_of, wrapped
 
 
@@ -101,7 +102,7 @@ def _appended(module: SourceModule, owner: ast.ClassDef, name: str, value: ast.e
 
 def _registered(module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
     """Layers that also go into a Sequential, a ModuleList or add_module are seen after all."""
-    for node in ast.walk(owner):
+    for node in walk(owner):
         if isinstance(node, ast.Attribute) and node.attr == name and ast.unparse(node) == f"self.{name}":
             calls = [each for each in module.ancestors(node) if isinstance(each, ast.Call)]
             if any(
@@ -113,7 +114,7 @@ def _registered(module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
                 return True
     return any(
         ast.unparse(node.func) in ("self.add_module", "self.register_module", "setattr")
-        for node in ast.walk(owner)
+        for node in walk(owner)
         if isinstance(node, ast.Call)
     )
 

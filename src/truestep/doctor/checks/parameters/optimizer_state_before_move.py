@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 
 MOVES = ("to", "cuda", "double", "half", "bfloat16")
 
@@ -34,7 +34,7 @@ class OptimizerStateBeforeMove(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a move, in the same block, of the module whose parameters an Adagrad holds."""
         for made in module.calls("torch.optim.Adagrad"):
-            held = {dotted(each.func.value) for each in ast.walk(made) if _asks_parameters(each)}  # type: ignore[attr-defined]
+            held = {dotted(each.func.value) for each in walk(made) if _asks_parameters(each)}  # type: ignore[attr-defined]
             block = module.parents[module.statement(made)]
             for move in module.method_calls(*MOVES):
                 base = move.func.value if isinstance(move.func, ast.Attribute) else move

@@ -7,6 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
 from truestep.doctor.source.values import argument, literal
 
@@ -14,6 +15,7 @@ MAKERS = {
     f"torch.{name}"
     for name in ("ones", "zeros", "randn", "rand", "tensor", "arange", "eye", "linspace", "full", "randperm")
 }
+_SAME = ("to", "cuda", "float", "double", "half", "view", "reshape", "unsqueeze", "t", "long")
 
 
 class TensorNotRegistered(SourceCheck):
@@ -68,16 +70,22 @@ class TensorNotRegistered(SourceCheck):
         return [replaced(module, node, f'self.register_buffer("{name}", {value})')]
 
     def _is_tensor(self, module: SourceModule, value: ast.expr) -> bool:
-        if not isinstance(value, ast.Call) or module.qualify(value.func) not in MAKERS:
+        """Tell what torch makes, be it moved, reshaped or computed with before it is kept."""
+        if isinstance(value, ast.BinOp):
+            return any(self._is_tensor(module, each) for each in (value.left, value.right))
+        if not isinstance(value, ast.Call):
             return False
+        if isinstance(value.func, ast.Attribute) and value.func.attr in _SAME:
+            return self._is_tensor(module, value.func.value)
         trained = literal(module, argument(value, None, "requires_grad"))
-        return trained is not True and argument(value, None, "device") is None
+        made = module.qualify(value.func) in MAKERS
+        return made and trained is not True and argument(value, None, "device") is None
 
     def _used(self, module: SourceModule, owner: ast.ClassDef, name: str, home: ast.AST) -> bool:
         """Used in a method as it is: `self.scale.to(x)` says that its author knows."""
         uses = [
             node
-            for node in ast.walk(owner)
+            for node in walk(owner)
             if isinstance(node, ast.Attribute) and ast.unparse(node) == f"self.{name}"
         ]
         reads = [node for node in uses if isinstance(node.ctx, ast.Load) and module.scope(node) is not home]

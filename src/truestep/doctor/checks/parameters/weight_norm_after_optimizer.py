@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 
 REMAKE = {
     f"{home}.{name}"
@@ -66,8 +67,7 @@ class WeightNormAfterOptimizer(SourceCheck):
         for call in module.method_calls("apply"):
             function = module.function_named(call.args[0]) if call.args else None
             if function and any(
-                isinstance(node, ast.Call) and module.qualify(node.func) in REMAKE
-                for node in ast.walk(function)
+                isinstance(node, ast.Call) and module.qualify(node.func) in REMAKE for node in walk(function)
             ):
                 found.append(call)
         return found

@@ -5,10 +5,12 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, before, next_event, text_of
+from truestep.doctor.source.signatures import own_name
 
 
 class ClipBeforeUnscale(SourceCheck):
@@ -54,6 +56,10 @@ class ClipBeforeUnscale(SourceCheck):
                         clip.node,
                         "The gradients are clipped while they still carry the loss scale.",
                     )
+                elif _is_unscaled_next(module, clip.node):
+                    yield At(
+                        clip.node, "The gradients are clipped, and their scale is taken off after that.", RISK
+                    )
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Unscale first, where the step is as certain as the clip: twice in one window raises."""
@@ -63,6 +69,20 @@ class ClipBeforeUnscale(SourceCheck):
         assert isinstance(step, ast.Call)
         scaler, optimizer = text_of(module, step.func).rpartition(".")[0], text_of(module, step.args[0])
         return [before(module, node, f"{scaler}.unscale_({optimizer})")]
+
+
+def _is_unscaled_next(module: SourceModule, clip: ast.AST) -> bool:
+    """Tell whether the next statements of a block take off the scale, before anything steps or goes backward."""
+    statement = module.statement(clip)
+    block = getattr(module.parents[statement], "body", [])
+    later = block[block.index(statement) + 1 :] if isinstance(block, list) and statement in block else []
+    for each in later:
+        calls = [own_name(part.func) or "" for part in walk(each) if isinstance(part, ast.Call)]
+        if any(name.startswith("unscale") for name in calls):
+            return True
+        if any("step" in name or name in ("backward", "zero_grad") for name in calls):
+            return False
+    return False
 
 
 def _scaled_before(module: SourceModule, trace: Trace, clip: Event) -> bool:

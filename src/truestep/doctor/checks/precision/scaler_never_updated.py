@@ -2,16 +2,20 @@
 """A GradScaler whose scale never moves."""
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, after, text_of
+from truestep.doctor.source.signatures import own_name
+
+_KEEPS = re.compile(r"save|load|checkpoint|log")
 
 
 class ScalerNeverUpdated(SourceCheck):
-    """scaler.step() is called, but never scaler.update().
+    """scaler.step() is called, but never scaler.update(), or only with a scale chosen by hand.
 
     Why: the scale never adapts, and torch refuses the second step ("update() has not been called").
 
@@ -40,10 +44,17 @@ class ScalerNeverUpdated(SourceCheck):
         """Report a scaler's step where neither its file nor any world of its program updates a scaler."""
         for trace in module.traces:
             for event in trace.of("scaler_step"):
-                updates = module.home(event.node).method_calls("update")
-                updated = any(module.kind(_receiver(call)) == "scaler" for call in updates)
-                if not updated and not trace.ever((), "scaler_update") and not trace.of("unknown"):
-                    yield At(event.node, "scaler.step() without scaler.update().")
+                updates = [
+                    call
+                    for call in module.home(event.node).method_calls("update")
+                    if module.kind(_receiver(call)) == "scaler"
+                ]
+                by_hand = bool(updates) and all(_sets_scale(call) for call in updates)
+                ever = [each for each in trace.ever((), "scaler_update") if not _sets_scale(each.node)]
+                handed_on = any(_may_update(module, each.node) for each in trace.of("unknown"))
+                if (not updates or by_hand) and not ever and not handed_on:
+                    text = "scaler.update() only sets a scale now and then." if by_hand else ""
+                    yield At(event.node, f"scaler.step() without scaler.update(). {text}".strip())
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Update after the step."""
@@ -53,3 +64,18 @@ class ScalerNeverUpdated(SourceCheck):
 def _receiver(call: ast.Call) -> ast.expr:
     assert isinstance(call.func, ast.Attribute)
     return call.func.value
+
+
+def _sets_scale(node: ast.AST) -> bool:
+    """`scaler.update(2 * scale)`, beside the update that each step needs."""
+    return isinstance(node, ast.Call) and bool(node.args or node.keywords)
+
+
+def _may_update(module: SourceModule, node: ast.AST) -> bool:
+    """Tell whether a call out of sight is given the scaler, or an object that may hold it, and is not for saving."""
+    if not isinstance(node, ast.Call) or _KEEPS.search(own_name(node.func) or ""):
+        return False
+    given = [*node.args, *(word.value for word in node.keywords)]
+    return any(
+        module.kind(each) in ("scaler", None) for each in given if isinstance(each, ast.Name | ast.Attribute)
+    )

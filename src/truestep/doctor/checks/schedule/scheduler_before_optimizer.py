@@ -12,6 +12,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Event, Trace, exclusive
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, beside, moved_after, next_event
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -116,7 +117,7 @@ def _trained_elsewhere(module: SourceModule, trace: Trace, event: Event) -> ast.
     known = {each.node for each in trace.events if each.kind != "unknown"}
     found = [
         each
-        for each in ast.walk(home)
+        for each in walk(home)
         if isinstance(each, ast.Call)
         and each not in known
         and module.target(each) is None

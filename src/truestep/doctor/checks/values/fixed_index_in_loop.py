@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.uses import names_read, names_stored
 
 
@@ -39,7 +39,7 @@ class FixedIndexInLoop(SourceCheck):
         for loop in module.all(ast.For):
             index = _index_of(loop)
             changing = names_stored(loop)
-            for node in ast.walk(loop) if index is not None else ():
+            for node in walk(loop) if index is not None else ():
                 if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)):
                     continue
                 place = node.targets[0].slice
@@ -60,8 +60,8 @@ def _index_of(loop: ast.For) -> str | None:
 def _read_at_first(
     place: ast.expr, value: ast.expr, index: str, changing: frozenset[str]
 ) -> ast.Subscript | None:
-    reads = [each for each in ast.walk(value) if isinstance(each, ast.Subscript)]
-    computed = any(isinstance(each, ast.Call) for each in ast.walk(value))
+    reads = [each for each in walk(value) if isinstance(each, ast.Subscript)]
+    computed = any(isinstance(each, ast.Call) for each in walk(value))
     if not computed and not names_read(value) & changing:
         return next((each for each in reads if _is_zero(each.slice)), None)
     fixed = [

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.uses import names_read, names_stored
 
 _PLAIN = ("len", "next", "print", "range", "enumerate", "zip")
@@ -45,7 +45,7 @@ class LoopOverUnusedItems(SourceCheck):
             read = frozenset[str]().union(*(names_read(each) for each in loop.body))
             if not lists or not items or items & read or any(each.startswith("_") for each in items):
                 continue
-            for call in (each for part in loop.body for each in ast.walk(part)):
+            for call in (each for part in loop.body for each in walk(part)):
                 if isinstance(call, ast.Call) and dotted(call.func) not in _PLAIN:
                     whole = [place for each in call.args if (place := dotted(each)) in lists]
                     if whole:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
+from truestep.doctor.source.signatures import positional
 
 
 class ObjectGivenToItsMethod(SourceCheck):
@@ -42,20 +43,24 @@ class ObjectGivenToItsMethod(SourceCheck):
                 continue
             for at, given in enumerate(call.args):
                 if at and isinstance(given, ast.Name) and given.id == call.func.value.id:
-                    taking = _methods(module, call.func.attr)
-                    if taking and all(_takes_number(each, at) for each in taking):
+                    taking = _methods(module, call, at)
+                    if taking and all(_takes_constant(each, at) for each in taking):
                         text = f"{given.id!r} itself is given, where {call.func.attr}() takes a number or a flag."
                         yield At(call, text, RISK)
 
 
-def _methods(module: SourceModule, name: str) -> list[Function]:
-    """Return the methods of a name whose second argument a call could fill, in the whole program."""
+def _methods(module: SourceModule, call: ast.Call, position: int) -> list[Function]:
+    """Return what a call may run that takes so many arguments: its method, or all of its name in the program."""
+    assert isinstance(call.func, ast.Attribute)
+    known = module.target(call)
+    name = call.func.attr
     found = [each for file in module.linked for each in file.functions if each.name == name]
-    return [each for each in found if each.args.args and each.args.args[0].arg == "self"]
+    return [each for each in ([known] if known else found) if position < len(positional(each))]
 
 
-def _takes_number(function: Function, position: int) -> bool:
+def _takes_constant(function: Function, position: int) -> bool:
+    """Tell whether a parameter stands for a number, a flag, or nothing where none is given."""
     names = function.args.args[1:]
     defaults = dict(zip(reversed(names), reversed(function.args.defaults), strict=False))
     default = defaults.get(names[position]) if position < len(names) else None
-    return isinstance(default, ast.Constant) and isinstance(default.value, bool | int | float)
+    return isinstance(default, ast.Constant) and not isinstance(default.value, str)

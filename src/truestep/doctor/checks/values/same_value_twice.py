@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 
 _OF_TWO = {
     "min": 0,
@@ -62,7 +63,7 @@ class SameValueTwice(SourceCheck):
 def _is_read_only(node: ast.expr) -> bool:
     """Tell whether an expression has the same value each time, and is no number."""
     return not isinstance(node, ast.Constant) and not any(
-        isinstance(each, ast.Call | ast.NamedExpr | ast.Await | ast.Yield) for each in ast.walk(node)
+        isinstance(each, ast.Call | ast.NamedExpr | ast.Await | ast.Yield) for each in walk(node)
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 
 _WORD = re.compile(r"[A-Z]+\d+[a-z]*|[A-Z]+(?=[A-Z][a-z])|[A-Za-z][a-z]*\d*[a-z]*|\d+[a-z]*")
 _FEWEST = 3  # siblings that show a pattern
@@ -65,9 +66,7 @@ def _lines(body: Sequence[ast.stmt]) -> Iterator[At]:
 
 def _is_named(value: ast.expr) -> bool:
     """Tell whether a value is made with a text, as a key or the name of a file; a bare text may be shared."""
-    texts = [
-        each for each in ast.walk(value) if isinstance(each, ast.Constant) and isinstance(each.value, str)
-    ]
+    texts = [each for each in walk(value) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
     return bool(texts) and not isinstance(value, ast.Constant)
 
 
@@ -113,7 +112,7 @@ def _own_words(texts: Sequence[str]) -> list[frozenset[str]]:
 def _names_in(node: ast.FunctionDef) -> list[tuple[str, ast.AST]]:
     """Return every name and text of a function, in order."""
     found: list[tuple[str, ast.AST]] = [(node.name, node)]
-    for each in ast.walk(node):
+    for each in walk(node):
         text = getattr(each, "id", None) or getattr(each, "attr", None) or getattr(each, "arg", None)
         if isinstance(each, ast.Constant) and isinstance(each.value, str):
             text = each.value
@@ -123,7 +122,7 @@ def _names_in(node: ast.FunctionDef) -> list[tuple[str, ast.AST]]:
 
 
 def _form(node: ast.AST) -> tuple[str, ...]:
-    return tuple(type(each).__name__ for each in ast.walk(node))
+    return tuple(type(each).__name__ for each in walk(node))
 
 
 def _target(node: ast.Assign) -> str:
@@ -134,7 +133,7 @@ def _target(node: ast.Assign) -> str:
 def _texts(node: ast.AST) -> frozenset[str]:
     """Return the words of all names and texts of an expression."""
     found: set[str] = set()
-    for each in ast.walk(node):
+    for each in walk(node):
         value = each.value if isinstance(each, ast.Constant) else None
         text = getattr(each, "id", None) or getattr(each, "attr", None) or value
         found |= _words(text) if isinstance(text, str) else frozenset()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted
+from truestep.doctor.source.names import Function, dotted, walk
 from truestep.doctor.source.uses import arms, names_read, names_stored
 
 
@@ -43,7 +43,7 @@ class TestedForAnother(SourceCheck):
         for function in module.functions if "torch" in module.text else ():
             tests = [
                 (node, name)
-                for node in ast.walk(function)
+                for node in walk(function)
                 if isinstance(node, ast.If) and (name := _made_sure_of(arms(node)[0])) is not None
             ]
             optional = {name for _, name in tests}
@@ -54,7 +54,7 @@ class TestedForAnother(SourceCheck):
                 others -= {
                     _made_sure_of(each.test) for each in module.ancestors(node) if isinstance(each, ast.If)
                 }
-                inside = [each for part in node.body for each in ast.walk(part)]
+                inside = [each for part in node.body for each in walk(part)]
                 others -= {
                     _made_sure_of(each.test) for each in inside if isinstance(each, ast.If | ast.IfExp)
                 }
@@ -78,11 +78,11 @@ def _made_sure_of(test: ast.expr) -> str | None:
 
 def _read_elsewhere(function: Function, name: str) -> bool:
     """Tell whether more than tests reads a name."""
-    tests = [each.test for each in ast.walk(function) if isinstance(each, ast.If | ast.IfExp)]
-    in_tests = sum(sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(each)) for each in tests)
+    tests = [each.test for each in walk(function) if isinstance(each, ast.If | ast.IfExp)]
+    in_tests = sum(sum(isinstance(n, ast.Name) and n.id == name for n in walk(each)) for each in tests)
     reads = [
         each
-        for each in ast.walk(function)
+        for each in walk(function)
         if isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load)
     ]
     return len(reads) > in_tests

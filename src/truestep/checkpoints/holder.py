@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a process trains in a run's folder, found out from outside: nothing is locked for it. Imports no torch."""
+
+import os
+import re
+import socket
+from pathlib import Path
+from typing import NamedTuple
+
+from truestep.checkpoints.names import LOCK
+from truestep.core.files import read_regular
+
+LOCKS = Path("/proc/locks")
+_SIGNATURE = re.compile(r"process (\d+) on (\S+) ")
+_HELD = re.compile(r"\d+: FLOCK +ADVISORY +WRITE +(\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ")
+
+
+class _Lock(NamedTuple):
+    process: int
+    device: int
+    inode: int
+
+
+def is_held(folder: Path) -> bool | None:
+    """Return whether a process holds the lock of a folder of checkpoints; None where this machine can't tell.
+
+    To try the lock would be simpler, and a run that starts at this moment would be refused.
+    """
+    path = folder / LOCK
+    try:
+        signed, status = read_regular(path).decode("utf-8", "replace"), path.stat()
+    except OSError:
+        return False
+    match = _SIGNATURE.match(signed)
+    signer, host = (int(match[1]), match[2]) if match else (0, socket.gethostname())
+    held = _held_locks()
+    for lock in held or ():
+        # some file systems give `stat` another device than the kernel's table has
+        if lock.inode == status.st_ino and (lock.device == status.st_dev or lock.process == signer):
+            return True
+    if host != socket.gethostname():
+        return None
+    return held is None and _is_signer_alive(signer, status.st_mtime)
+
+
+def _held_locks() -> list[_Lock] | None:
+    """Return the locks of whole files that are held on this machine; None where the kernel does not list them."""
+    try:
+        text = LOCKS.read_text("ascii", "replace")
+    except OSError:
+        return None
+    return [
+        _Lock(int(process), os.makedev(int(major, 16), int(minor, 16)), int(inode))
+        for process, major, minor, inode in _HELD.findall(text)
+    ]
+
+
+def _is_signer_alive(process: int, signed_at: float) -> bool:
+    """Whether the process that signed a lock still runs; one that began later has its number by chance."""
+    import psutil
+
+    try:
+        return bool(psutil.Process(process).create_time() <= signed_at + 1)
+    except (psutil.Error, ValueError):
+        return False

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep report`: the page of a run, or of several side by side."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(name="report")
+def make_report(
+    directories: Annotated[
+        list[Path], typer.Argument(help="The folders of runs, or a folder that holds them.", metavar="RUN...")
+    ],
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The page to write; by default report.html in the run, or comparison.html beside the first."
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Also write every value that was logged: one row a value.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Write the page of a run; of several, one page: what differs, best values, and their curves on the same axes.
+
+    The page is one file that loads nothing. Runs that are at work can be given too: nothing of theirs is changed.
+    """
+    from truestep.checkpoints.listing import plain
+    from truestep.cli.screen import print_document, show, warn
+    from truestep.report import check_directories, render_records, write_page
+    from truestep.report.compare import compare
+    from truestep.report.record import read_records
+
+    paths = check_directories([run for path in check_directories(directories) for run in _runs_at(path)])
+    records = read_records(paths)
+    found = compare(records)
+    page = write_page(render_records(records), paths, out)
+    if csv is not None:
+        from truestep.report.export import write_csv
+
+        warn(f"wrote {write_csv(paths, found.runs, csv):,} values to {csv}")
+    if as_json:
+        print_document({**plain(found.to_dict()), "report": str(page)})
+        return
+    show(found)
+    typer.echo(f"Report: {page}")
+
+
+def _runs_at(path: Path) -> list[Path]:
+    """Return the run in a folder, or the runs under it; raise where there is none."""
+    from truestep.core.errors import RunDirectoryError
+    from truestep.report.listing import runs_in
+
+    found = runs_in(path)
+    if not found:
+        raise RunDirectoryError(
+            f"{path} holds no run: there is no metrics.jsonl in it or under it. `truestep runs` lists the runs there are."
+        )
+    return found

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a chart shows as data, for the page's script: values under the pointer, smoothing, the other kind of axis."""
+
+import math
+from collections.abc import Sequence
+
+from truestep.core.charts.axes import Axis
+from truestep.core.charts.curve import Point
+
+
+def values_of(
+    curves: Sequence[tuple[str, str, Sequence[Point]]],
+    steps: Axis,
+    axes: tuple[Axis, Axis | None],
+    unit: str,
+) -> dict[str, object]:
+    """Return the curves (each its name, its style and its points) on their axes, rounded to what can be read off."""
+    axis, other = axes
+    return {
+        "x": [steps.low, steps.high],
+        "y": _ends(axis),
+        **({"other": {"y": _ends(other), "ticks": _ticks(other)}} if other else {}),
+        "unit": unit,
+        "series": [{"name": name, "style": style, **_columns(points)} for name, style, points in curves],
+    }
+
+
+def _ends(axis: Axis) -> list[float]:
+    return [axis.low, axis.high, int(axis.is_log)]
+
+
+def _ticks(axis: Axis) -> list[tuple[float, str]]:
+    places = (round(axis.position(tick), 4) for tick in axis.ticks)
+    return list(zip(places, axis.labels(), strict=True))
+
+
+def _short(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def _columns(points: Sequence[Point]) -> dict[str, object]:
+    columns: dict[str, object] = {
+        "steps": [round(point.step) for point in points],
+        "mean": [_short(point.mean) for point in points],
+    }
+    if any(point.num_values > 1 for point in points):
+        columns |= {
+            "low": [_short(point.low) for point in points],
+            "high": [_short(point.high) for point in points],
+            "count": [point.num_values for point in points],
+        }
+    spoiled = {
+        index: f"{point.num_nan} × NaN" if point.num_nan else f"{point.num_infinite} × ∞"
+        for index, point in enumerate(points)
+        if point.num_nan or point.num_infinite
+    }
+    return columns | ({"spoiled": spoiled} if spoiled else {})

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Marks on a chart's curves: a ring, and words beside it where there is room."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from truestep.core.charts.axes import Axis
+from truestep.core.charts.markup import Html, tag
+
+LETTER = 0.011  # of the plot's width, that a letter takes on a narrow page
+LINE = 0.1  # of the plot's height, that a line of words takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveMark:
+    """A point of a curve that is worth a word, and the CSS classes of that curve."""
+
+    step: float
+    value: float
+    words: str
+    style: str
+
+
+def draw_marks(marks: Sequence[CurveMark], steps: Axis, values: Axis) -> Iterator[Html]:
+    """Yield the marks; words that would lie on others are left to the ring's title."""
+    taken: list[tuple[float, float, float]] = []
+    for mark in marks:
+        x, y = steps.position(mark.step), 1 - values.position(mark.value)
+        yield tag(
+            "circle",
+            tag("title", mark.words),
+            cx=f"{x:.2%}",
+            cy=f"{y:.2%}",
+            r=4,
+            class_=f"mark {mark.style}",
+        )
+        width = LETTER * len(mark.words)
+        left = min(max(x - width / 2, 0), max(1 - width, 0))
+        if all(left >= end or left + width <= begin or abs(y - line) >= LINE for begin, end, line in taken):
+            taken.append((left, left + width, y))
+            anchor = "start" if x < width / 2 else "end" if x > 1 - width / 2 else "middle"
+            yield tag(
+                "text", mark.words, x=f"{x:.2%}", y=f"{y:.2%}", dy=-9, text_anchor=anchor, class_="mark"
+            )

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A state that is saved, and left behind when the run goes on."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.checkpoints import Loaded, Saved, is_text_elsewhere, loads_of, saves_of
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
+
+_COUNTERS = frozenset(
+    ("epoch", "step", "iteration", "iter", "global_step", "start_epoch", "epochs", "start_iter")
+)
+
+
+class StateNotRestored(SourceCheck):
+    """A checkpoint is saved with a state that the code which resumes from it does not load.
+
+    Why: the run goes on with a fresh optimizer, schedule or scale.
+
+    Bad:
+        def save(epoch, scheduler):
+            state = {"net": net.state_dict(), "schedule": scheduler.state_dict(), "epoch": epoch}
+            torch.save({**state, "opt": opt.state_dict()}, "all.pt")
+            torch.save(state, "last.pt")
+
+        def resume(scheduler):
+            state = torch.load("last.pt", weights_only=True)  # here
+            net.load_state_dict(state["net"])
+            return state["epoch"]
+
+    Good:
+        def save(epoch, scheduler):
+            state = {"net": net.state_dict(), "schedule": scheduler.state_dict(), "epoch": epoch}
+            torch.save({**state, "opt": opt.state_dict()}, "last.pt")
+
+        def resume(scheduler):
+            state = torch.load("last.pt", weights_only=True)
+            net.load_state_dict(state["net"])
+            opt.load_state_dict(state["opt"])
+            scheduler.load_state_dict(state["schedule"])
+            return state["epoch"]
+
+    Fix: scheduler.load_state_dict(state["schedule"]), before the first step.
+    """
+
+    code = "SAVE011"
+    words = ("torch.load",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a state_dict under a key that only the saving names, where the loading reads a counter beside it."""
+        loads = [each for each in loads_of(module) if each.keys.keys() & _COUNTERS and not each.is_whole]
+        saved = [each for file in module.linked for each in saves_of(file)] if loads else []
+        for loaded in loads:
+            alike = [each for each in saved if len(loaded.keys.keys() & each.keys.keys()) >= 2]
+            for key in _left(module, loaded, alike):
+                yield At(loaded.call, f"What is saved as {key!r} is not read when the run goes on.", RISK)
+
+
+def _left(module: SourceModule, loaded: Loaded, alike: list[Saved]) -> list[str]:
+    """Return the keys that every such checkpoint has a state under, and no text but its own."""
+    common = set.intersection(*(set(each.keys) for each in alike)) if alike else set()
+    texts = set().union(*(each.texts for each in alike))
+    return [
+        key
+        for key in sorted(common - loaded.keys.keys())
+        if _is_state(module, alike[0].keys[key]) and not is_text_elsewhere(module, key, texts)
+    ]
+
+
+def _is_state(module: SourceModule, node: ast.expr) -> bool:
+    """Tell the state_dict() of an optimizer, a schedule or a scaler; weights may be kept for other uses."""
+    calls = [each.func for each in walk(node) if isinstance(each, ast.Call)]
+    asked = [each.value for each in calls if isinstance(each, ast.Attribute) and each.attr == "state_dict"]
+    return bool(asked) and module.home(asked[0]).kind(asked[0]) in ("optimizer", "scheduler", "scaler")

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A step on gradients that another loss has left."""
+
+import ast
+from collections.abc import Iterator
+from itertools import pairwise
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.behind import models_behind
+from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+from truestep.doctor.source.values import origins, seen_through
+
+_SWITCHED = ("requires_grad_", "set_requires_grad", "toggle_grad", "requires_grad", "toggle_optimizer")
+
+
+class ForeignGradientsKept(SourceCheck):
+    """One loss goes backward through a model whose optimizer steps on the next loss, with nothing cleared between.
+
+    Why: the gradients of the first loss stay in the model, and are part of its own step: a critic learns to be fooled.
+
+    Bad:
+        critic, generator = nn.Linear(4, 1), nn.Linear(2, 4)
+        critic_opt = torch.optim.SGD(critic.parameters(), lr=0.1)
+        generator_opt = torch.optim.SGD(generator.parameters(), lr=0.1)
+        for x, y in loader:
+            fake = generator(torch.randn(8, 2))
+            fool = -critic(fake).mean()
+            fool.backward()
+            generator_opt.step()
+            generator_opt.zero_grad()
+            judge = critic(fake.detach()).mean() - critic(x).mean()
+            judge.backward()  # here
+            critic_opt.step()
+            critic_opt.zero_grad()
+
+    Good:
+        critic, generator = nn.Linear(4, 1), nn.Linear(2, 4)
+        critic_opt = torch.optim.SGD(critic.parameters(), lr=0.1)
+        generator_opt = torch.optim.SGD(generator.parameters(), lr=0.1)
+        for x, y in loader:
+            fake = generator(torch.randn(8, 2))
+            fool = -critic(fake).mean()
+            fool.backward()
+            generator_opt.step()
+            generator_opt.zero_grad()
+            critic_opt.zero_grad()
+            judge = critic(fake.detach()).mean() - critic(x).mean()
+            judge.backward()
+            critic_opt.step()
+
+    Fix: clear the gradients of an optimizer just before the backward() of its own loss.
+    """
+
+    code = "GRAD050"
+    words = ("backward",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report the second of two backwards whose optimizer's model is in both losses and is not cleared between."""
+        if not module.own_identifiers.isdisjoint(_SWITCHED):
+            return
+        for trace in module.traces:
+            steps = trace.of("step")
+            for first, second in pairwise(steps):
+                if first.subject == second.subject or second.loop_path() != first.loop_path():
+                    continue
+                found = _foreign(module, trace, first, second)
+                if found is not None:
+                    yield At(
+                        found.node,
+                        "The loss before went through this model too, and its gradients are not cleared.",
+                        RISK,
+                    )
+
+
+def _foreign(module: SourceModule, trace: Trace, first: Event, second: Event) -> Event | None:
+    """Return the backward of the second step, where what it trains has gradients of the first one's loss."""
+    order = trace.order
+    before = [each for each in trace.of("backward") if order[each] < order[first]]
+    between = [each for each in trace.of("backward") if order[first] < order[each] < order[second]]
+    if not before or not between or any(each.branches() for each in (first, second)):
+        return None
+    start, end = order[before[-1]], order[between[0]]
+    cleared = [each for each in trace.events[start:end] if each.kind in ("zero_grad", "unknown")]
+    others = {each.subject for each in trace.of("step")} - {second.subject}
+    if any(each.subject not in others for each in cleared):
+        return None
+    losses = before[-1].receiver, between[0].receiver
+    if losses[0] is None or losses[1] is None or module.scope(losses[0]) is not module.scope(losses[1]):
+        return None
+    models = models_behind(module, losses[0]), models_behind(module, losses[1])
+    own = _model_of(module, second)
+    if own is not None:
+        shared = {each.removeprefix("self.") for each in models[0] & models[1]}
+        return between[0] if any(f"{own}.".startswith(f"{each}.") for each in shared) else None
+    return between[0] if models[0] == models[1] and len(models[0]) == 1 else None
+
+
+def _model_of(module: SourceModule, step: Event) -> str | None:
+    """Return the name of the module whose parameters the optimizer of a step was made with."""
+    made = list(origins(module, step.receiver)) if step.receiver is not None else []
+    if len(made) != 1 or not isinstance(made[0], ast.Call) or not made[0].args:
+        return None
+    given = seen_through(module, made[0].args[0])
+    called = (
+        isinstance(given, ast.Call)
+        and isinstance(given.func, ast.Attribute)
+        and given.func.attr == "parameters"
+    )
+    return (dotted(given.func.value) or "").removeprefix("self.") if called else None  # type: ignore[attr-defined]

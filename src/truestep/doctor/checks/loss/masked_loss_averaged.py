@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mask, and then a mean over all."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.signatures import own_name
+
+_MASK = re.compile(r"(^|_)masks?(_|$)|_mask", re.IGNORECASE)
+
+
+class MaskedLossAveraged(SourceCheck):
+    """A loss for each entry is multiplied with a mask, and averaged over all entries, the masked ones among them.
+
+    Why: the more is masked, the smaller the loss and its gradient: batches with much padding count less.
+
+    Bad:
+        mask = y > 0
+        losses = F.cross_entropy(net(x), y, reduction="none")
+        loss = (losses * mask).mean()  # here
+
+    Good:
+        mask = y > 0
+        losses = F.cross_entropy(net(x), y, reduction="none")
+        loss = (losses * mask).sum() / mask.sum()
+
+    Fix: (losses * mask).sum() / mask.sum(), or losses[mask].mean().
+    """
+
+    code = "LOSS036"
+    words = ("mask",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report the mean of what is multiplied with a mask, where nothing divides by the size of that mask."""
+        for call in module.method_calls("mean"):
+            if call.args or call.keywords or not isinstance(call.func, ast.Attribute):
+                continue
+            mask = _mask_of(module, call.func.value)
+            if mask is not None and _is_loss(module, call) and not _is_counted(module, call, mask):
+                yield At(call, f"The mean counts what {mask!r} takes out.", RISK)
+
+
+def _mask_of(module: SourceModule, node: ast.expr) -> str | None:
+    """Return the mask that an expression, or the name's last change, is multiplied with."""
+    if isinstance(node, ast.Name):
+        bindings = module.resolver.reaching(node)
+        values = [each for each in bindings if each.value is not None and each.how in ("assign", "augmented")]
+        found = {
+            _mask(each.value) if each.how == "augmented" and _multiplies(each.node) else _factor(each.value)
+            for each in values
+            if each.value is not None and (each.how == "assign" or _multiplies(each.node))
+        }
+        return next((each for each in found if each is not None), None)
+    return _factor(node)
+
+
+def _multiplies(node: ast.AST) -> bool:
+    return isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult)
+
+
+def _factor(node: ast.expr) -> str | None:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return _mask(node.right) or _mask(node.left)
+    return None
+
+
+def _mask(node: ast.expr) -> str | None:
+    """Return the name of a mask, through changes of its type or shape."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    name = own_name(node)
+    return dotted(node) if name is not None and _MASK.search(name) else None
+
+
+def _is_loss(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether what is averaged is called a loss, by itself or by what it becomes."""
+    statement = module.statement(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    targets = [statement.target] if isinstance(statement, ast.AugAssign) else targets
+    words = [own_name(each) or "" for each in targets]
+    assert isinstance(call.func, ast.Attribute)
+    words += [each.id for each in walk(call.func.value) if isinstance(each, ast.Name)]
+    return any("loss" in each.lower() for each in words)
+
+
+def _is_counted(module: SourceModule, call: ast.Call, mask: str) -> bool:
+    """Tell whether the function asks for the size of the mask, or a mean of it."""
+    scope = module.scope(call)
+    for each in [
+        *module.method_calls("sum", "mean", "count_nonzero"),
+        *module.calls("torch.sum", "torch.mean"),
+    ]:
+        if module.scope(each) is scope and each is not call:
+            texts = [each.func.value if isinstance(each.func, ast.Attribute) else each, *each.args]
+            if any(mask in ast.unparse(text) and "loss" not in ast.unparse(text).lower() for text in texts):
+                return True
+    return False

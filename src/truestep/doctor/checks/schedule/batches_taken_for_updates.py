@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A number of batches where a number of updates is meant."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.counting import BATCHES, UPDATES, given, unit_of
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+
+_SCHEDULE = re.compile(r"lr|sched|warm|anneal|decay|cosine", re.IGNORECASE)
+
+
+class BatchesTakenForUpdates(SourceCheck):
+    """With accumulation, a count of updates is set against a count of batches.
+
+    Why: there are fewer updates than batches: a schedule ends in its middle, a training runs too long, a resumed
+    one goes on at the wrong place.
+
+    Bad:
+        accumulation_steps = 4
+        total = 10 * len(loader)  # here
+        updates = 0
+        for i, (x, y) in enumerate(loader):
+            (F.cross_entropy(net(x), y) / accumulation_steps).backward()
+            if (i + 1) % accumulation_steps == 0 or i + 1 == len(loader):
+                opt.step()
+                opt.zero_grad()
+                updates += 1
+            if updates >= total:
+                break
+
+    Good:
+        accumulation_steps = 4
+        total = 10 * len(loader) // accumulation_steps
+        updates = 0
+        for i, (x, y) in enumerate(loader):
+            (F.cross_entropy(net(x), y) / accumulation_steps).backward()
+            if (i + 1) % accumulation_steps == 0 or i + 1 == len(loader):
+                opt.step()
+                opt.zero_grad()
+                updates += 1
+            if updates >= total:
+                break
+
+    Fix: divide the number of batches by the number of batches in an update.
+    """
+
+    code = "SCHED009"
+    words = ("accum",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a comparison, a remainder, or a call that computes a rate, of one of each."""
+        for node in module.all(ast.Compare, ast.BinOp, ast.Call):
+            pair = _of_both(module, node)
+            if pair is not None:
+                text = f"{ast.unparse(pair[0])!r} counts batches, and {ast.unparse(pair[1])!r} updates."
+                yield At(_where_made(module, pair[0], node), text, RISK)
+
+
+def _of_both(module: SourceModule, node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """Return the number of batches and the number of updates that meet in an expression."""
+    match node:
+        case ast.Compare(left=left, comparators=[right]):
+            sides = [left, right]
+        case ast.BinOp(op=ast.Mod(), left=left, right=right):
+            sides = [left, right]
+        case ast.Call() if _SCHEDULE.search((dotted(node.func) or "").rsplit(".", 1)[-1]):
+            sides = [*node.args, *(word.value for word in node.keywords if word.arg)]
+        case _:
+            return None
+    if not any(isinstance(each, ast.Name | ast.Attribute | ast.BinOp) for each in sides):
+        return None
+    units = [unit_of(module, each) for each in sides]
+    if BATCHES in units and UPDATES in units:
+        return sides[units.index(BATCHES)], sides[units.index(UPDATES)]
+    return None
+
+
+def _where_made(module: SourceModule, batches: ast.expr, otherwise: ast.AST) -> ast.AST:
+    """Return the assignment that made the number of batches, or where it is used."""
+    made = list(given(module, batches)) if isinstance(otherwise, ast.Compare) else []
+    return module.statement(made[0]) if made else otherwise

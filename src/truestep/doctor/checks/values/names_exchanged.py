@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two values under one another's names."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function
+from truestep.doctor.source.signatures import called, own_name, positional
+
+_SHORT = 2  # names of that length (x, h, w) are too free to say anything
+# pairs whose exchange is an operation of its own: a transposed matrix, a reversed graph, a turned image
+_TURNED = frozenset((
+    "row", "col", "rows", "cols", "width", "height", "src", "dst", "tgt", "source", "target", "head", "tail", "in", "out",
+    "input", "output", "inputs", "outputs", "left", "right", "up", "down", "encoder", "decoder", "forward", "backward",
+))  # fmt: skip
+
+
+class NamesExchanged(SourceCheck):
+    """A call gives two values in the other order than the function takes them, or takes two results so.
+
+    Why: each is used as the other, and where both have one shape nothing fails.
+
+    Bad:
+        def split(rows):
+            return rows[:80], rows[80:]
+
+        def loaders(train_rows, test_rows):
+            return DataLoader(train_rows, shuffle=True), DataLoader(test_rows)
+
+        train_rows, test_rows = split(dataset)
+        pair = loaders(test_rows, train_rows)  # here
+
+    Good:
+        def split(rows):
+            return rows[:80], rows[80:]
+
+        def loaders(train_rows, test_rows):
+            return DataLoader(train_rows, shuffle=True), DataLoader(test_rows)
+
+        train_rows, test_rows = split(dataset)
+        pair = loaders(train_rows, test_rows)
+
+    Fix: exchange them, or give them by name.
+    """
+
+    code = "VALUE012"
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report two arguments that each have the other's parameter's name, and two results taken so."""
+        if "torch" not in module.text:
+            return
+        for call in module.all(ast.Call):
+            names = [own_name(each) for each in call.args]
+            function = called(module, call) if len(_long(names)) > 1 else None
+            if function is not None and not _is_within(module, call, function):
+                pair = _exchanged(names, positional(function))
+                if pair is not None and not _both_ways(module, call, pair):
+                    first, second = pair
+                    text = f"{first!r} is given where {second!r} is taken, and {second!r} where {first!r} is."
+                    yield At(call, text, RISK)
+        for node in module.all(ast.Assign):
+            pair = _taken_exchanged(module, node)
+            if pair is not None:
+                first, second = pair
+                yield At(
+                    node, f"{first!r} takes what is returned as {second!r}, and {second!r} {first!r}.", RISK
+                )
+
+
+def _long(names: list[str | None]) -> list[str]:
+    return [each for each in names if each is not None and len(each) > _SHORT]
+
+
+def _exchanged(given: list[str | None], taken: list[str]) -> tuple[str, str] | None:
+    """Return two names that stand at one another's places."""
+    taken = [each.strip("_") for each in taken]
+    for first in range(min(len(given), len(taken))):
+        for second in range(first + 1, min(len(given), len(taken))):
+            one, other = given[first], given[second]
+            if one is None or other is None or one == other or _is_turned(one, other):
+                continue
+            if min(len(one), len(other)) <= _SHORT:
+                continue
+            if one == taken[second] and other == taken[first]:
+                return one, other
+    return None
+
+
+def _is_turned(one: str, other: str) -> bool:
+    """Tell two names that differ by such a pair: dim_in and dim_out of a decoder, built as the encoder's mirror."""
+    return set(one.split("_")) ^ set(other.split("_")) <= _TURNED
+
+
+def _is_within(module: SourceModule, call: ast.Call, function: Function) -> bool:
+    """A function that calls itself with two arguments exchanged means it."""
+    return function in module.ancestors(call)
+
+
+def _both_ways(module: SourceModule, call: ast.Call, pair: tuple[str, str]) -> bool:
+    """Tell whether the same function is called in the right order beside it: a symmetric pair of calls."""
+    scope, text = module.scope(call), ast.unparse(call.func)
+    for each in module.all(ast.Call):
+        if each is not call and module.scope(each) is scope and ast.unparse(each.func) == text:
+            names = [own_name(given) for given in each.args]
+            if set(pair) <= set(names):
+                return True
+    return False
+
+
+def _taken_exchanged(module: SourceModule, node: ast.Assign) -> tuple[str, str] | None:
+    """Return two names of an unpacked call whose function returns them the other way round, on every way."""
+    target = node.targets[0]
+    if not (isinstance(target, ast.Tuple) and isinstance(node.value, ast.Call)):
+        return None
+    names = [own_name(each) for each in target.elts]
+    function = module.target(node.value) if len(_long(names)) > 1 else None
+    values = module.resolver.results(function) if function is not None else []
+    rows = [[own_name(part) or "" for part in each.elts] for each in values if isinstance(each, ast.Tuple)]
+    if not rows or len(rows) != len(values) or any(len(row) != len(names) for row in rows):
+        return None
+    pairs = {_exchanged(names, row) for row in rows}
+    return pairs.pop() if len(pairs) == 1 else None

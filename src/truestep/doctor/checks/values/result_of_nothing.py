@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result of a function that gives none."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.signatures import gives_nothing
+from truestep.doctor.source.uses import uses_of
+
+
+class ResultOfNothing(SourceCheck):
+    """What a function gives back is used, and the function gives nothing back.
+
+    Why: it is None: nothing is added, logged or trained on, or the next line fails.
+
+    Bad:
+        def smooth(values):
+            for index in range(1, len(values)):
+                values[index] = 0.9 * values[index - 1] + 0.1 * values[index]
+
+        level = smooth(torch.rand(8))  # here
+        print(level)
+
+    Good:
+        def smooth(values):
+            for index in range(1, len(values)):
+                values[index] = 0.9 * values[index - 1] + 0.1 * values[index]
+            return values
+
+        level = smooth(torch.rand(8))
+        print(level)
+
+    Fix: return the value.
+    """
+
+    code = "VALUE014"
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report a name that is given such a result and read later."""
+        if "torch" not in module.text:
+            return
+        for node in module.all(ast.Assign):
+            parts = node.value.elts if isinstance(node.value, ast.Tuple | ast.List) else [node.value]
+            for call in (each for each in parts if isinstance(each, ast.Call)):
+                function = module.target(call)
+                if function is not None and gives_nothing(module, function) and _is_read(module, node):
+                    name = getattr(function, "name", "")
+                    yield At(
+                        node, f"{name}() returns nothing: {ast.unparse(node.targets[0])!r} is given None."
+                    )
+
+
+def _is_read(module: SourceModule, node: ast.Assign) -> bool:
+    """Tell whether what is stored is used; of an attribute or an item this is taken to be so."""
+    scope, target = module.scope(node), node.targets[0]
+    if not isinstance(target, ast.Name):
+        return True
+    if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
+        return uses_of(module, scope).read_later.get((node, target.id), False)
+    return any(each.lineno > node.lineno for each in module.reads(target.id))

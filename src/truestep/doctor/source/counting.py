@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a number counts where a training accumulates: batches, or updates of the optimizer.
+
+`len(loader)` counts batches; divided by the number of batches in an update it counts updates; a counter counts what
+the test above it lets through.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.resolving import MAX_DEPTH
+
+BATCHES, UPDATES = "batches", "updates"
+_KEEPS = ("int", "round", "max", "min", "ceil", "floor", "float")
+_ACCUMULATION = re.compile(r"accum", re.IGNORECASE)
+_EXAMPLES = re.compile(r"batch_size|bsz|examples|samples|tokens", re.IGNORECASE)
+_WINDOW = re.compile(r"accum|sync_gradients|update_step|should_step", re.IGNORECASE)
+
+
+def unit_of(module: SourceModule, node: ast.expr, depth: int = 0) -> str | None:
+    """Return what a number counts, where every way to it says the same."""
+    if depth > MAX_DEPTH:
+        return None
+    match node:
+        case ast.Call():
+            return _of_call(module, node, depth)
+        case ast.BinOp():
+            return _of_operation(module, node, depth)
+        case ast.Name() | ast.Attribute():
+            return _of_name(module, node, depth)
+    return None
+
+
+def _of_call(module: SourceModule, call: ast.Call, depth: int) -> str | None:
+    name = (dotted(call.func) or "").rsplit(".", 1)[-1]
+    if name == "len" and len(call.args) == 1:
+        return BATCHES if module.kind(call.args[0]) == "loader" else None
+    if name in _KEEPS and call.args:
+        found = {unit_of(module, each, depth + 1) for each in call.args} - {None}
+        return found.pop() if len(found) == 1 else None
+    return None
+
+
+def _of_operation(module: SourceModule, node: ast.BinOp, depth: int) -> str | None:
+    left, right = unit_of(module, node.left, depth + 1), unit_of(module, node.right, depth + 1)
+    match node.op:
+        case ast.Mult() if is_accumulation(node.left) or is_accumulation(node.right):
+            other = node.left if is_accumulation(node.right) else node.right
+            return None if _EXAMPLES.search(ast.unparse(other)) else BATCHES
+        case ast.Div() | ast.FloorDiv() if is_accumulation(node.right):
+            return UPDATES if left == BATCHES else None
+        case ast.Div() | ast.FloorDiv():
+            return left if right is None else None
+        case ast.Mult() | ast.Add() | ast.Sub():
+            return left if right is None or left == right else right if left is None else None
+        case ast.Mod():
+            return left
+    return None
+
+
+def is_accumulation(node: ast.expr) -> bool:
+    """Tell the number of batches in an update, by its name."""
+    return bool(_ACCUMULATION.search((dotted(node) or "").rsplit(".", 1)[-1]))
+
+
+def _of_name(module: SourceModule, node: ast.Name | ast.Attribute, depth: int) -> str | None:
+    if (counted := _of_counter(module, node)) is not None:
+        return counted
+    found = {unit_of(module, value, depth + 1) for value in given(module, node)}
+    return found.pop() if len(found) == 1 else None
+
+
+def given(module: SourceModule, node: ast.expr) -> Iterator[ast.expr]:
+    """Yield what a name or `args.steps` is given in this function, but for None and numbers."""
+    for statement in _stores(module, node):
+        if isinstance(statement, ast.Assign) and not isinstance(statement.value, ast.Constant):
+            yield statement.value
+
+
+def _stores(module: SourceModule, node: ast.expr) -> list[ast.Assign | ast.AugAssign]:
+    place, scope = dotted(node), module.scope(node)
+    key = (_stores, scope)
+    if key not in module.remembered:
+        table: dict[str, list[ast.Assign | ast.AugAssign]] = {}
+        for each in module.home(node).stores:
+            target = each.targets[0] if isinstance(each, ast.Assign) else each.target
+            if module.scope(each) is scope and (stored := dotted(target)) is not None:
+                table.setdefault(stored, []).append(each)
+        module.remembered[key] = table
+    found: list[ast.Assign | ast.AugAssign] = module.remembered[key].get(place, []) if place else []
+    return found
+
+
+def _of_counter(module: SourceModule, node: ast.expr) -> str | None:
+    """Return what `step += 1` counts: the updates, under a test of the window."""
+    added = [
+        each
+        for each in _stores(module, node)
+        if isinstance(each, ast.AugAssign) and isinstance(each.op, ast.Add)
+    ]
+    ones = [each for each in added if isinstance(each.value, ast.Constant) and each.value.value == 1]
+    if not ones or len(ones) != len(added):
+        return None
+    return UPDATES if all(_is_in_window(module, each) for each in ones) else None
+
+
+def _is_in_window(module: SourceModule, node: ast.AST) -> bool:
+    tests = [
+        above.test
+        for above in module.ancestors(node)
+        if isinstance(above, ast.If) and any(node is each or node in walk(each) for each in above.body)
+    ]
+    return any(_WINDOW.search(ast.unparse(each)) for each in tests)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a tensor is a row, of shape (batch,), or a column, of shape (batch, 1), where every way to it says the same."""
+
+import ast
+
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.outputs import num_outputs
+from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.values import argument, constant, literal
+
+ROW, COLUMN = "row", "column"
+_SAME = (
+    "to", "cuda", "cpu", "float", "double", "half", "long", "int", "detach", "type", "clone", "bool", "abs", "sigmoid",
+    "tanh", "relu", "exp", "log", "neg", "clamp", "contiguous", "requires_grad_",
+)  # fmt: skip
+_MAKERS = ("rand", "randn", "zeros", "ones", "empty", "randint", "full", "randperm", "arange", "linspace")
+_SIZE_AT = {"randint": 2, "full": 0}
+
+
+def row_or_column(module: SourceModule, node: ast.expr, depth: int = 0) -> str | None:
+    """Return "row" or "column" if the last change of shape, on every way here, left the value so."""
+    if depth > MAX_DEPTH:
+        return None
+    match node:
+        case ast.Name():
+            return _of_name(module, node, depth)
+        case ast.Attribute(attr="data"):
+            return row_or_column(module, node.value, depth + 1)
+        case ast.Attribute(attr="values" | "indices", value=ast.Call() as call):
+            return ROW if _reduces(module, call) else None
+        case ast.Subscript():
+            return _indexed(module, node)
+        case ast.UnaryOp(op=ast.USub() | ast.Not() | ast.Invert()):
+            return row_or_column(module, node.operand, depth + 1)
+        case ast.BinOp():
+            return _of_operation(module, node, depth)
+        case ast.Call():
+            return _called(module, node, depth)
+    return None
+
+
+def _of_name(module: SourceModule, node: ast.Name, depth: int) -> str | None:
+    places = module.unpacked(node)
+    if places is not None:
+        found = {_unpacked(module, value, place) for value, place in places}
+    else:
+        values = module.definitions(node)
+        found = {row_or_column(module, each, depth + 1) if each is not None else None for each in values}
+    return found.pop() if len(found) == 1 else None
+
+
+def _of_operation(module: SourceModule, node: ast.BinOp, depth: int) -> str | None:
+    """A number leaves a tensor's shape as it is; of two tensors both have to be in sight."""
+    if isinstance(node.op, ast.MatMult):
+        return None
+    sides = [each for each in (node.left, node.right) if not isinstance(constant(each), int | float)]
+    found = {row_or_column(module, each, depth + 1) for each in sides}
+    return found.pop() if len(found) == 1 else None
+
+
+def _unpacked(module: SourceModule, value: ast.expr, place: tuple[int, ...]) -> str | None:
+    """`_, preds = torch.max(outputs, 1)`."""
+    reduced = isinstance(value, ast.Call) and place in ((0,), (1,)) and _reduces(module, value)
+    return ROW if reduced else None
+
+
+def _indexed(module: SourceModule, node: ast.Subscript) -> str | None:
+    if ast.unparse(node.slice) in (":, None", "(:, None)", "..., None"):
+        return COLUMN
+    is_index = isinstance(node.value, ast.Call) and constant(node.slice) in (0, 1)
+    return ROW if is_index and isinstance(node.value, ast.Call) and _reduces(module, node.value) else None
+
+
+def _called(module: SourceModule, call: ast.Call, depth: int) -> str | None:
+    name = module.qualify(call.func) or ""
+    if name.startswith("torch.") and name.rsplit(".", 1)[-1] in _MAKERS:
+        return _made(module, call, name.rsplit(".", 1)[-1])
+    if name.startswith("torch.") and name.rsplit(".", 1)[-1] in _SAME and call.args:
+        return row_or_column(module, call.args[0], depth + 1)
+    if name.startswith("torch.") and name.endswith("argmax"):
+        return ROW if _reduces(module, call) else None
+    is_function = name.startswith(("torch.", "numpy."))
+    method = call.func.attr if isinstance(call.func, ast.Attribute) and not is_function else ""
+    texts = [ast.unparse(each) for each in call.args]
+    if method in ("view", "reshape"):
+        return {"-1, 1": COLUMN, "-1": ROW}.get(", ".join(texts))
+    if method == "unsqueeze":
+        return COLUMN if texts in (["1"], ["-1"]) else None
+    if method in ("squeeze", "flatten"):
+        inner = row_or_column(module, call.func.value, depth + 1)  # type: ignore[attr-defined]
+        return ROW if inner in (ROW, COLUMN) and texts in ([], ["1"], ["-1"]) else None
+    if method == "argmax":
+        return ROW if _reduces(module, call) else None
+    if method in _SAME:
+        return row_or_column(module, call.func.value, depth + 1)  # type: ignore[attr-defined]
+    return COLUMN if num_outputs(module, call) == 1 else None
+
+
+def _made(module: SourceModule, call: ast.Call, maker: str) -> str | None:
+    """Return what `torch.randn(8)` and `torch.zeros((8, 1))` are by the sizes that are written."""
+    if maker in ("randperm", "arange", "linspace"):
+        return ROW
+    given = argument(call, _SIZE_AT.get(maker), "size")
+    sizes = [given] if given is not None else list(call.args)
+    if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List):
+        sizes = list(sizes[0].elts)
+    elif maker in _SIZE_AT or (len(sizes) == 1 and not isinstance(literal(module, sizes[0]), int)):
+        return None  # a size, or a name that may be a whole shape
+    if len(sizes) == 2 and constant(sizes[1]) == 1:
+        return COLUMN
+    return ROW if len(sizes) == 1 and not isinstance(sizes[0], ast.Starred) else None
+
+
+def _reduces(module: SourceModule, call: ast.Call) -> bool:
+    """Tell `torch.max(x, 1)`, `x.max(1)`, `x.argmax(dim=1)`: no axis is kept."""
+    qualified = module.qualify(call.func) in ("torch.max", "torch.argmax")
+    method = isinstance(call.func, ast.Attribute) and call.func.attr in ("max", "argmax")
+    dim = argument(call, 1 if qualified else 0, "dim")
+    kept = argument(call, 2 if qualified else 1, "keepdim")
+    return (qualified or method) and constant(dim) in (1, -1) and constant(kept) in (None, False)

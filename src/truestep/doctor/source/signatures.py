@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a function takes and gives back, by the names that its author chose."""
+
+import ast
+
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function, dotted, walk
+
+
+def positional(function: Function) -> list[str]:
+    """Return the names of the parameters that can be given by position, without self."""
+    names = [each.arg for each in [*function.args.posonlyargs, *function.args.args]]
+    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+
+
+def called(module: SourceModule, call: ast.Call) -> Function | None:
+    """Return the function, method or constructor of the program that a call runs."""
+    return module.constructor(call) or module.target(call)
+
+
+def own_name(node: ast.AST) -> str | None:
+    """Return the last part of a name or a chain of attributes, as its author would say it."""
+    path = dotted(node)
+    return path.rsplit(".", 1)[-1].strip("_") if path else None
+
+
+def gives_nothing(module: SourceModule, function: Function) -> bool:
+    """Tell a function that does something and gives no value back from a stub, a generator and what heirs replace."""
+    if isinstance(function, ast.Lambda) or function.decorator_list or module.returns(function):
+        return False
+    own = [each for each in walk(function) if module.resolver.index.scope_of.get(each) is function]
+    if any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Raise) for each in own):
+        return False
+    owner = module.resolver.index.parents.get(function)
+    heirs = module.resolver.heirs(owner) if isinstance(owner, ast.ClassDef) else []
+    if any(function.name in module.attributes(each) for each in heirs):
+        return False
+    return any(
+        not isinstance(each, ast.Pass | ast.Expr | ast.Return) or _calls(each) for each in function.body
+    )
+
+
+def _calls(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Examples that count nothing, for a process that must call the loss as often as the others and has none left."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from truestep.core.errors import BatchError
+from truestep.engine.batches import Batch, Split, count_examples, count_with, cut, map_tensors
+from truestep.engine.processes.packing import packed, unpacked
+from truestep.engine.processes.world import World
+
+
+def one_of(batch: Batch, split: Split | None) -> Batch:
+    """Return the first example of a batch, as a batch."""
+    total = count_with(split, batch) if split else count_examples(batch)
+    return batch if total == 1 else next(cut(batch, [1, total - 1], split))
+
+
+def shared_example(batch: Batch, split: Split | None, counts: Sequence[int], world: World) -> Batch:
+    """Return one example of this process's part of the batch; where it has none, of the first process that has some.
+
+    Every process calls it. Tensors alone travel: what is around them is that of the empty batch.
+    """
+    source = next(rank for rank, count in enumerate(counts) if count)
+    own = one_of(batch, split) if counts[world.rank] else None
+    sent = packed(_tensors(own)) if world.rank == source else b""
+    found = world.share_bytes(sent, "an example for ranks without any")
+    return _with_tensors(batch, unpacked(found[source])) if own is None else own
+
+
+def _tensors(batch: Batch) -> list[Tensor]:
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(note, batch)
+    return found
+
+
+def _with_tensors(batch: Batch, tensors: list[Tensor]) -> Batch:
+    """Return a batch built like this one, with these tensors."""
+    if len(_tensors(batch)) != len(tensors):
+        raise BatchError(
+            "This rank has no example of the batch, whose loss all ranks must call equally often, and it can't be lent one: an "
+            "example's parts are not all tensors. Leave short batches out: run.data(..., drop_last=True)."
+        )
+    left = iter(tensors)
+    return map_tensors(lambda tensor: next(left).to(tensor.device), batch)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs side by side: what differs between them, and the best value of each metric."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from truestep.core.results import Result
+from truestep.report.best import Better, best, better, shared
+from truestep.report.record import Record
+from truestep.report.tables import leaves
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+NOT_OF_THE_RUN = ("schema_version",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A setting that is not the same in all runs; `values` in the order of the runs, None where a run has none."""
+
+    setting: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestValue:
+    """The best value of a metric in one run, and the first step that had it."""
+
+    value: float
+    step: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestValues:
+    """The best value of a metric in each run, and the number of the run that has the best of all."""
+
+    metric: str
+    better: Better
+    values: tuple[BestValue | None, ...]
+    best_run: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunComparison(Result):
+    """One or several runs; `differences` are those of configuration, `circumstances` those of machine, code and choices."""
+
+    runs: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    circumstances: tuple[Difference, ...]
+    best: tuple[BestValues, ...]
+    steps: tuple[int, ...]
+    elapsed_seconds: tuple[float, ...]
+
+    def __rich__(self) -> "RenderableType":
+        from truestep.report.screen import comparison_screen
+
+        return comparison_screen(self)
+
+
+def compare(records: Sequence[Record]) -> RunComparison:
+    """Compare runs, in the order in which they are given."""
+    return RunComparison(
+        runs=tuple(record.name for record in records),
+        differences=tuple(_differences([_settings(record) for record in records])),
+        circumstances=tuple(_differences([_circumstances(record) for record in records])),
+        best=tuple(_best_values(records)),
+        steps=tuple(record.last_step for record in records),
+        elapsed_seconds=tuple(record.elapsed_seconds for record in records),
+    )
+
+
+def _settings(record: Record) -> dict[str, Any]:
+    """Return what the run was made with; the hyper-parameters stand under their own names."""
+    found = record.config if isinstance(record.config, Mapping) else {}
+    own = found.get("config")
+    flat = dict(leaves({key: each for key, each in found.items() if key not in (*NOT_OF_THE_RUN, "config")}))
+    return flat | (dict(leaves(own)) if isinstance(own, Mapping) else {} if own is None else {"config": own})
+
+
+def _circumstances(record: Record) -> dict[str, Any]:
+    machine = dict(leaves(record.environment)) if isinstance(record.environment, Mapping) else {}
+    return machine | {str(choice.get("name")): choice.get("value") for choice in record.choices}
+
+
+def _differences(settings: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
+    for name in dict.fromkeys(name for each in settings for name in each):
+        values = tuple(each.get(name) for each in settings)
+        if len({json.dumps(value, sort_keys=True, default=str) for value in values}) > 1:
+            yield Difference(setting=name, values=values)
+
+
+def _best_values(records: Sequence[Record]) -> Iterator[BestValues]:
+    for metric in shared(record.curves for record in records):
+        way = better(metric)
+        found = [
+            best(metric, record.curves[metric]) if metric in record.curves else None for record in records
+        ]
+        values = tuple(BestValue(value=each.value, step=each.step) if each else None for each in found)
+        known = [(each.value, number) for number, each in enumerate(values) if each]
+        if way is not None and known:
+            sign = -1 if way == "max" else 1
+            _, best_run = min((sign * value, number) for value, number in known)
+            yield BestValues(metric=metric, better=way, values=values, best_run=best_run)

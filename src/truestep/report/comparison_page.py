@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of several runs: findings, what differs, best values, and their curves on shared axes."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from truestep.core.charts.axes import span_axis
+from truestep.core.charts.chart import NUM_COLOURS, Series, Steps, style_of
+from truestep.core.charts.document import document, header
+from truestep.core.charts.markup import Html, tag
+from truestep.core.wording import duration, number
+from truestep.report.compare import BestValues, Difference, RunComparison, compare
+from truestep.report.figures import figures_for, group_of
+from truestep.report.findings import findings_of, findings_table
+from truestep.report.page import curves, page_script, page_style, section
+from truestep.report.record import Record
+from truestep.report.tables import text_of
+
+Row = tuple[str, Sequence[str], int | None]
+"""A label, a cell for each run, and the number of the best one."""
+
+
+def comparison_page(records: Sequence[Record]) -> str:
+    """Return the whole document; the records' names tell them apart."""
+    found = compare(records)
+    title = f"{len(records)} runs compared"
+    body = [
+        header("Truestep report", title, " · ".join(found.runs)),
+        *_problems(records),
+        *_findings(records),
+        *_differences(found),
+        *_best(found),
+        *_curves(records),
+        tag("footer", "Drawn from the files of the runs' directories; this page loads nothing else."),
+    ]
+    return document(
+        f"{title} · Truestep report", tag("main", *body), style=page_style(), script=page_script()
+    )
+
+
+def _problems(records: Sequence[Record]) -> Iterator[Html]:
+    for record in records:
+        empty = [] if record.num_lines else ["nothing has been logged yet: metrics.jsonl has no lines."]
+        for problem in (*record.problems, *empty):
+            yield tag("p", f"{record.name}: {problem}", class_="problem", role="note")
+
+
+def _findings(records: Sequence[Record]) -> Iterator[Html]:
+    found = [(record.name, each) for record in records for each in findings_of(record)]
+    if found:
+        yield section("Findings", tag("div", findings_table(found), class_="card"), class_="wide")
+
+
+def _differences(found: RunComparison) -> Iterator[Html]:
+    same = tag("p", "The configuration is the same in all runs.", class_="note")
+    parts = [_table(found.runs, map(_row_of, found.differences)) if found.differences else same]
+    if found.circumstances:
+        parts.append(
+            tag(
+                "details",
+                tag(
+                    "summary",
+                    "Machine, code and automatic choices",
+                    tag("span", f"{len(found.circumstances)}", class_="count"),
+                ),
+                _table(found.runs, map(_row_of, found.circumstances)),
+            )
+        )
+    yield section("What differs", tag("div", *parts, class_="card"), class_="wide")
+
+
+def _row_of(difference: Difference) -> Row:
+    return difference.setting, [text_of(value) for value in difference.values], None
+
+
+def _best(found: RunComparison) -> Iterator[Html]:
+    times = [f"{seconds:.1f} s" if seconds < 60 else duration(seconds) for seconds in found.elapsed_seconds]
+    rows: list[Row] = [
+        *map(_best_row, found.best),
+        ("steps", [f"{step:,}" for step in found.steps], None),
+        ("time", times, None),
+    ]
+    yield section("Best values", tag("div", _table(found.runs, rows), class_="card"), class_="wide")
+
+
+def _best_row(found: BestValues) -> Row:
+    cells = [f"{number(each.value)} at step {each.step:,}" if each else "–" for each in found.values]
+    return f"{found.metric} ({found.better})", cells, found.best_run
+
+
+def _table(runs: Sequence[str], rows: Iterable[Row]) -> Html:
+    """Return a table with a column for each run; on a narrow page each cell is a line that names its run."""
+    heads = (
+        tag("th", tag("span", class_=f"swatch {style_of(place)}", aria_hidden="true"), run, scope="col")
+        for place, run in enumerate(runs)
+    )
+    body = (
+        tag(
+            "tr",
+            tag("th", label, scope="row"),
+            *(
+                tag("td", cell, data_run=run, class_="best" if place == chosen else None)
+                for place, (run, cell) in enumerate(zip(runs, cells, strict=True))
+            ),
+        )
+        for label, cells, chosen in rows
+    )
+    head = tag("tr", tag("th", tag("span", "setting", class_="hidden"), scope="col"), *heads)
+    return tag(
+        "div", tag("table", tag("thead", head), tag("tbody", *body), class_="compare"), class_="scroll"
+    )
+
+
+def _curves(records: Sequence[Record]) -> Iterator[Html]:
+    drawn = [record for record in records if record.num_lines]
+    if not drawn:
+        return
+    first, last = min(record.first_step for record in drawn), max(record.last_step for record in drawn)
+    starts = {tuple(sorted(record.epochs.values())) for record in drawn}
+    epochs = starts.pop() if len(starts) == 1 else ()
+    figures = figures_for(_grouped(records))
+    yield from curves(figures, Steps(axis=span_axis(first, last), epoch_starts=epochs))
+    words = "A run has one colour on all charts; where a chart shows several of its curves, their lines have other patterns."
+    yield tag("p", words, class_="note")
+
+
+def _grouped(records: Sequence[Record]) -> dict[str, list[Series]]:
+    """Return the runs' curves by what they are of; the colour is the run's, the pattern tells training from evaluation."""
+    names: dict[str, list[str]] = {}
+    for name in dict.fromkeys(name for record in records for name in record.curves):
+        names.setdefault(group_of(name), []).append(name)
+    return {
+        group: [
+            Series(
+                name=record.name if len(members) == 1 else f"{record.name}: {name}",
+                curve=record.curves[name],
+                colour=place % NUM_COLOURS,
+                pattern=pattern + len(members) * (place // NUM_COLOURS),
+            )
+            for place, record in enumerate(records)
+            for pattern, name in enumerate(members)
+            if name in record.curves
+        ]
+        for group, members in names.items()
+    }

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every value of one or several runs as CSV, a row a value."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from truestep.core.files import replacing
+from truestep.report.metrics import read_metrics
+from truestep.report.names import METRICS
+
+HEADING = ("run", "step", "epoch", "elapsed_seconds", "name", "value")
+ROWS_AT_ONCE = 4096
+
+
+def write_csv(directories: Sequence[Path], names: Sequence[str], path: Path) -> int:
+    """Write `run,step,epoch,elapsed_seconds,name,value` in place of an older file; return how many values it has."""
+    rows = _rows(directories, names)
+    num_values = 0
+    with replacing(path) as file:
+        file.write(_lines([HEADING]))
+        while some := list(islice(rows, ROWS_AT_ONCE)):
+            file.write(_lines(some))
+            num_values += len(some)
+    return num_values
+
+
+def _rows(directories: Sequence[Path], names: Sequence[str]) -> Iterator[tuple[object, ...]]:
+    for directory, run in zip(directories, names, strict=True):
+        for line in read_metrics(directory / METRICS):
+            where = (run, line.step, line.epoch, line.elapsed_seconds)
+            yield from ((*where, name, repr(value)) for name, value in line.values.items())
+
+
+def _lines(rows: Sequence[Sequence[object]]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode("utf-8", "replace")

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ts.runs`: the runs in a folder, each with its state, its best value, its size and when it last wrote."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from truestep.checkpoints.sources import FOLDER
+from truestep.core.errors import OptionError, RunDirectoryError, near_path, nearest
+from truestep.core.results import Result
+from truestep.report.best import best, better, deciding
+from truestep.report.names import CONFIG, METRICS, REPORT
+from truestep.report.record import Record, read_curves
+from truestep.report.state import state_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MAX_DEPTH = 4  # a run lies no deeper: a folder of data below is not searched to its ground
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """A run in short; `metric` is the one it is judged by, None where no metric has a known better way."""
+
+    directory: str
+    state: str
+    why: str | None
+    step: int
+    metric: str | None
+    best_value: float | None
+    best_step: int | None
+    elapsed_seconds: float
+    size_bytes: int
+    changed_at: str  # ISO 8601, UTC
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunList(Result):
+    """The runs in a folder: the newest first, or the best first where a metric was asked for."""
+
+    folder: str
+    runs: tuple[RunSummary, ...]
+
+    def __rich__(self) -> "RenderableType":
+        from truestep.report.screen import runs_screen
+
+        return runs_screen(self)
+
+
+def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
+    """Return the runs in a folder and in the folders under it; they may be at work, and nothing of theirs is changed.
+
+    Args:
+        folder: where to look; the folder of one run is that run.
+        best: the metric to compare by, the best run first; by default each run's own, a score of an evaluation if there is one.
+
+    Raises RunDirectoryError where there is no such folder, OptionError where no run has logged `best`.
+    """
+    where = Path(folder)
+    if not where.is_dir():
+        raise RunDirectoryError(_without_folder(where))
+    found = [(path, read_curves(path)) for path in runs_in(where)]
+    if best is not None:
+        _check_metric(best, [record for _, record in found])
+    listed = [_summary(path, record, best) for path, record in found]
+    listed.sort(key=lambda run: run.changed_at, reverse=True)
+    if best is not None:
+        sign = -1 if better(best) == "max" else 1
+        listed.sort(key=lambda run: float("inf") if run.best_value is None else sign * run.best_value)
+    return RunList(folder=str(where), runs=tuple(listed))
+
+
+def _check_metric(metric: str, records: list[Record]) -> None:
+    known = {name for record in records for name in record.curves if better(name)}
+    if metric not in known:
+        raise OptionError(
+            f"No run here has logged {metric!r} as a metric whose name tells which way is better. {nearest(metric, known)}"
+        )
+
+
+def _without_folder(where: Path) -> str:
+    if where.exists():
+        return f"{where} is a file, and no folder that holds runs. Name the folder: truestep runs FOLDER"
+    return (
+        f"There is no folder {str(where)!r} here, so there are no runs to list.{near_path(where)} A script with ts.Run(...) makes "
+        "a run, and so does `truestep train digits`; for runs elsewhere write: truestep runs FOLDER"
+    )
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Return the folders of the runs in a folder and in those under it, in the order of their names."""
+    return list(_found(folder, MAX_DEPTH))
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder holds a run, or metrics that another program wrote like one."""
+    return (path / METRICS).is_file() or ((path / CONFIG).is_file() and (path / FOLDER).is_dir())
+
+
+def _found(folder: Path, depth: int) -> Iterator[Path]:
+    if is_run(folder):
+        yield folder
+        return
+    with suppress(OSError):  # a folder that may not be read
+        for path in sorted(folder.iterdir()):
+            if depth and path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
+                yield from _found(path, depth - 1)
+
+
+def _summary(path: Path, record: Record, metric: str | None) -> RunSummary:
+    metric = metric or deciding(record.curves)
+    curve = record.curves.get(metric) if metric else None
+    extreme = best(metric, curve) if metric and curve else None
+    state = state_of(path, record.last_step)
+    size, changed = _size_and_time(path)
+    return RunSummary(
+        directory=str(path),
+        state=state.word,
+        why=state.why,
+        step=record.last_step,
+        metric=metric,
+        best_value=extreme.value if extreme else None,
+        best_step=extreme.step if extreme else None,
+        elapsed_seconds=round(record.elapsed_seconds, 3),
+        size_bytes=size,
+        changed_at=datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _size_and_time(folder: Path) -> tuple[int, float]:
+    """Return how many bytes lie in a folder, and when the run last wrote there; a report may be made at any time."""
+    size, newest = 0, 0.0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # removed meanwhile: the run goes on
+                status = os.lstat(os.path.join(place, name))  # noqa: PTH118  (a folder may hold a hundred thousand)
+                size += status.st_size
+                newest = newest if name == REPORT else max(newest, status.st_mtime)
+    return size, newest

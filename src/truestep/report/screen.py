@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in a terminal: listed, and side by side."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from truestep.core.wording import byte_size, duration, number
+from truestep.report.compare import RunComparison
+from truestep.report.listing import RunList, RunSummary
+from truestep.report.tables import text_of
+
+STYLES = {
+    "running": "bold blue",
+    "finished": "green",
+    "stopped": "yellow",
+    "interrupted": "yellow",
+    "damaged": "bold red",
+    "unknown": "dim",
+}
+COMPARED = 3  # runs named in the command that compares them
+PERIODS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+def runs_screen(found: RunList) -> RenderableType:
+    """Return the table, why runs ended early, and what can be done next."""
+    if not found.runs:
+        return Text(f"There are no runs in {_plain(found.folder)}. A script with ts.Run(...) makes one.")
+    metrics = {run.metric for run in found.runs if run.metric}
+    metric = metrics.pop() if len(metrics) == 1 else None
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("run", overflow="fold")
+    for heading in ("state", "step", f"best {_plain(metric)}" if metric else "best", "size", "changed"):
+        is_number = heading in ("step", "size")
+        table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
+    now = datetime.now(UTC)
+    for run in found.runs:
+        state = Text(run.state, STYLES[run.state])
+        cells = (f"{run.step:,}", _best(run, named=metric is None), byte_size(run.size_bytes), _ago(run, now))
+        table.add_row(Text(_plain(run.directory)), state, *map(Text, cells))
+    return Group(table, *_reasons(found), *_next(found))
+
+
+def comparison_screen(found: RunComparison) -> RenderableType:
+    """Return what differs and the best values, a column for each run; of one run the best values alone."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("", *map(_plain, found.runs)):
+        table.add_column(heading, overflow="fold")
+    for each in found.differences:
+        table.add_row(Text(_plain(each.setting)), *(Text(_plain(text_of(value))) for value in each.values))
+    if len(found.runs) > 1 and not found.differences:
+        table.add_row(Text("configuration"), Text("the same"))
+    for best in found.best:
+        cells = [f"{number(each.value)} at {each.step:,}" if each else "-" for each in best.values]
+        styles = ["bold green" if place == best.best_run else "" for place in range(len(cells))]
+        table.add_row(Text(f"best {_plain(best.metric)}"), *map(Text, cells, styles))
+    table.add_row(Text("steps"), *(Text(f"{step:,}") for step in found.steps))
+    table.add_row(Text("time"), *(Text(duration(seconds)) for seconds in found.elapsed_seconds))
+    return Group(*_winner(found), table)
+
+
+def _winner(found: RunComparison) -> Iterator[RenderableType]:
+    """Name the best run in words: colours are not seen by everybody, nor in a pipe."""
+    if len(found.runs) > 1 and found.best:
+        first = found.best[0]
+        value = first.values[first.best_run]
+        assert value is not None
+        where = f"{number(value.value)} at step {value.step:,}"
+        yield Text(f"Best {_plain(first.metric)}: {_plain(found.runs[first.best_run])}, {where}", "bold")
+        yield Text()
+
+
+def _best(run: RunSummary, *, named: bool) -> str:
+    if run.best_value is None or run.best_step is None:
+        return "-"
+    name = f"{_plain(run.metric or '')} " if named else ""
+    return f"{name}{number(run.best_value)} at {run.best_step:,}"
+
+
+def _ago(run: RunSummary, now: datetime) -> str:
+    seconds = max(0, int((now - datetime.fromisoformat(run.changed_at)).total_seconds()))
+    unit, size = next((each for each in PERIODS if seconds >= each[1]), ("s", 1))
+    return f"{seconds // size} {unit} ago"
+
+
+def _reasons(found: RunList) -> Iterator[RenderableType]:
+    told = [run for run in found.runs if run.why]
+    if told:
+        yield Text()
+    for run in told:
+        yield Text(f"{_plain(run.directory)}: {run.state}, {_plain(run.why or '')}")
+
+
+def _next(found: RunList) -> Iterator[RenderableType]:
+    logged = [run for run in found.runs if run.step]
+    if len(logged) > 1:
+        names = " ".join(_quoted(run.directory) for run in logged[:COMPARED])
+        yield Text()
+        yield Text(f"Compare them: truestep report {_plain(names)}", "dim")
+
+
+def _quoted(name: str) -> str:
+    import shlex
+
+    return shlex.quote(name)
+
+
+def _plain(text: str) -> str:
+    """Return a text without what a terminal would take for a command; a folder may be called anything."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a run stands, as far as its folder tells: running, finished, stopped, interrupted or damaged."""
+
+import json
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
+from truestep.checkpoints.files import Files
+from truestep.checkpoints.holder import is_held
+from truestep.checkpoints.selection import read_all
+from truestep.checkpoints.sources import FOLDER
+from truestep.core.files import read_regular
+from truestep.report.names import CONFIG
+
+
+class RunState(NamedTuple):
+    """One word, and why it is not running or finished; None where there is nothing to say."""
+
+    word: str
+    why: str | None = None
+
+
+def state_of(directory: Path, last_step: int) -> RunState:
+    """Return the state of the run in a folder; `last_step` is the last one of its metrics.
+
+    Reads the newest checkpoint's manifest and the sizes of its files: `truestep checkpoints verify` reads all of them.
+    """
+    held = is_held(directory / FOLDER)
+    if held:
+        return RunState("running")
+    if (problem := _config_problem(directory)) is not None:
+        return problem
+    newest = (
+        next(iter(read_all(Files(), directory / FOLDER)), None) if (directory / FOLDER).is_dir() else None
+    )
+    if isinstance(newest, PassedOver):
+        return RunState("unknown" if newest.newer else "damaged", f"{newest.name}: {newest.reason}")
+    if newest is not None and (damage := _missing(newest)):
+        return RunState("damaged", f"{newest.name}: {damage}")
+    ended = _ending(newest, last_step)
+    if held is None and ended.word == "interrupted":
+        return RunState("unknown", "it was last trained on another machine, and may run there")
+    return ended
+
+
+def _config_problem(directory: Path) -> RunState | None:
+    try:
+        if isinstance(json.loads(read_regular(directory / CONFIG)), dict):
+            return None
+        return RunState("damaged", f"{CONFIG} holds no configuration")
+    except FileNotFoundError:
+        return RunState("unknown", f"there is no {CONFIG}: another program wrote it")
+    except (OSError, ValueError, RecursionError) as error:
+        return RunState("damaged", f"{CONFIG} can't be read: {error}")
+
+
+def _missing(checkpoint: Checkpoint) -> str | None:
+    """Name the first file of a checkpoint that is gone or of another size."""
+    for name, entry in checkpoint.manifest.files.items():
+        try:
+            size = (checkpoint.path / name).stat().st_size
+        except OSError as error:
+            return f"{name} can't be read: {error.strerror}"
+        if size != entry.bytes:
+            return f"{name} has {size:,} bytes of {entry.bytes:,}"
+    return None
+
+
+def _ending(newest: Checkpoint | None, last_step: int) -> RunState:
+    """Say how a run ended that nobody trains any more, by why its newest checkpoint was saved."""
+    if newest is None:
+        return RunState("interrupted", "it ended before its first checkpoint")
+    kind, _, name = newest.summary.reason.partition(" ")
+    if kind == "exception":
+        return RunState("interrupted", f"{name} after step {newest.step:,}")
+    if last_step <= newest.step:
+        if kind == "finished":
+            return RunState("finished")
+        if kind == "signal":
+            return RunState("stopped", f"by {_signal(name)} after step {newest.step:,}")
+        if kind == "closed":
+            return RunState("stopped", f"its script ended after step {newest.step:,}")
+    return RunState("interrupted", f"it was killed; it goes on from step {newest.step:,}")
+
+
+def _signal(number: str) -> str:
+    try:
+        return signal.Signals(int(number)).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep runs` says how each run stands, from its files alone, and touches none of them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from truestep.checkpoints import CheckpointStore
+from truestep.checkpoints import holder as holders
+from truestep.cli.main import app
+from truestep.report import write_report
+from truestep.report.listing import runs
+
+REASONS = {
+    "finished": ("finished", None),
+    "signal 15": ("stopped", "by SIGTERM after step 10"),
+    "signal 2": ("stopped", "by SIGINT after step 10"),
+    "closed": ("stopped", "its script ended after step 10"),
+    "exception RuntimeError": ("interrupted", "RuntimeError after step 10"),
+    "epoch": ("interrupted", "it was killed; it goes on from step 10"),
+    "periodic": ("interrupted", "it was killed; it goes on from step 10"),
+}
+
+
+@pytest.fixture
+def make(tmp_path, log):
+    """Return the function that makes a run's folder; it gives the open store back where it is to stay open."""
+
+    def make(name, *, reason="finished", values=None, last=10, is_open=False):
+        folder = log(
+            tmp_path / name, [(step, 0, values or {"loss": 1 / step}) for step in range(1, last + 1)]
+        )
+        (folder / "config.json").write_text(json.dumps({"schema_version": 1, "seed": 0}))
+        store = CheckpointStore(folder / "checkpoints")
+        if reason:
+            store.save(10, {"a": torch.ones(3)}, reason=reason)
+            store.wait()
+        if is_open:
+            return store
+        store.close()
+        return folder
+
+    return make
+
+
+def only(tmp_path):
+    (found,) = runs(tmp_path).runs
+    return found
+
+
+@pytest.mark.parametrize(("reason", "expected"), REASONS.items())
+def test_the_newest_checkpoint_says_how_a_run_ended(make, tmp_path, reason, expected):
+    make("run", reason=reason)
+    assert (only(tmp_path).state, only(tmp_path).why) == expected
+
+
+@pytest.mark.parametrize("reason", ["finished", "signal 15", "closed"])
+def test_lines_after_the_end_tell_of_a_run_that_went_on_and_was_killed(make, tmp_path, reason):
+    make("run", reason=reason, last=12)
+    assert only(tmp_path).state == "interrupted"
+
+
+def test_without_a_checkpoint_it_was_interrupted(make, tmp_path):
+    make("run", reason=None)
+    assert (only(tmp_path).state, only(tmp_path).step) == ("interrupted", 10)
+
+
+@pytest.mark.parametrize("table", ["the kernel's", "none"])
+def test_a_run_is_running_as_long_as_its_lock_is_held(make, tmp_path, monkeypatch, table):
+    if table == "none":
+        monkeypatch.setattr(holders, "LOCKS", tmp_path / "nothing")
+    elif not holders.LOCKS.exists():
+        pytest.skip("this kernel lists no locks")
+    store = make("run", is_open=True)
+    assert only(tmp_path).state == "running"
+    store.close()
+    if table != "none":  # without the table only the end of the process tells
+        assert only(tmp_path).state == "finished"
+
+
+def test_the_lock_of_a_process_that_is_gone_holds_nothing(make, tmp_path, monkeypatch):
+    monkeypatch.setattr(holders, "LOCKS", tmp_path / "nothing")
+    folder = make("run")
+    ended = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], check=True, capture_output=True, text=True
+    )
+    host = (folder / "checkpoints/.lock").read_text().split()[3]
+    (folder / "checkpoints/.lock").write_text(f"process {ended.stdout.strip()} on {host} (train.py)\n")
+    assert only(tmp_path).state == "finished"
+
+
+def test_of_another_machine_only_what_is_sure_is_said(make, tmp_path):
+    for reason in ("finished", "epoch"):
+        folder = make(reason, reason=reason)
+        (folder / "checkpoints/.lock").write_text("process 1 on a-machine-that-is-not-this-one (train.py)\n")
+    states = {Path(run.directory).name: run.state for run in runs(tmp_path).runs}
+    assert states == {"finished": "finished", "epoch": "unknown"}
+
+
+@pytest.mark.parametrize("damage", ["config", "manifest", "tensors"])
+def test_damage_is_named(make, tmp_path, damage):
+    folder = make("run")
+    checkpoint = next((folder / "checkpoints").glob("0*"))
+    if damage == "config":
+        (folder / "config.json").write_text("{")
+    elif damage == "manifest":
+        (checkpoint / "manifest.json").write_bytes(b"{}")
+    else:
+        for path in checkpoint.glob("*.safetensors"):
+            path.unlink()
+    assert only(tmp_path).state == "damaged"
+    assert only(tmp_path).why
+
+
+def test_the_best_run_of_a_metric_comes_first_and_its_way_is_known(make, tmp_path):
+    for name, score in (("a", 0.5), ("b", 0.9), ("c", 0.7)):
+        make(name, values={"accuracy": score, "test_loss": score, "loss": 0.1})
+    make("without")
+    names = [Path(run.directory).name for run in runs(tmp_path, best="accuracy").runs]
+    assert names == ["b", "c", "a", "without"]
+    assert Path(runs(tmp_path, best="test_loss").runs[0].directory).name == "a"
+    assert {run.metric for run in runs(tmp_path).runs} == {"accuracy", "loss"}
+
+
+def test_nothing_is_changed_and_the_screen_holds_no_control_codes(make, tmp_path):
+    folder = make("a\x1b[31m\nname")
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}
+    printed = CliRunner().invoke(app, ["runs", str(tmp_path)])
+    assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")} == before
+    assert "\x1b" not in printed.stdout
+    assert printed.exit_code == 0
+    document = json.loads(CliRunner().invoke(app, ["runs", str(tmp_path), "--json"]).stdout)
+    assert document["schema_version"] == 1
+    assert document["runs"][0]["state"] == "finished"
+
+
+def test_a_report_that_is_made_later_does_not_make_a_run_newer(make, tmp_path):
+    folder = make("run")
+    before = only(tmp_path).changed_at
+    write_report(folder)
+    os.utime(folder / "report.html", (2e9, 2e9))
+    assert only(tmp_path).changed_at == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing-here"], "truestep train digits"),
+        (["rn"], "Did you mean 'run'"),
+        ([".", "--best", "accurcy"], "Did you mean 'accuracy'?"),
+    ],
+)
+def test_what_is_not_there_is_said(make, tmp_path, monkeypatch, arguments, said):
+    make("run", values={"accuracy": 0.5})
+    monkeypatch.chdir(tmp_path)
+    printed = CliRunner().invoke(app, ["runs", *arguments])
+    assert said in str(printed.exception)
+
+
+def test_an_empty_folder_says_what_makes_a_run(tmp_path):
+    assert "ts.Run(...)" in CliRunner().invoke(app, ["runs", str(tmp_path)]).stdout
