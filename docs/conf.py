@@ -2,6 +2,7 @@
 """Sphinx settings; built with -n -W, so that a broken reference is an error."""
 
 import importlib.metadata
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ myst_heading_anchors = 3
 exclude_patterns = ["_build", "README.md"]
 html_theme = "furo"
 html_title = "Truestep"
+html_static_path = ["static"]
+html_css_files = ["blocks.css"]
 autodoc_member_order = "bysource"
 default_role = "code"  # docstrings write `names` as Markdown does
 autodoc_typehints = "description"
@@ -34,11 +37,27 @@ nitpick_ignore_regex = [
 ]
 
 
+NOT_RUN = re.compile(r"^<!--- skip: next (.+?) -->\s*\n```python\n", re.MULTILINE)
+
+
+def marked(page: str) -> str:
+    """Have each block that no test runs look different, and say why it is not run."""
+    return NOT_RUN.sub(
+        r'```{code-block} python\n:class: not-run\n:caption: "\1"\n\n', page
+    )
+
+
 def setup(app: Any) -> None:
-    """Write the pages of checks and errors from their docstrings before the pages are looked for."""
+    """Write the pages of checks and errors, and the list of names, from their docstrings before the pages are looked for."""
     sys.path.insert(0, str(Path(__file__).parent))
     import generate_checks
     import generate_errors
+    import generate_names
 
+    app.connect(
+        "source-read",
+        lambda _app, _name, source: source.__setitem__(0, marked(source[0])),
+    )
     app.connect("builder-inited", lambda _app: generate_checks.write())
     app.connect("builder-inited", lambda _app: generate_errors.write())
+    app.connect("builder-inited", lambda _app: generate_names.write())

@@ -11,6 +11,7 @@ from truestep.doctor.check import Check
 TABLE = Path(__file__).with_name("checks.md")
 PAGES = Path(__file__).with_name("checks")
 WRITTEN = "written by docs/generate_checks.py from the docstrings when the documentation is built"
+WAYS = {"read": "reading", "run": "running", "both": "reading and by running"}
 INTRODUCTION = f"""\
 <!-- {WRITTEN} -->
 
@@ -40,7 +41,7 @@ def page_of(check: type[Check]) -> str:
             "---\norphan: true\n---\n",
             f"<!-- {WRITTEN} -->\n",
             f"({check.code})=\n# {check.code}: {check.name()}\n",
-            f"*Severity: {severity(check)}. Found: {how(check)}. [All checks](../checks.md).*\n",
+            f"*Severity: {severity(check)}. Found by {WAYS[how(check)]}. [All checks](../checks.md).*\n",
             check.page().markdown("{code-block} python"),
         ]
     )

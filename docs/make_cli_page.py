@@ -16,8 +16,12 @@ TOP = """\
 
 <!-- Written by docs/make_cli_page.py; `python docs/make_cli_page.py` writes it anew. -->
 
-Results go to standard output, progress and messages to standard error. `--json`, where a command has it, prints exactly
-one document with a `schema_version`. `NO_COLOR` is respected.
+`truestep` alone says what can be done; `-h` or `--help` explains any command. A mistyped command or option is answered with
+the nearest names. Results go to standard output, progress and messages to standard error; `--json`, where a command has it,
+prints exactly one document with a `schema_version`. Off a terminal there are no control codes; `NO_COLOR` is respected.
+
+`eval "$(truestep completion bash)"` in `~/.bashrc` makes the Tab key complete commands and options; zsh and fish have
+[theirs](#truestep-completion).
 
 (exit-status)=
 ## Exit status

@@ -8,68 +8,79 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 TRUESTEP = [sys.executable, "-m", "truestep"]
+STEP = re.compile(r"^epoch .*?  step \d+", re.MULTILINE)
 PATIENCE_SECONDS = 120.0  # until a training that was started has made its first step
 
 
-def training(directory: Path, epochs: int) -> list[str]:
-    """Return the command that begins a training, and goes on with it."""
-    options = ["--out", str(directory), "--epochs", str(epochs), "--resume", "auto"]
-    return [*TRUESTEP, "train", "digits", *options]
+class Training:
+    """A training in a process of its own, which goes on with what an earlier one left."""
 
+    def __init__(self, directory: Path, epochs: int) -> None:
+        options = ["--out", str(directory), "--epochs", str(epochs), "--resume", "auto"]
+        self.metrics, self.log = directory / "metrics.jsonl", directory.with_suffix(".log")
+        with self.log.open("w") as output:
+            self.process = subprocess.Popen(
+                [*TRUESTEP, "train", "digits", *options], stdout=output, stderr=output
+            )
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self.process.poll() is None and not self.has_stepped() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.started = time.monotonic()
 
-def steps_of(directory: Path) -> int:
-    """Return the last step that a training has written down."""
-    try:
-        lines = (directory / "metrics.jsonl").read_text("utf-8").splitlines()
-        return max(json.loads(line)["step"] for line in lines)
-    except (OSError, ValueError, KeyError):
+    def has_stepped(self) -> bool:
+        """Whether it has told of a step."""
+        return STEP.search(self.log.read_text("utf-8", errors="replace")) is not None
+
+    def end(self) -> float:
+        """Wait for its end and return how many seconds it stepped."""
+        if self.process.wait() != 0:
+            sys.exit(self.log.read_text("utf-8", errors="replace"))
+        return time.monotonic() - self.started
+
+    def killed_after(self, seconds: float) -> bool:
+        """Kill it so many seconds after its first step; False if it came to its end before."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.kill(self.process.pid, signal.SIGKILL)
+        return self.process.wait() == -signal.SIGKILL
+
+    def last_step(self) -> int:
+        """Return the last step whose line of metrics is whole."""
+        for line in reversed(self.metrics.read_text("utf-8").splitlines()):
+            with suppress(ValueError):
+                return int(json.loads(line)["step"])
         return 0
-
-
-def killed(directory: Path, epochs: int, moment: float) -> bool:
-    """Start a training, kill it so many seconds after it began to step; False if it came to its end before."""
-    before = steps_of(directory)
-    process = subprocess.Popen(
-        training(directory, epochs), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while process.poll() is None and steps_of(directory) == before and time.monotonic() < deadline:
-        time.sleep(0.02)
-    try:
-        process.wait(moment)
-    except subprocess.TimeoutExpired:
-        os.kill(process.pid, signal.SIGKILL)
-    return process.wait() == -signal.SIGKILL
 
 
 def show(epochs: int, kills: int, folder: Path, seed: int | None) -> int:
     """Train, train and kill, compare; return the status of the comparison."""
     undisturbed, disturbed = folder / "undisturbed", folder / "killed"
+    folder.mkdir(parents=True, exist_ok=True)
     for directory in (undisturbed, disturbed):
         shutil.rmtree(directory, ignore_errors=True)
     dice = random.Random(seed)
     print(f"Training {epochs} epochs undisturbed into {undisturbed}", flush=True)
-    subprocess.run(
-        training(undisturbed, epochs), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    seconds = Training(undisturbed, epochs).end()
     print(f"The same into {disturbed}, killed {kills} times by SIGKILL at random moments", flush=True)
     for number in range(1, kills + 1):
-        if not killed(disturbed, epochs, dice.uniform(0.0, 1.0)):
+        training = Training(disturbed, epochs)
+        if not training.killed_after(dice.uniform(0.0, 0.8 * seconds)):
             print(f"  it came to its end before kill {number}", flush=True)
             break
-        print(f"  kill {number}: after step {steps_of(disturbed)}", flush=True)
+        print(f"  kill {number}: after step {training.last_step()}", flush=True)
     print("  started once more, and left alone", flush=True)
-    subprocess.run(
-        training(disturbed, epochs), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    Training(disturbed, epochs).end()
     compare = [*TRUESTEP, "checkpoints", "diff", str(undisturbed), str(disturbed)]
     return subprocess.run(compare, check=False).returncode
 

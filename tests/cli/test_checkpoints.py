@@ -88,7 +88,7 @@ def test_list_as_json(run):
 
 
 def test_list_of_an_empty_run_and_of_none(tmp_path):
-    assert call("list", tmp_path) == "no checkpoints\n"
+    assert call("list", tmp_path).startswith(f"no checkpoints in {tmp_path}; ")
     with pytest.raises(CheckpointError, match="does not exist"):
         call("list", tmp_path / "none")
 

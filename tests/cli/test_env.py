@@ -32,6 +32,7 @@ def test_the_screen_has_every_section_and_no_control_codes_when_piped():
     result = env()
     for section in ("torch", "CUDA toolkit", "Python", "packages", "machine", "verdicts"):
         assert f"\n{section}\n" in f"\n{result.stdout}"
+    assert result.stdout.startswith("verdicts\n")
     assert "\x1b" not in result.stdout
     assert all(line == line.rstrip() for line in result.stdout.splitlines())
 
@@ -102,7 +103,7 @@ def test_torch_is_not_imported_to_start():
 def test_a_terminal_that_knows_no_unicode_gets_marks_of_ascii():
     result = env(env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert result.returncode in (0, 1)
-    verdicts = result.stdout.partition("\nverdicts\n")[2]
+    verdicts = result.stdout.partition("verdicts\n")[2]
     assert "?" not in verdicts
     assert re.search(r"^  \+ ", verdicts, re.MULTILINE)
 

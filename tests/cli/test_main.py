@@ -1,14 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command itself, whichever of its commands is called."""
 
+import io
 import os
+import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
+
+from truestep.cli.main import COMMANDS, PANELS, app, main
+from truestep.cli.screen import complain
 
 FULL = Path("/dev/full")
+
+
+def commands():
+    """Return every command as the words that call it."""
+    words = [[]]
+    for name, (module, _) in COMMANDS.items():
+        command = typer.main.get_command(import_module(module).app)
+        words += [[name], *([name, part] for part in sorted(getattr(command, "commands", {})))]
+    return words
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Return the function that runs the command in this process, as the shell would: its status, output and errors."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["truestep", *arguments])
+        monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer's own is taken away again
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, ended.value.code, printed.out, printed.err)
+
+    return run
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(arguments))
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
@@ -27,3 +63,147 @@ def test_a_full_disk_ends_with_one_message_and_1(arguments):
     assert ended.returncode == 1
     assert ended.stderr.startswith("truestep: the disk is full")
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_h_is_help_everywhere(words):
+    short, long = call(*words, "-h"), call(*words, "--help")
+    assert (short.exit_code, long.exit_code) == (0, 0)
+    assert short.stdout == long.stdout
+    assert "Usage: truestep" in short.stdout or "Usage: root" in short.stdout or words[0] == "train"
+
+
+# what prints no result of its own: a script's output, a recipe's training, a script for the shell
+WITHOUT_JSON = {"train", "launch", "gpus run", "completion", "checkpoints", ""}
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_what_prints_results_prints_them_as_json_too(words):
+    command = typer.main.get_command(app)
+    for word in words:
+        command = command.resolve_command(typer.Context(command), [word])[1]
+    options = {option for each in command.params for option in each.opts}
+    assert ("--json" in options) == (" ".join(words) not in WITHOUT_JSON)
+
+
+def test_every_command_stands_in_one_panel_of_the_help():
+    assert sorted(name for names in PANELS.values() for name in names) == sorted(COMMANDS)
+
+
+MISTYPED = [
+    (["raed"], "'read'"),
+    (["chekpoints", "list"], "'checkpoints'"),
+    (["checkpoints", "lst"], "'list'"),
+    (["gpus", "pik"], "'pick'"),
+    (["read", "--outptu", "json"], "'--output'"),
+    (["runs", "--bets", "loss"], "'--best'"),
+    (["checkpoints", "prune", ".", "--lst", "2"], "'--last'"),
+    (["read", "--output", "jsn"], "'json'"),
+    (["completion", "bsh"], "'bash'"),
+    (["train", "digts"], "'digits'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "meant"), MISTYPED, ids=[" ".join(each) for each, _ in MISTYPED])
+def test_what_is_mistyped_is_answered_with_the_nearest_name(run, arguments, meant):
+    ended = run(*arguments)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert f"Did you mean {meant}" in ended.stderr
+    assert "\x1b" not in ended.stderr
+    assert "╭" not in ended.stderr
+    first = ended.stderr.splitlines()[0]
+    assert first.startswith("truestep")
+    assert first.endswith(".")
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_on_a_terminal_messages_are_broken_between_words(monkeypatch, columns):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    message = (
+        "truestep: There is no command 'raed'. There are: checkpoints, checks.\n    an indented line "
+        + "word " * 60
+    )
+    complain(f"{message}\n")
+    lines = terminal.getvalue().splitlines()
+    assert max(map(len, lines)) <= columns
+    assert " ".join(terminal.getvalue().split()) == " ".join(message.split())
+    assert all(line.startswith("    ") for line in lines if "word" in line)
+
+
+def test_a_missing_argument_is_named_with_the_whole_call(run):
+    ended = run("summary")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "FILE.py:NAME" in ended.stderr
+    assert "truestep summary [OPTIONS]" in ended.stderr
+
+
+def test_a_word_where_a_number_is_taken_is_refused_in_words(run):
+    assert "--last: It takes a whole number." in run("checkpoints", "prune", ".", "--last", "two").stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["read"], ["doctor"], ["explain"], ["launch"], ["runs"], ["report"]], ids=" ".join
+)
+def test_a_path_that_is_not_there_is_answered_with_the_nearest(run, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.log").mkdir()
+    ended = run(*words, "trian.log")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "Did you mean 'train.log'?" in ended.stderr
+
+
+def test_help_is_a_command_too():
+    assert call("help", "runs").stdout == call("runs", "--help").stdout
+    assert call("help").stdout == call("--help").stdout
+
+
+def test_alone_it_says_what_to_do_next(run):
+    ended = run()
+    assert ended.returncode == 0
+    lines = [line.strip() for line in ended.stdout.splitlines()]
+    shown = {line.split()[1] for line in lines if line.startswith("truestep ")} - {"--help"}
+    assert shown <= set(COMMANDS)
+    assert len(shown) >= 6
+    assert max(map(len, lines)) <= 100
+
+
+COMPLETED = [
+    ("rea", ["read"]),
+    ("checkpoints li", ["list"]),
+    ("read --output js", ["json"]),
+    ("raed --o", []),
+]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_commands_options_and_values(tmp_path):
+    program = tmp_path / "truestep"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m truestep "$@"\n')
+    program.chmod(0o755)
+    script = "".join(
+        f"COMP_WORDS=(truestep {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1))\n"
+        '_truestep_completion truestep; echo "${COMPREPLY[@]}"\n'
+        for words, _ in COMPLETED
+    )
+    ended = subprocess.run(
+        ["bash", "--norc", "-c", f'eval "$(truestep completion bash)"\n{script}'],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=240,
+        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+    )
+    assert ended.stderr == ""
+    assert [line.split() for line in ended.stdout.splitlines()] == [found for _, found in COMPLETED]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_its_script(run, shell):
+    script = run("completion", shell).stdout
+    assert f"_TRUESTEP_COMPLETE=complete_{shell}" in script

@@ -33,6 +33,26 @@ def test_the_api_page_has_every_public_name_once():
     assert sorted(names) == sorted([*(name for name in truestep.__all__ if name != "nn"), *pieces])
 
 
+def test_the_list_above_the_api_has_every_public_name_with_a_sentence():
+    listed = runpy.run_path(str(DOCS / "generate_names.py"))
+    rows = [line for line in listed["text"]().splitlines() if line.startswith("| {py:obj}")]
+    documented = re.findall(
+        r"^\.\. auto\w+:: truestep\.((?:nn\.)?\w+)\b(?!\.)", text_of("api.md"), re.MULTILINE
+    )
+    assert sorted(re.findall(r"<truestep\.([\w.]+)>", "\n".join(rows))) == sorted(documented)
+    assert [row for row in rows if len(row.split(" | ")[1]) < 15] == []
+    assert "```{include} names.inc" in text_of("api.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
+def test_blocks_that_do_not_run_are_marked_and_the_others_left(page):
+    marked = runpy.run_path(str(DOCS / "conf.py"))["marked"]
+    text = page.read_text(encoding="utf-8")
+    skipped = len(re.findall(r"<!--- skip: next .+? -->\s*\n```python\n", text))
+    assert marked(text).count(":class: not-run") == skipped
+    assert marked(text).count("\n```python\n") == text.count("\n```python\n") - skipped
+
+
 def test_the_page_of_the_command_line_is_what_the_commands_say(tmp_path):
     page = tmp_path / "cli.md"
     subprocess.run([sys.executable, DOCS / "make_cli_page.py", page], check=True)

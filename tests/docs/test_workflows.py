@@ -56,7 +56,8 @@ def test_the_workflow_runs_what_is_there_on_every_python_that_is_promised():
     assert targets
     assert [target for target in targets if f"\n{target}:" not in makefile] == []
     assert ".ci/run" in lines
-    assert (ROOT / ".ci/run").exists()
+    assert "\nmake test\n" in (ROOT / ".ci/run").read_text("utf-8")
+    assert "\n$ make test\n" in (ROOT / "README.md").read_text("utf-8")
     promised = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text("utf-8"))
     assert TESTS["tests"]["strategy"]["matrix"]["python"] == promised
 

@@ -2,6 +2,7 @@
 """`truestep runs` says how each run stands, from its files alone, and touches none of them."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from truestep.checkpoints import CheckpointStore
 from truestep.checkpoints import holder as holders
 from truestep.cli.main import app
+from truestep.report import write_report
 from truestep.report.listing import runs
 
 REASONS = {
@@ -138,9 +140,21 @@ def test_nothing_is_changed_and_the_screen_holds_no_control_codes(make, tmp_path
     assert document["runs"][0]["state"] == "finished"
 
 
+def test_a_report_that_is_made_later_does_not_make_a_run_newer(make, tmp_path):
+    folder = make("run")
+    before = only(tmp_path).changed_at
+    write_report(folder)
+    os.utime(folder / "report.html", (2e9, 2e9))
+    assert only(tmp_path).changed_at == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["nothing-here"], "does not exist"), ([".", "--best", "accurcy"], "Did you mean 'accuracy'?")],
+    [
+        (["nothing-here"], "truestep train digits"),
+        (["rn"], "Did you mean 'run'"),
+        ([".", "--best", "accurcy"], "Did you mean 'accuracy'?"),
+    ],
 )
 def test_what_is_not_there_is_said(make, tmp_path, monkeypatch, arguments, said):
     make("run", values={"accuracy": 0.5})

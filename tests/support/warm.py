@@ -72,7 +72,7 @@ class Process:
             streams = [stdin or nothing, stdout or self._kept[0], stderr or self._kept[1], theirs]
             numbers = [each if isinstance(each, int) else each.fileno() for each in streams]
             socket.send_fds(_server(), [json.dumps(asked).encode()], numbers)
-        self.pid = self._told(60)
+        self.pid = self._told(240)  # the first waits until torch is loaded
 
     def _told(self, timeout):
         self._status.settimeout(timeout)

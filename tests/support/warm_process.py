@@ -12,6 +12,7 @@ import importlib
 import importlib.machinery
 import json
 import os
+import pkgutil
 import random
 import runpy
 import select
@@ -147,20 +148,29 @@ def leave(error):
 # what most of those that are forked import: torch._dynamo with the first optimizer, pydantic with the first option
 WORTH_LOADING = (
     "torch._dynamo",
+    "numpy.ma",
     "pydantic.main",
     "pydantic.type_adapter",
     "truestep.cli.doctor",
     "truestep.cli.train",
-    "truestep.doctor.report",
-    "truestep.run",
 )
+WHOLE = ("checkpoints", "core", "doctor", "engine", "nn", "report", "run")
+
+
+def names_worth_loading():
+    """Return the modules to load, one after the other, as a package's own are found when it is loaded."""
+    yield from WORTH_LOADING
+    for package in WHOLE:
+        found = importlib.import_module(f"truestep.{package}")
+        yield from (each.name for each in pkgutil.walk_packages(found.__path__, f"{found.__name__}."))
 
 
 def main():
-    for name in WORTH_LOADING:
-        with contextlib.suppress(ModuleNotFoundError):
+    for name in names_worth_loading():
+        with contextlib.suppress(ImportError):  # of what is not installed
             importlib.import_module(name)
-    sys.modules["truestep.doctor.catalogue"].checks()
+    for name in sys.modules["truestep"].__all__:
+        getattr(sys.modules["truestep"], name)
     gc.collect()
     gc.freeze()
     asked = serve(socket.socket(fileno=int(sys.argv[1])))

@@ -14,8 +14,10 @@ from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.listing import contents, overview, plain, problem_of, select
 from truestep.cli import screen
 from truestep.cli.statuses import EXIT_FAILED
+from truestep.cli.usage import NamedCommands
 
 app = typer.Typer(
+    cls=NamedCommands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -55,6 +57,8 @@ def list_checkpoints(run: Run, as_json: Json = False) -> None:
     found = overview(run)
     if as_json:
         _print_json({"checkpoints": [_entry(item) for item in found]})
+    elif not found:
+        _print(f"no checkpoints in {run}; `truestep runs {run}` lists the runs in it")
     else:
         _table(["name", "saved at", "why", "size", "state", "metrics"], [_row(item) for item in found])
 
@@ -139,11 +143,13 @@ def export(
     averages: Annotated[
         bool, typer.Option("--averages", help="The moving averages in place of the weights.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Write the weights alone into one plain file that other programs read."""
     from truestep.checkpoints.weights import export_weights
 
-    _print(str(export_weights(_chosen(run, which).path, target, learner=learner, averages=averages)))
+    path = str(export_weights(_chosen(run, which).path, target, learner=learner, averages=averages))
+    _print_json({"path": path}) if as_json else _print(path)
 
 
 @app.command()
@@ -156,6 +162,7 @@ def prune(
     best_mode: Annotated[Mode, typer.Option(help="Whether the highest or the lowest is best.")] = Mode.MAX,
     every: Annotated[int | None, typer.Option(help="Keep those whose step is a multiple.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Remove what is not to be kept, once what is kept was found sound. Refused while the run goes on."""
     from truestep.checkpoints.listing import prune_run
@@ -168,7 +175,11 @@ def prune(
         best_mode="max" if best_mode is Mode.MAX else "min",
         every=every,
     )
-    for name in prune_run(run, retention, dry_run=dry_run):
+    names = prune_run(run, retention, dry_run=dry_run)
+    if as_json:
+        _print_json({"names": names, "removed": not dry_run})
+        return
+    for name in names:
         _print(f"{'would remove' if dry_run else 'removed'} {name}")
 
 
@@ -243,9 +254,6 @@ def _table(columns: list[str], rows: list[list[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    if not rows:
-        _print("no checkpoints")
-        return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for number, column in enumerate(columns):
         table.add_column(column, no_wrap=number == 0, overflow="fold")

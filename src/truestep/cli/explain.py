@@ -10,7 +10,7 @@ import typer
 
 from truestep.cli.screen import print_document
 from truestep.cli.statuses import EXIT_FAILED
-from truestep.core.errors import OptionError
+from truestep.core.errors import OptionError, near_path
 from truestep.explainer.logs.explaining import LogError, LogReport, explain_log
 from truestep.explainer.logs.reading import read_text
 
@@ -54,7 +54,7 @@ def _text(log: str) -> str:
             " " not in log and (os.sep in log or path.suffix in (".log", ".txt", ".out", ".err"))
         ):
             raise OptionError(
-                f"There is no file {log!r} to explain. A message stands in quotes, and - reads what is piped in."
+                f"There is no file {log!r} to explain.{near_path(path)} A message stands in quotes, and - reads what is piped in."
             )
     return log
 

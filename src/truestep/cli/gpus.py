@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from truestep.cli.statuses import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_NO_COMMAND, EXIT_UNMET
+from truestep.cli.usage import NamedCommands
 from truestep.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from truestep.machine.gpus.select import CardChoice, Conditions
 
 
-app = typer.Typer(add_completion=False, invoke_without_command=True)
+app = typer.Typer(cls=NamedCommands, add_completion=False, invoke_without_command=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this the command is only shown.")]
@@ -347,27 +348,33 @@ def free(
 
 @app.command()
 def persistence(
-    state: Annotated[str, typer.Argument(metavar="on|off")], cards: Cards = None, *, yes: Yes = False
+    state: Annotated[str, typer.Argument(metavar="on|off")],
+    cards: Cards = None,
+    *,
+    yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
     """Show, or run with --yes, the command that keeps the driver loaded while no process uses a card."""
     from truestep.machine.gpus.admin import persistence_command
 
     if state not in ("on", "off"):
         raise OptionError(f"Persistence is on or off, not {state!r}.")
-    _administer(cards or [], lambda card: persistence_command(card, state == "on"), yes)
+    _administer(cards or [], lambda card: persistence_command(card, state == "on"), yes, as_json)
 
 
 @app.command()
-def reset(cards: Cards = None, *, yes: Yes = False) -> None:
+def reset(cards: Cards = None, *, yes: Yes = False, as_json: Json = False) -> None:
     """Show, or run with --yes, the command that resets cards after an error that stays."""
     from truestep.machine.gpus.admin import reset_command
 
-    _administer(cards or [], reset_command, yes)
+    _administer(cards or [], reset_command, yes, as_json)
 
 
-def _administer(names: list[str], command_for: Callable[["Gpu"], list[str]], yes: bool) -> None:
+def _administer(
+    names: list[str], command_for: Callable[["Gpu"], list[str]], yes: bool, as_json: bool
+) -> None:
     """Show each card's command; run it only with --yes, as root, and on a card that nobody uses."""
-    from truestep.cli.screen import warn
+    from truestep.cli.screen import print_document, warn
     from truestep.machine.gpus import gpus as read
     from truestep.machine.gpus.admin import chosen, refusal
 
@@ -376,8 +383,11 @@ def _administer(names: list[str], command_for: Callable[["Gpu"], list[str]], yes
         warn(report.error or "there is no card")
         raise typer.Exit(EXIT_MISSING)
     cards = chosen(report, names)
-    for card in cards:
-        sys.stdout.write(" ".join(command_for(card)) + "\n")
+    if as_json:
+        shown = [{"index": card.index, "command": command_for(card)} for card in cards]
+        print_document({"schema_version": 1, "commands": shown, "run": yes})
+    else:
+        sys.stdout.writelines(" ".join(command_for(card)) + "\n" for card in cards)
     if not yes:
         warn("nothing was done; add --yes to run this, as root, on cards that no process uses")
         return

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep launch`: run a training file in several processes, on one machine or on many."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from truestep.cli.screen import warn
 from truestep.cli.statuses import EXIT_USAGE
+from truestep.core.errors import near_path
 
 app = typer.Typer(add_completion=False)
 
@@ -37,8 +38,8 @@ def launch(
     first lines say which was first, its exception and where in your code it was raised.
     """
     if not file.is_file():
-        sys.stderr.write(
-            f"truestep: there is no file {file}; give the training file: truestep launch -n 2 train.py\n"
+        warn(
+            f"there is no file {str(file)!r}.{near_path(file)} Give the training file: truestep launch -n 2 train.py"
         )
         raise typer.Exit(EXIT_USAGE)
     from truestep.run.launching.agent import LaunchOptions

@@ -8,14 +8,18 @@ the command is used, so that `truestep --help` imports neither torch nor any of 
 import errno
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
+from truestep.cli.completion import VARIABLE
+from truestep.cli.screen import complain
 from truestep.cli.statuses import EXIT_FAILED, EXIT_MISSING, EXIT_USAGE
-from truestep.core.errors import MissingPackageError, ModelError, TruestepError, nearest
+from truestep.cli.usage import USAGE_ERROR, NamedCommands, usage_words
+from truestep.core.errors import MissingPackageError, ModelError, TruestepError
 
 # name: (module that holds its typer `app`, one line for `truestep --help`), in the order shown
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -91,30 +95,102 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "truestep.cli.dtypes",
         "Show every dtype of the installed torch: range, precision, devices, carriers.",
     ),
+    "completion": (
+        "truestep.cli.completion",
+        "Print what makes bash, zsh or fish complete commands and options.",
+    ),
 }
 
 
-class LazyCommands(TyperGroup):
+# in `truestep --help`: what a command is for
+PANELS: dict[str, tuple[str, ...]] = {
+    "Find mistakes": ("read", "doctor", "explain", "checks", "errors"),
+    "Train": ("train", "recipes", "launch"),
+    "Look at runs": ("runs", "report", "checkpoints"),
+    "Look at models and schedules": ("summary", "graph", "schedule", "export", "dtypes"),
+    "Look at the machine": ("env", "gpus"),
+    "Shell": ("completion",),
+}
+
+WHAT_NEXT = """\
+Truestep finds silent mistakes in PyTorch training code, and trains with steps that are exact.
+
+Find mistakes in code you have
+  truestep read train.py           reads it: nothing is run
+  truestep doctor train.py         runs it and watches the first steps
+  truestep explain train.log       says what the error in a log means
+
+Train
+  truestep train digits            a first training, on any machine
+  truestep runs                    lists your runs: running, finished, stopped, best value
+  truestep report runs/a runs/b    compares two of them on one page
+
+Look at the machine
+  truestep env                     says what is wrong with torch, CUDA or Python here
+  truestep gpus                    shows which GPU is free
+
+truestep --help lists all commands, truestep COMMAND --help explains one.
+"""
+
+
+class LazyCommands(NamedCommands):
     """A group that knows its commands' names and one-liners, and imports one when it is called."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = {
-            name: TyperCommand(name, help=line, short_help=line) for name, (_, line) in COMMANDS.items()
+            name: TyperCommand(
+                name, help=COMMANDS[name][1], short_help=COMMANDS[name][1], rich_help_panel=panel
+            )
+            for panel, names in PANELS.items()
+            for name in names
         }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Replace the placeholder by the command itself; list what exists when there is none."""
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            ctx.fail(f"There is no command {args[0]!r}. {nearest(args[0], COMMANDS)}")
+        """Replace the placeholder by the command itself."""
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None:
             command = typer.main.get_command(import_module(COMMANDS[name][0]).app)
         return name, command, rest
 
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command; a mistake on the command line ends with one plain message."""
+        args = list(sys.argv[1:] if args is None else args)
+        if args[:1] == ["help"]:  # what many type first
+            args = [*args[1:], "--help"]
+        try:
+            status = super().main(
+                args,
+                prog_name,
+                complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
+            )
+        except USAGE_ERROR as error:
+            if not standalone_mode:
+                raise
+            complain(usage_words(error))
+            sys.exit(EXIT_USAGE)
+        if not standalone_mode:
+            return status
+        sys.exit(status if isinstance(status, int) else 0)
+
 
 app = typer.Typer(
-    cls=LazyCommands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    cls=LazyCommands,
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -128,12 +204,15 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def truestep(
+    context: typer.Context,
     _version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     """Train PyTorch models with steps that are exact, and find silent bugs in training code."""
+    if context.invoked_subcommand is None:
+        sys.stdout.write(WHAT_NEXT)
 
 
 def _status_of(error: TruestepError) -> int:
@@ -144,10 +223,14 @@ def _status_of(error: TruestepError) -> int:
 
 def main() -> None:
     """Run the command line; a user's mistake ends with one message and a status, not a traceback."""
+    if VARIABLE in os.environ:  # a shell asks what could follow
+        from typer.completion import get_completion_inspect_parameters
+
+        get_completion_inspect_parameters()  # which makes typer's own shells known
     try:
         app(prog_name="truestep")
     except TruestepError as error:
-        sys.stderr.write(f"truestep: {error}\n")
+        complain(f"truestep: {error}\n")
         sys.exit(_status_of(error))
     except ModuleNotFoundError as error:
         if error.name != "torch":

@@ -12,7 +12,7 @@ app = typer.Typer(add_completion=False)
 @app.command(name="report")
 def make_report(
     directories: Annotated[
-        list[Path], typer.Argument(help="The folder of a run, or of several.", metavar="RUN...")
+        list[Path], typer.Argument(help="The folders of runs, or a folder that holds them.", metavar="RUN...")
     ],
     *,
     out: Annotated[
@@ -36,7 +36,7 @@ def make_report(
     from truestep.report.compare import compare
     from truestep.report.record import read_records
 
-    paths = check_directories(directories)
+    paths = check_directories([run for path in check_directories(directories) for run in _runs_at(path)])
     records = read_records(paths)
     found = compare(records)
     page = write_page(render_records(records), paths, out)
@@ -49,3 +49,16 @@ def make_report(
         return
     show(found)
     typer.echo(f"Report: {page}")
+
+
+def _runs_at(path: Path) -> list[Path]:
+    """Return the run in a folder, or the runs under it; raise where there is none."""
+    from truestep.core.errors import RunDirectoryError
+    from truestep.report.listing import runs_in
+
+    found = runs_in(path)
+    if not found:
+        raise RunDirectoryError(
+            f"{path} holds no run: there is no metrics.jsonl in it or under it. `truestep runs` lists the runs there are."
+        )
+    return found

@@ -42,4 +42,22 @@ def print_document(document: dict[str, Any]) -> None:
 
 def warn(message: str) -> None:
     """Print a message for the person, beside the results."""
-    sys.stderr.write(f"truestep: {message}\n")
+    complain(f"truestep: {message}\n")
+
+
+def complain(text: str) -> None:
+    """Print on standard error; on a terminal lines are broken between words, elsewhere they stay whole."""
+    if sys.stderr.isatty():
+        text = "".join(f"{_folded(line)}\n" for line in text.splitlines())
+    sys.stderr.write(text)
+
+
+def _folded(line: str) -> str:
+    import shutil
+    import textwrap
+
+    indent = line[: len(line) - len(line.lstrip())]
+    width = max(20, shutil.get_terminal_size().columns)
+    return textwrap.fill(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

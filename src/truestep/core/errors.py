@@ -20,6 +20,7 @@ Each says what happened with its values, why it matters, and what to write inste
 import difflib
 import numbers
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class TruestepError(Exception):
@@ -80,6 +81,16 @@ def nearest(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
     return f"{hint}There are: {', '.join(names)}." if names else "There are none."
+
+
+def near_path(path: Path) -> str:
+    """Return the end of a message about a path that is not there: the nearest names beside it, nothing without one."""
+    try:
+        names = [each.name for each in path.parent.iterdir()]
+    except OSError:
+        return f" There is no folder {str(path.parent)!r} either."
+    close = difflib.get_close_matches(path.name, names, n=3, cutoff=0.6)
+    return f" Did you mean {' or '.join(repr(str(path.with_name(name))) for name in close)}?" if close else ""
 
 
 def check_number(owner: str, name: str, value: object, *, example: float) -> None:

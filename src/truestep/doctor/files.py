@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from truestep.core.errors import OptionError
+from truestep.core.errors import OptionError, near_path
 from truestep.doctor import markdown
 from truestep.doctor.selection import Selection
 
@@ -22,7 +22,7 @@ def files_of(paths: Sequence[Path], selection: Selection) -> Iterator[Path]:
     seen: set[str] = set()
     for path in paths:
         if not path.exists():
-            raise OptionError(f"There is no file or folder {str(path)!r} to read.")
+            raise OptionError(f"There is no file or folder {str(path)!r} to read.{near_path(path)}")
         for each in _beneath(path, selection) if path.is_dir() else [path]:
             full = str(each.absolute())
             if full not in seen:

@@ -45,10 +45,9 @@ class RunReport:
         """Return, in a few lines, what was watched, what could not run and why, and the cost."""
         history, watch = self.watch.history, self.watch
         models = ", ".join(sorted(history.model_names)) or "no model"
+        optimizers = ", ".join(sorted(history.optimizer_names)) or "no optimizer that steps"
         steps = f"{_number(history.num_steps, 'optimizer step')} ({min(history.num_steps, WINDOW)} of them in full)"
-        lines = [
-            f"watched: {models}; {_number(len(history.records), 'optimizer')}; {steps}; {_number(len(watch.watchers), 'watcher')}"
-        ]
+        lines = [f"watched: {models}; {optimizers}; {steps}; {_number(len(watch.watchers), 'watcher')}"]
         lines += [
             f"also watched: {notes.process}; {notes.num_steps} optimizer steps" for notes in self.others
         ]

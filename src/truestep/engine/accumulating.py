@@ -43,12 +43,13 @@ class Accumulating:
         part = read_loss(loss, num_examples=None, whole=True)
         self._plan.side_effects.check()
         self._check_kind(part)
-        self._plan.strangers.look(None, part.values)
+        if self._plan.strangers is not None:
+            self._plan.strangers.look(None, part.values)
         seed = torch.ones_like(part.values) if part.weights is None else part.weights
         seed = self._plan.scaled(seed / self._sums.expected)
         self._sums.add(part)
         # The block's autocast ends before the backward, as it must: gradients keep the types of the forward.
-        self._plan.hooks.before_backward(self._sums, is_last=False)
+        self._plan.hooks.before_backward(self._sums, is_last=None)
         with torch.autocast(self._learner.context.device.type, enabled=False):
             self._go_back(part.values, seed)
         self._plan.accumulate_half()
@@ -69,10 +70,10 @@ class Accumulating:
 
     def _check_kind(self, part: Part) -> None:
         if self._scalars is None:
-            if part.is_scalar and self._weight is None and self._plan.hooks.shares_batches:
+            if part.is_scalar and self._weight is None and self._plan.hooks.division.shares_batches:
                 raise _uncounted()
             self._scalars = part.is_scalar
-            self._sums.expected = self._weight or self._plan.hooks.place(part.num_values).total
+            self._sums.expected = self._weight or self._plan.hooks.division.place(part.num_values).total
         if self._scalars != part.is_scalar:
             raise LossError(
                 "This update mixes scalar losses, which add up as they are, with losses per example, which are averaged over all "
@@ -89,11 +90,13 @@ class Accumulating:
                 f"The optimizer of {learner.name!r} has to evaluate the loss again while it steps, which a block can't. "
                 "Use update(loss, batch) with the loss as a function."
             )
+        if plan.hooks.divides_weights:
+            raise OptionError(_DIVIDED.format(name=learner.name))
         plan.check()
         self._micro_batch = 0
         self._transaction = Transaction(plan).__enter__()
         plan.clear_gradients()
-        if plan.hooks.shares_batches:
+        if plan.hooks.division.shares_batches:
             # where this process's rows lie is not known, but that they are not others'
             context.draws.first_row = context.rank << 40
         context.draws.begin(None)
@@ -130,6 +133,12 @@ class Accumulating:
         hooks = self._plan.hooks
         hooks.gradients_ready(self._sums)
         return decide(hooks, self._plan.learners, self._sums)[0]
+
+
+_DIVIDED = (
+    '{name!r} has its weights divided among the processes (strategy="fsdp"), which all have to call it equally often, and nobody '
+    'knows how often a block does. Use update(loss, batch), with micro_batch= for a batch that is too large, or strategy="ddp".'
+)
 
 
 def _uncounted() -> LossError:

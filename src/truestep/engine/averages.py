@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import OptionError, check_number
+from truestep.engine.processes.shards import here, is_divided
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,7 @@ class Average:
         self._sources: list[Tensor] = [master for _, _, master in kept]
         self._places = _floating_buffers(module) if options.buffers else {}
         self.tensors = [_wide_copy(tensor.detach()) for tensor in self._now(self._sources)]
+        self._are_divided = any(map(is_divided, self._sources))
         # Buffers may be replaced by others of another type; the optimizer's parameters stay what they are.
         self._has_one_type = not self._places and all(
             source.dtype == mean.dtype for source, mean in zip(self._sources, self.tensors, strict=True)
@@ -89,15 +91,19 @@ class Average:
         current = self._now(self._sources)
         if not self._has_one_type:
             current = [source.to(mean.dtype) for source, mean in zip(current, self.tensors, strict=True)]
-        torch._foreach_lerp_(self.tensors, current, weight)
+        torch._foreach_lerp_(self._here(self.tensors), self._here(current), weight)
+
+    def _here(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return the parts that this process has, where they are divided."""
+        return [here(tensor) for tensor in tensors] if self._are_divided else tensors
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Put the averages in the place of the weights, and the weights back at the end."""
-        places = self._now(self._parameters)
+        places = self._here(self._now(self._parameters))
         kept = [tensor.detach().clone() for tensor in places]
         with torch.no_grad():
-            torch._foreach_copy_(places, self.tensors)
+            torch._foreach_copy_(places, self._here(self.tensors))
         try:
             yield
         finally:

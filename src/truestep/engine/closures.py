@@ -56,7 +56,7 @@ def _search(learner: Parts, hooks: Hooks, compute: Callable[[], Sums]) -> tuple[
         now = compute()
         if first:  # a trial point of a line search may be anything
             hooks.decide(now)
-            prepare(learner, now)
+            prepare(hooks, learner, now)
             sums.take_outputs(now)
         else:
             sums = now

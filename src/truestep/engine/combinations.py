@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch.optim import Optimizer
 
 from truestep.core.errors import OptionError
-from truestep.engine.clipping import Clip, ClipAdaptive, ClipValue
+from truestep.engine.clipping import Clip, ClipAdaptive, ClipFunction, ClipValue
 from truestep.engine.optimizers import has_wrong_kernel, needs_closure
 from truestep.engine.options import LearnerOptions
 from truestep.engine.precision import Precision
@@ -29,6 +29,11 @@ class Combination(NamedTuple):
         return needs_closure(self.optimizers)
 
     @property
+    def are_divided(self) -> bool:
+        """Whether each process has a part of the weights."""
+        return self.weights.are_divided
+
+    @property
     def has_complex(self) -> bool:
         """Whether a parameter is complex."""
         return any(parameter.is_complex() for parameter in self.weights.parameters)
@@ -43,7 +48,43 @@ class Conflict(NamedTuple):
     reason: str
 
 
+def _with_fsdp(option: str, applies: Callable[[Combination], bool], reason: str) -> Conflict:
+    """Return what can't be done where weights are divided."""
+    return Conflict(option, 'strategy="fsdp"', lambda made: made.are_divided and applies(made), reason)
+
+
 CONFLICTS = (
+    _with_fsdp(
+        "LBFGS",
+        lambda made: made.needs_closure,
+        'its line search multiplies whole vectors of weights, of which each process has a part. Use strategy="ddp".',
+    ),
+    _with_fsdp(
+        "ts.ClipAdaptive or a clip function",
+        lambda made: isinstance(made.clip, ClipAdaptive | ClipFunction),
+        "it looks at whole gradients, of which each process has a part. Use ts.ClipNorm or ts.ClipValue.",
+    ),
+    _with_fsdp(
+        'micro_batch="auto"',
+        lambda made: made.options.micro_batch == "auto",
+        "a process whose memory runs out can't go back alone: the others are waiting for its weights. Give a number.",
+    ),
+    _with_fsdp(
+        "compile=True",
+        lambda made: made.options.compile,
+        "weights are gathered between the layers, where a compiled graph would have to be broken. Compile the layers "
+        "themselves before: layer.compile().",
+    ),
+    _with_fsdp(
+        "sparse gradients (nn.Embedding(..., sparse=True))",
+        lambda made: made.weights.has_sparse,
+        "torch sums dense parts. Use sparse=False.",
+    ),
+    _with_fsdp(
+        "complex parameters",
+        lambda made: made.has_complex,
+        'they are not tested there. Use strategy="ddp".',
+    ),
     Conflict(
         "LBFGS",
         "a precision with a loss scale",

@@ -18,6 +18,7 @@ from truestep.engine.feeding import Fed
 from truestep.engine.losses import Weighted, negative_weights
 from truestep.engine.parts import Parts
 from truestep.engine.processes.world import World
+from truestep.engine.strategies.fillers import shared_example
 
 Values = Callable[[Any], Any]
 _EVALUATION = 0xE7A1  # keeps the keys of evaluation apart from those of updates
@@ -33,6 +34,8 @@ def evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
         _share_buffers(learner.context, world)
         return _evaluate(learner, values, data, metric)
     except BaseException as error:
+        if learner.weights.are_divided and (clear := world.explained(error)):
+            raise clear from error
         world.failed(error)
         raise
 
@@ -59,10 +62,13 @@ def _evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
     with evaluating(learner):
         for number, batch in enumerate(batches):
             context.random.set(key_of(context.seed, _EVALUATION, context.step, number, *own))
+            is_here = context.world is None or not is_empty(batch, None)
+            seen = _with_lent(context, batch, is_here=is_here)
             result = None
-            if context.world is None or not is_empty(batch, None):
+            if seen is not None:
                 with learner.precision.surround(context.device):
-                    result = values(to_device(batch, context.device))
+                    result = values(to_device(seen, context.device))
+            result = result if is_here else None
             if fed is not None:
                 fed.add(result)
             elif result is not None:
@@ -76,6 +82,21 @@ def _evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
     if context.world is not None:
         totals.be_of_all(context.world)
     return totals.result()
+
+
+def _with_lent(context: Context, batch: Any, *, is_here: bool) -> Any:
+    """Return a batch; where it is empty and the model's weights are divided, an example of another process, else None.
+
+    There all processes compute, or those with examples would wait for the weights of those without.
+    """
+    world = context.world
+    if world is None or not context.strategy.divides_weights:
+        return batch if is_here else None
+    counts = [int(each[0]) for each in world.meet("a batch of an evaluation", is_here)]
+    if all(counts) or not any(counts):
+        return batch if is_here else None
+    example = shared_example(batch, None, counts, world)
+    return batch if is_here else example
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+from truestep.engine.processes.shards import is_divided
+
 _gradient: Callable[[Tensor], Any] = attrgetter("grad")
 _nothing = repeat(None)
 Step = Callable[[Optimizer, dict[str, Any], "_Lists", list[Tensor]], None]
@@ -163,6 +165,8 @@ def _is_plain(group: dict[str, Any]) -> bool:
     kinds = {(parameter.device, parameter.dtype) for parameter in group["params"]}
     unusual = group.get("amsgrad") or group.get("differentiable") or isinstance(group["lr"], Tensor)
     betas = group.get("betas", (0.0, 0.0))
+    if any(map(is_divided, group["params"])):
+        return False
     return len(kinds) == 1 and bool(group.get("fused")) and not unusual and not isinstance(betas[0], Tensor)
 
 

@@ -85,14 +85,16 @@ def _place(module: nn.Module, precision: Precision, name: str, context: Context)
     check_sharing(module, name, precision, context.learners.values())
     module.to(context.device)
     cast_weights(module, precision)
-    context.strategy.adopt(module, lambda: context.is_busy)
+    context.strategy.adopt(module, precision, lambda: context.is_busy)
 
 
 def _choose_kernels(
     optimizers: list[Optimizer], weights: Weights, name: str, context: Context, *, scales: bool
 ) -> None:
     for index, optimizer in enumerate(optimizers):
-        if reason := choose_fused(optimizer, context.device, sparse=weights.has_sparse):
+        if reason := choose_fused(
+            optimizer, context.device, sparse=weights.has_sparse, divided=weights.are_divided
+        ):
             fused = bool(optimizer.defaults.get("fused"))
             label = f"fused of {name}" + (f"[{index}]" if len(optimizers) > 1 else "")
             context.choose(label, fused, reason)

@@ -172,7 +172,9 @@ def _check_membership(optimizers: Sequence[Optimizer], parameters: Parameters) -
         )
 
 
-def choose_fused(optimizer: Optimizer, device: torch.device, *, sparse: bool = False) -> str | None:
+def choose_fused(
+    optimizer: Optimizer, device: torch.device, *, sparse: bool = False, divided: bool = False
+) -> str | None:
     """Switch an optimizer to its fused kernel unless the user chose; return the reason, None where nothing was chosen."""
     name = type(optimizer).__name__
     if "fused" not in inspect.signature(type(optimizer).__init__).parameters:
@@ -185,6 +187,8 @@ def choose_fused(optimizer: Optimizer, device: torch.device, *, sparse: bool = F
         return f"{name}'s fused kernel computes wrong numbers from half-precision weights on a CPU in torch {torch.__version__}."
     if sparse:
         return f"{name}'s fused kernel takes no sparse gradients, which an embedding of this learner has."
+    if divided and not isinstance(optimizer, torch.optim.Adam):
+        return f"torch has no fused kernel of {name} for weights that are divided among processes."
     if device.type not in FUSED_ON or any(
         not p.is_floating_point() or group.get("differentiable")
         for group in optimizer.param_groups

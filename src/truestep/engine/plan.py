@@ -79,7 +79,8 @@ class Plan:
         """What a loss must not do, and parameters that would never change or change twice; nothing where there are none."""
         self.side_effects = SideEffects(self.learners)
         owned = {id(weight) for learner in everybody for weight in learner.weights.parameters}
-        self.strangers = Strangers(", ".join(repr(learner.name) for learner in self.learners), owned)
+        names = ", ".join(repr(learner.name) for learner in self.learners)
+        self.strangers = None if self.hooks.divides_weights else Strangers(names, owned)
         flags = (LeftOut(self.learners), SharedParameters(everybody))
         self._flags = [each for each in flags if each]
         self._warned = False

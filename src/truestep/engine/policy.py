@@ -14,6 +14,7 @@ from truestep.core.errors import NonFiniteError
 from truestep.engine.clipping import Clip
 from truestep.engine.finite import FiniteCheck
 from truestep.engine.precision.loss_scale import Scaler
+from truestep.engine.processes.shards import is_divided
 from truestep.engine.sums import Sums
 
 NonFinite = Literal["raise", "skip", "keep", "rollback"]
@@ -85,6 +86,9 @@ class Policy:
         measures_norm = (
             clip is not None
             or nonfinite in ("skip", "rollback")
+            or any(
+                map(is_divided, parameters)
+            )  # what one process finds in its part says nothing of the others'
             or (complex_weights and nonfinite == "raise")
         )
         # A loss scale looks at the gradients itself.

@@ -38,7 +38,7 @@ def decide(hooks: Hooks, learners: Sequence[Parts], sums: Sums) -> list[Step]:
     hooks.decide(sums)
     steps = []
     for learner in learners:
-        measured = prepare(learner, sums)
+        measured = prepare(hooks, learner, sums)
         evidence = verdict = None
         if learner.late is None:
             evidence = _look(learner, sums, measured)
@@ -50,7 +50,7 @@ def decide(hooks: Hooks, learners: Sequence[Parts], sums: Sums) -> list[Step]:
     return steps
 
 
-def prepare(learner: Parts, sums: Sums) -> Measured:
+def prepare(hooks: Hooks, learner: Parts, sums: Sums) -> Measured:
     """Normalise, measure and clip a learner's gradients; return their norm before clipping, or what says that it is finite."""
     weights, policy = learner.weights, learner.policy
     gradients = weights.gather()
@@ -64,11 +64,13 @@ def prepare(learner: Parts, sums: Sums) -> Measured:
         policy.scaler is not None
     ):  # what the backward's seed could not know yet: the total weight, the inverse loss scale
         policy.scaler.unscale(gradients.tensors, factor)
+        policy.scaler.found_inf = hooks.joined(policy.scaler.found_inf, math.inf)
     elif factor is not None:
         torch._foreach_mul_(gradients.tensors, factor)
     measured: Measured = None
     if policy.measures_norm:
-        measured = total_norm(gradients.tensors, policy.clip.norm_type if policy.clip else 2.0)
+        norm_type = policy.clip.norm_type if policy.clip else 2.0
+        measured = hooks.joined(total_norm(gradients.tensors, norm_type), norm_type)
     elif policy.finite_check is not None:
         measured = policy.finite_check(gradients.tensors)
     if policy.clip is not None:

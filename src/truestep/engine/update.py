@@ -92,7 +92,9 @@ def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Sum
                 raise clear from error
             if used := explain_used_graph(error, again):
                 raise used from error
-            if before is None or not is_out_of_memory(error) or not plan.hooks.may_shrink:
+            if explained := plan.hooks.explained(error):
+                raise explained from error
+            if before is None or not is_out_of_memory(error) or not plan.hooks.division.may_shrink:
                 raise
             reason = (str(error) or type(error).__name__).splitlines()[0]
         # Outside the except block: the traceback, and with it every activation, is gone now.
@@ -110,7 +112,7 @@ def _cutting(plan: Plan, batch: Batch, splitting: Splitting) -> Cutting:
     if limit == "auto":
         limit, may_change = plan.micro_batch_in_use, True
         again = 'micro_batch="auto" may have to evaluate it again'
-    shares = plan.hooks.shares_batches
+    shares = plan.hooks.division.shares_batches
     if limit is None or (shares and is_empty(batch, split)):
         return Cutting(None, split, may_change, splitting.decomposable, goes_back_again=again)
     if isinstance(limit, int):
@@ -137,15 +139,15 @@ def _count_to_split(batch: Batch, split: Split | None, reason: str) -> int:
 
 def _place(plan: Plan, batch: Batch, cutting: Cutting) -> Placing:
     """Say where this process's part of the batch lies in the whole."""
-    split, hooks = cutting.split, plan.hooks
-    if hooks.shares_batches and is_empty(batch, split):
-        placed = hooks.place(0, 0)  # others have some
+    split, division = cutting.split, plan.hooks.division
+    if division.shares_batches and is_empty(batch, split):
+        placed = division.place(0, 0)  # others have some
     elif cutting.sizes is None:
-        placed = hooks.place(count_with(split, batch) if split else try_count(batch))
+        placed = division.place(count_with(split, batch) if split else try_count(batch))
     else:
-        placed = hooks.place(sum(cutting.sizes), len(cutting.sizes))
+        placed = division.place(sum(cutting.sizes), len(cutting.sizes))
     if not cutting.decomposable:
-        hooks.refuse_empty()
+        division.refuse_empty()
     return placed
 
 
@@ -154,10 +156,10 @@ def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, placed: P
     sizes, split, first = cutting.sizes, cutting.split, placed.first
     sums = Sums(outputs_dim=split.dim if split else 0)
     sums.expected = placed.total
-    lent = plan.hooks.example(batch, split) if placed.lends else None
+    lent = plan.hooks.division.example(batch, split) if placed.lends else None
     if placed.num_calls > cutting.num_calls:
         cutting = cutting._replace(num_calls=placed.num_calls)
-    shares = plan.hooks.shares_batches
+    shares = plan.hooks.division.shares_batches
     if shares and placed.num_here == 0:
         pass  # no example is here
     elif sizes is None:
@@ -183,21 +185,23 @@ def _compute(
     plan: Plan, loss: Loss, batch: Batch, num_examples: int | None, *, sums: Sums, cutting: Cutting
 ) -> None:
     """One part, or the whole batch: call the loss, check what it gave, go back through it."""
-    index, hooks = sums.num_parts, plan.hooks
+    index, hooks, division = sums.num_parts, plan.hooks, plan.hooks.division
     result = _call(plan, loss, batch, index)
-    whole = cutting.num_calls == 1 and not hooks.shares_batches
+    whole = cutting.num_calls == 1 and not division.shares_batches
     part = read_loss(result, num_examples=num_examples, whole=whole)
-    plan.strangers.look(loss, part.values)
+    if plan.strangers is not None:
+        plan.strangers.look(loss, part.values)
     if not cutting.decomposable:
-        hooks.check_whole()
-    if cutting.sizes is None and not hooks.shares_batches:
+        division.check_whole()
+    if cutting.sizes is None and not division.shares_batches:
         # Without weights every value counts one, so that nothing remains to be multiplied afterwards.
         counted = num_examples if part.weights is not None else None
         counted = counted or part.values.numel()
         if counted != num_examples:
-            sums.expected = hooks.place(counted).total
+            sums.expected = division.place(counted).total
     sums.add(part, num_examples)
-    hooks.before_backward(sums, is_last=index + 1 == cutting.num_calls and not cutting.may_change)
+    is_last = None if cutting.may_change else index + 1 == cutting.num_calls
+    hooks.before_backward(sums, is_last=is_last)
     backward(part.values, plan.seed(part, sums.expected))
 
 
@@ -222,7 +226,7 @@ def _call_with_nothing(plan: Plan, loss: Loss, example: Batch, sums: Sums, cutti
     """Call the loss as often as the other processes do, with an example that counts nothing, and go back through it."""
     for index in range(sums.num_parts, cutting.num_calls):
         plan.context.draws.begin(0, 1)
-        with plan.hooks.counting_nothing():
+        with plan.hooks.division.counting_nothing():
             values = read_loss(_call(plan, loss, example, index), num_examples=1, whole=False).values
             plan.hooks.before_backward(sums, is_last=index + 1 == cutting.num_calls)
             backward(values, torch.zeros_like(values))

@@ -11,9 +11,14 @@ from torch import Tensor, nn
 
 from truestep.engine.clipping import Gradients, dense_gradient
 from truestep.engine.optimizers import has_sparse_gradients
+from truestep.engine.processes.shards import here, is_divided
 
 _gradient: Callable[[Tensor], Tensor | None] = attrgetter("grad")
 _HALF = (torch.float16, torch.bfloat16)
+
+
+def _gradient_here(parameter: Tensor) -> Tensor | None:
+    return None if parameter.grad is None else here(parameter.grad)
 
 
 class Weights:
@@ -29,6 +34,8 @@ class Weights:
         self.stepped = list(stepped)
         self.has_half = any(parameter.dtype in _HALF for parameter in self.parameters)
         self.has_sparse = has_sparse_gradients(module)
+        self.are_divided = any(map(is_divided, self.parameters))
+        """Whether each process has a part of them only; gradients are gathered as the parts that are here."""
         self.num_cleared = 0
         """How often the gradients were dropped: what was computed from them before is of another update."""
         self._sums: dict[nn.Parameter, Tensor] = {}  # of half-precision gradients, in float32
@@ -79,7 +86,7 @@ class Weights:
         stay there until they are written back.
         """
         if not self.has_half:
-            look = dense_gradient if self.has_sparse else _gradient
+            look = dense_gradient if self.has_sparse else _gradient_here if self.are_divided else _gradient
             tensors: list[Any] = [*map(look, self.parameters)]
             if not any(map(is_, tensors, repeat(None))):  # `None in tensors` would compare tensors
                 return Gradients(self.names, self.parameters, tensors)
@@ -92,6 +99,7 @@ class Weights:
                 gradient = stepped.grad if gradient is None else gradient.to(stepped.dtype)
                 stepped.grad, parameter.grad = gradient, None
             if gradient is not None:
+                gradient = here(gradient)
                 names.append(name)
                 parameters.append(stepped)
                 found.append(gradient)
@@ -110,4 +118,4 @@ class Weights:
 
     def are_finite(self) -> bool:
         """Whether no parameter is NaN or infinite; waits for the device."""
-        return all(bool(torch.isfinite(parameter).all()) for parameter in self.parameters)
+        return all(bool(torch.isfinite(here(parameter)).all()) for parameter in self.parameters)

@@ -5,14 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from truestep.core.errors import OptionError, RunDirectoryError, nearest
+from truestep.core.errors import OptionError, RunDirectoryError, near_path
 from truestep.core.files import replacing
+from truestep.report.names import COMPARISON, REPORT
 
 if TYPE_CHECKING:
     from truestep.report.record import Record
-
-REPORT = "report.html"
-COMPARISON = "comparison.html"
 
 
 def render_report(*directories: str | Path) -> str:
@@ -63,12 +61,9 @@ def check_directories(directories: Sequence[str | Path]) -> list[Path]:
         raise OptionError("A report is of a run: give the folder that holds its metrics.jsonl.")
     for place, path in enumerate(paths):
         if not path.is_dir():
-            beside = (
-                [each.name for each in path.parent.iterdir() if each.is_dir()] if path.parent.is_dir() else []
-            )
             raise RunDirectoryError(
-                f"There is no folder {path}, so there is no run to report on. Give the folder that holds metrics.jsonl. "
-                f"{nearest(path.name, beside) if beside else ''}".strip()
+                f"There is no folder {path}, so there is no run to report on.{near_path(path)} Give the folder that holds "
+                "metrics.jsonl; `truestep runs` lists those there are."
             )
         if any(path.resolve() == other.resolve() for other in paths[:place]):
             raise OptionError(f"{path} is given twice; compare it with another run.")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from truestep.core.files import replacing
 from truestep.report.metrics import read_metrics
+from truestep.report.names import METRICS
 
 HEADING = ("run", "step", "epoch", "elapsed_seconds", "name", "value")
 ROWS_AT_ONCE = 4096
@@ -28,7 +29,7 @@ def write_csv(directories: Sequence[Path], names: Sequence[str], path: Path) -> 
 
 def _rows(directories: Sequence[Path], names: Sequence[str]) -> Iterator[tuple[object, ...]]:
     for directory, run in zip(directories, names, strict=True):
-        for line in read_metrics(directory / "metrics.jsonl"):
+        for line in read_metrics(directory / METRICS):
             where = (run, line.step, line.epoch, line.elapsed_seconds)
             yield from ((*where, name, repr(value)) for name, value in line.values.items())
 

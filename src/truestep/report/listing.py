@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truestep.checkpoints.sources import FOLDER
-from truestep.core.errors import OptionError, RunDirectoryError, nearest
+from truestep.core.errors import OptionError, RunDirectoryError, near_path, nearest
 from truestep.core.results import Result
 from truestep.report.best import best, better, deciding
+from truestep.report.names import CONFIG, METRICS, REPORT
 from truestep.report.record import Record, read_curves
-from truestep.report.state import CONFIG, state_of
+from truestep.report.state import state_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-METRICS = "metrics.jsonl"
 MAX_DEPTH = 4  # a run lies no deeper: a folder of data below is not searched to its ground
 
 
@@ -63,11 +63,8 @@ def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
     """
     where = Path(folder)
     if not where.is_dir():
-        what = "is a file" if where.exists() else "does not exist"
-        raise RunDirectoryError(
-            f"The folder {where} {what}, so there are no runs to list. Name the folder that holds your runs: truestep runs FOLDER."
-        )
-    found = [(path, read_curves(path)) for path in _found(where, MAX_DEPTH)]
+        raise RunDirectoryError(_without_folder(where))
+    found = [(path, read_curves(path)) for path in runs_in(where)]
     if best is not None:
         _check_metric(best, [record for _, record in found])
     listed = [_summary(path, record, best) for path, record in found]
@@ -84,6 +81,20 @@ def _check_metric(metric: str, records: list[Record]) -> None:
         raise OptionError(
             f"No run here has logged {metric!r} as a metric whose name tells which way is better. {nearest(metric, known)}"
         )
+
+
+def _without_folder(where: Path) -> str:
+    if where.exists():
+        return f"{where} is a file, and no folder that holds runs. Name the folder: truestep runs FOLDER"
+    return (
+        f"There is no folder {str(where)!r} here, so there are no runs to list.{near_path(where)} A script with ts.Run(...) makes "
+        "a run, and so does `truestep train digits`; for runs elsewhere write: truestep runs FOLDER"
+    )
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Return the folders of the runs in a folder and in those under it, in the order of their names."""
+    return list(_found(folder, MAX_DEPTH))
 
 
 def is_run(path: Path) -> bool:
@@ -122,12 +133,12 @@ def _summary(path: Path, record: Record, metric: str | None) -> RunSummary:
 
 
 def _size_and_time(folder: Path) -> tuple[int, float]:
-    """Return how many bytes lie in a folder, and when a file there was last written."""
+    """Return how many bytes lie in a folder, and when the run last wrote there; a report may be made at any time."""
     size, newest = 0, 0.0
     for place, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):  # removed meanwhile: the run goes on
                 status = os.lstat(os.path.join(place, name))  # noqa: PTH118  (a folder may hold a hundred thousand)
                 size += status.st_size
-                newest = max(newest, status.st_mtime)
+                newest = newest if name == REPORT else max(newest, status.st_mtime)
     return size, newest

@@ -14,6 +14,7 @@ from truestep.core.files import read_regular
 from truestep.report.columns import Columns, Steps, Values, read_columns
 from truestep.report.layers import LAYERS, read_looks
 from truestep.report.media import MediaLine
+from truestep.report.names import CONFIG, METRICS
 from truestep.report.samples import Samples, read_samples
 
 FINDINGS = "doctor.json"
@@ -47,7 +48,7 @@ class Record:
 def read_record(directory: Path) -> Record:
     """Read the files of a run's directory."""
     record = Record(name=directory.resolve().name)
-    record.config = _json(directory / "config.json", record)
+    record.config = _json(directory / CONFIG, record)
     record.environment = _json(directory / "environment.json", record)
     choices = _json(directory / "choices.json", record)
     if isinstance(choices, list):
@@ -56,7 +57,7 @@ def read_record(directory: Path) -> Record:
     if isinstance(found, dict) and isinstance(found.get("findings"), list):
         record.findings = [finding for finding in found["findings"] if isinstance(finding, dict)]
     record.looks = list(read_looks(directory / LAYERS))
-    record.samples = read_samples(directory, _read_metrics(directory / "metrics.jsonl", record))
+    record.samples = read_samples(directory, _read_metrics(directory / METRICS, record))
     return record
 
 
@@ -82,7 +83,7 @@ def _names_of(paths: Sequence[Path]) -> list[str]:
 def read_curves(directory: Path) -> Record:
     """Read the metrics of a run alone."""
     record = Record(name=directory.resolve().name)
-    _read_metrics(directory / "metrics.jsonl", record)
+    _read_metrics(directory / METRICS, record)
     return record
 
 

@@ -59,14 +59,18 @@ def comparison_screen(found: RunComparison) -> RenderableType:
         table.add_row(Text(f"best {_plain(best.metric)}"), *map(Text, cells, styles))
     table.add_row(Text("steps"), *(Text(f"{step:,}") for step in found.steps))
     table.add_row(Text("time"), *(Text(duration(seconds)) for seconds in found.elapsed_seconds))
-    return Group(table, *_winner(found))
+    return Group(*_winner(found), table)
 
 
 def _winner(found: RunComparison) -> Iterator[RenderableType]:
     """Name the best run in words: colours are not seen by everybody, nor in a pipe."""
     if len(found.runs) > 1 and found.best:
         first = found.best[0]
-        yield Text(f"Best {_plain(first.metric)}: {_plain(found.runs[first.best_run])}")
+        value = first.values[first.best_run]
+        assert value is not None
+        where = f"{number(value.value)} at step {value.step:,}"
+        yield Text(f"Best {_plain(first.metric)}: {_plain(found.runs[first.best_run])}, {where}", "bold")
+        yield Text()
 
 
 def _best(run: RunSummary, *, named: bool) -> str:
@@ -91,8 +95,9 @@ def _reasons(found: RunList) -> Iterator[RenderableType]:
 
 
 def _next(found: RunList) -> Iterator[RenderableType]:
-    if len(found.runs) > 1:
-        names = " ".join(_quoted(run.directory) for run in found.runs[:COMPARED])
+    logged = [run for run in found.runs if run.step]
+    if len(logged) > 1:
+        names = " ".join(_quoted(run.directory) for run in logged[:COMPARED])
         yield Text()
         yield Text(f"Compare them: truestep report {_plain(names)}", "dim")
 

@@ -12,8 +12,7 @@ from truestep.checkpoints.holder import is_held
 from truestep.checkpoints.selection import read_all
 from truestep.checkpoints.sources import FOLDER
 from truestep.core.files import read_regular
-
-CONFIG = "config.json"
+from truestep.report.names import CONFIG
 
 
 class RunState(NamedTuple):

@@ -35,7 +35,7 @@ class FirstSteps:
             return
         self._begun = True
         compiled = any(learner.options.compile for learner in self._run.context.learners.values())
-        if compiled or not self._run.is_main:
+        if compiled or not self._run.is_main or self._run.context.strategy.divides_weights:
             return  # what is wrapped while a function is compiled would be compiled again without it
         from truestep.doctor.runtime.scope import engine_loop
         from truestep.doctor.runtime.watch import Watch, WatchOptions, active

@@ -35,8 +35,10 @@ def share_weights(context: Context) -> None:
     if context.world is None:
         return
     for name, learner in context.learners.items():
-        tensors = [*learner.module.parameters(), *learner.module.buffers(), *learner.weights.masters.values()]
-        if learner.average is not None:
+        tensors = list(learner.module.buffers())
+        if not learner.weights.are_divided:  # then they were given to all before they were divided
+            tensors += [*learner.module.parameters(), *learner.weights.masters.values()]
+        if learner.average is not None and not learner.weights.are_divided:
             tensors += learner.average.tensors
         context.world.broadcast(tensors, f"the weights of {name!r}")
 
@@ -47,6 +49,7 @@ def sums_of_weights(context: Context) -> dict[str, list[float]]:
     return {
         name: torch.stack([_sum(weight) for weight in learner.weights.parameters]).tolist()
         for name, learner in context.learners.items()
+        if not learner.weights.are_divided
     }
 
 
@@ -59,6 +62,8 @@ def check_weights(context: Context, everybody: list[dict[str, list[float]]]) -> 
     """Raise a RankError that names the first parameter which is not the same on all ranks, and the rank."""
     for rank, sums in enumerate(everybody):
         for name, learner in context.learners.items():
+            if name not in sums:
+                continue
             for parameter, mine, first in zip(
                 learner.weights.names, sums[name], everybody[0][name], strict=True
             ):

@@ -17,7 +17,7 @@ from truestep.report.metrics import is_name
 if TYPE_CHECKING:
     from truestep.checkpoints import Retention
 
-StrategyName = Literal["auto", "single", "ddp"]
+StrategyName = Literal["auto", "single", "ddp", "fsdp"]
 Resume = Literal["auto", "never", "must", "anew", "edited"]
 RESUME: tuple[Resume, ...] = ("auto", "never", "must", "anew", "edited")
 

@@ -94,8 +94,9 @@ class Run:
         progress: show a bar (on a terminal) or lines now and then. Without it the run still says what it promises and finds.
         quiet: say nothing of that either.
         exit_statuses: by signal number, for other statuses than 130, 143, 138 and 129.
-        strategy: how several processes share the training: "ddp", each with all weights and a part of every batch; "single", each
-            alone with a run of its own; "auto" is "ddp" where several were started together. One process is always "single".
+        strategy: how several processes share the training: "ddp", each with all weights and a part of every batch; "fsdp", with
+            a part of the weights, too; "single", each alone with a run of its own; "auto" is "ddp" where several were started
+            together. One process is always "single".
         timeout_seconds: of several processes, how long one may keep the others waiting before all stop and name it; saving a
             checkpoint may take longer.
         doctor: have the doctor look at data, model and loss in the first 20 updates, and say what is wrong with them; the

@@ -276,7 +276,7 @@ class Saver:
         run, number = self._run, self.store.next_sequence
         keep = self._way_back if keep_way_back else None
         saved = self.store.save(
-            run.cursor.done, state, healthy=is_healthy(run), complete=complete, keep=keep, **told
+            run.cursor.done, state, healthy=is_healthy(run, state), complete=complete, keep=keep, **told
         )
         run.logbook.stall_seconds = self.store.stall_seconds.total
         if saved and complete and not keep_way_back:
@@ -347,10 +347,16 @@ def _sequence(checkpoint: "Checkpoint") -> int:
     return checkpoint.summary.sequence
 
 
-def is_healthy(run: "Run") -> bool:
-    """Whether all weights are finite."""
+def is_healthy(run: "Run", state: dict[str, Any]) -> bool:
+    """Whether all weights are finite; of divided ones the whole is in `state`."""
     return all_finite(
-        [weight for learner in run.context.learners.values() for weight in learner.weights.parameters]
+        weight
+        for name, learner in run.context.learners.items()
+        for weight in (
+            state["learners"][name]["modules"].values()
+            if learner.weights.are_divided
+            else learner.weights.parameters
+        )
     )
 
 

@@ -58,7 +58,10 @@ class Session:
         self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
         self._first_steps = FirstSteps(run, wanted=watching.doctor)
         self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
-        self._layers.every = watching.layers_every if run.is_main else 0
+        looks = (
+            run.is_main and not run.context.strategy.divides_weights
+        )  # nobody has whole weights to look at
+        self._layers.every = watching.layers_every if looks else 0
         self._rates = Rates(run.context, run.cursor, self.say)
         self.started = False
         self.save_requested = False

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import CheckpointError, DataError, OptionError, nearest
+from truestep.engine.processes.shards import whole
 from truestep.engine.state import (
     changed_options,
     changed_settings,
@@ -30,7 +31,12 @@ def take(run: "Run") -> dict[str, Any]:
     check_user_state(run.state)
     tracked, own = run.tracked.divided(run.tracked.state())
     return {
-        "learners": {name: learner_state(learner) for name, learner in run.context.learners.items()},
+        "learners": {
+            name: whole(learner_state(learner), keep=run.is_main)
+            if learner.weights.are_divided
+            else learner_state(learner)
+            for name, learner in run.context.learners.items()
+        },
         "cursor": run.cursor.state_dict(),
         "random": random_state(run.context.device),
         "random_at_epoch": run.session.random.at_epoch,

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainings that end at the same weights on one process and on several; run as a program, each rank goes through all of them.
 
-`python over_ranks.py FOLDER` writes FOLDER/NAME.pt from rank 0, and says on every rank what it has seen.
+`python over_ranks.py FOLDER STRATEGY [NAME...]` writes FOLDER/NAME.pt from rank 0.
 """
 
+import os
+import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -13,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import truestep as ts
+from truestep.engine.processes.shards import whole
 
 DOUBLE = torch.float64
 
@@ -153,6 +156,114 @@ def unequal_parts(run):
     return {"weights": list(net.module.state_dict().values())}
 
 
+class Blocks(nn.Module):
+    """Layers in a list, which are divided one by one; what is around them is divided together."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(7, 6)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 6)) for _ in range(3)
+        )
+        self.norm, self.last = nn.LayerNorm(6), nn.Linear(6, 5)
+
+    def forward(self, tokens):
+        hidden = self.embedding(tokens)
+        for layer in self.layers:
+            more = layer(hidden)
+            more += hidden  # in place: it is a view of what the layer's product returned
+            hidden = more
+        return self.last(self.norm(hidden))
+
+
+def blocks(run, *, number=21, batch_size=8, epochs=2):
+    """Weights in units, ragged micro-batches, ranks without examples, clip, average, draws, evaluation."""
+    net = run.learner(
+        Blocks(),
+        lambda p: torch.optim.Adam(p, lr=0.02, eps=1e-3),
+        clip=ts.ClipNorm(0.5),
+        micro_batch=3,
+        ema=ts.EMA(decay=0.9),
+    )
+    data = tokens(run, number, batch_size)
+
+    def loss(batch):
+        words, labels, weights = batch
+        scores = net(words)
+        values = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none").view(len(words), 4)
+        noisy = values * (1 + 0.1 * ts.randn(len(words), 4, dtype=DOUBLE))
+        return ts.weighted(noisy, weights, right=(scores.argmax(-1) == labels).double())
+
+    for _ in run.epochs(epochs):
+        for batch in run.batches(data):
+            update = net.update(loss, batch)
+            norm = float(update.gradient_norm)
+            run.state.setdefault("seen", []).append(
+                [float(update.loss), float(update.metrics["right"]), norm]
+            )
+        measured = net.evaluate(lambda batch: net(batch[0]).square().mean((1, 2)), data)
+        run.state["seen"].append([measured, 0.0, 0.0])
+    with net.averaged():
+        average = [whole(parameter.detach(), keep=True).clone() for parameter in net.parameters()]
+    return {"weights": list(net.parameters()), "average": average, "seen": torch.tensor(run.state["seen"])}
+
+
+def half(run):
+    """The first of two epochs; what is kept then is copied, too."""
+    return blocks(run, epochs=1)
+
+
+def rest(run):
+    """Both epochs, in the directory where the first was left."""
+    return blocks(run)
+
+
+def mixed(run):
+    """Weights in float32 that are gathered in bfloat16."""
+    net = run.learner(Blocks(), lambda p: torch.optim.SGD(p, lr=0.1), precision="bf16-mixed")
+    data = tokens(run, 16, 8)
+    for _ in run.epochs(1):
+        for words, labels, _ in run.batches(data):
+            net.update(
+                lambda pair: F.cross_entropy(net(pair[0]).mT, pair[1], reduction="none").mean(1),
+                (words, labels),
+            )
+    return {"weights": list(net.parameters())}
+
+
+def dropped(run):
+    """A layer that one rank leaves out."""
+    net = run.learner(
+        nn.Sequential(*(nn.Linear(4, 4) for _ in range(3))), lambda p: torch.optim.SGD(p, lr=0.1)
+    )
+    data = run.data(torch.randn(8, 4, dtype=DOUBLE), batch_size=4)
+    for _ in run.epochs(1):
+        for batch in run.batches(data):
+            net.update(lambda rows: net.module[1 + run.rank](net.module[0](rows)).square().mean(1), batch)
+    return {"weights": list(net.parameters())}
+
+
+def adversaries(run):
+    """Two learners, spectral norm, batch statistics, one example a rank at last."""
+    spectral = torch.nn.utils.parametrizations.spectral_norm
+    critic_net = nn.Sequential(spectral(nn.Linear(3, 8)), nn.Tanh(), nn.Linear(8, 1))
+    maker = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    critic = run.learner(critic_net, lambda p: torch.optim.SGD(p, lr=0.05), name="critic")
+    maker = run.learner(maker, lambda p: torch.optim.SGD(p, lr=0.05), name="generator")
+    data = run.data(torch.randn(24, 3, generator=generator(1), dtype=DOUBLE), batch_size=7, shuffle=True)
+
+    def critic_loss(real):
+        fake = maker(ts.randn(len(real), 2, dtype=DOUBLE)).detach()
+        return critic(fake).squeeze(1) - critic(real).squeeze(1)
+
+    for _ in run.epochs(2):
+        for batch in run.batches(data):
+            critic.update(critic_loss, batch)
+            maker.update(lambda real: -critic(maker(ts.randn(len(real), 2, dtype=DOUBLE))).squeeze(1), batch)
+    modules = (critic.module, maker.module)
+    return {"weights": [tensor for module in modules for tensor in module.state_dict().values()]}
+
+
 def values_per_token(run):
     """Several values an example, and ranks without any."""
     net = run.learner(Layered(), lambda p: torch.optim.SGD(p, lr=0.3))
@@ -259,6 +370,8 @@ CASES = {
         token_weights,
         few_examples,
         penalty,
+        blocks,
+        adversaries,
         statistics,
         unequal_parts,
         values_per_token,
@@ -271,11 +384,15 @@ CASES = {
     )
 }
 OPTIONS = {"left_out": {"nonfinite": "skip"}}
+DIRECTORIES = {"half": "resumed", "rest": "resumed"}
+MORE = {case.__name__: case for case in (half, rest, mixed, dropped)}
+"""Cases of some strategies."""
 
 
-def trained(name, folder):
+def trained(name, folder, strategy="auto"):
     """Run a case in a directory of its own; return the tensors that it ends with."""
     options = {
+        "strategy": strategy,
         "precision": "float64",
         "progress": False,
         "quiet": True,
@@ -283,14 +400,30 @@ def trained(name, folder):
         "timeout_seconds": 60.0,
     }
     torch.manual_seed(0)
-    with ts.Run(folder / name, seed=3, **options, **OPTIONS.get(name, {})) as run:
-        found = CASES[name](run)
-        kept = {key: [each.detach().clone() for each in value] for key, value in found.items()}
+    with ts.Run(folder / DIRECTORIES.get(name, name), seed=3, **options, **OPTIONS.get(name, {})) as run:
+        found = (CASES | MORE)[name](run)
+        kept = {
+            key: [whole(each.detach(), keep=True).clone() for each in value] for key, value in found.items()
+        }
         if run.is_main:
             torch.save(kept, folder / f"{name}.pt")
+    if name == "half" and run.is_main:
+        shutil.copytree(folder / "resumed", folder / "copied")
     return kept
 
 
+def refused(names, folder, strategy):
+    """Write down with which words each case is refused."""
+    for name in names:
+        try:
+            trained(name, folder, strategy)
+        except ts.TruestepError as error:
+            (folder / f"{name}-{os.environ['RANK']}.txt").write_text(f"{type(error).__name__}: {error}")
+
+
 if __name__ == "__main__":
-    for case in sys.argv[2:] or CASES:
-        trained(case, Path(sys.argv[1]))
+    if sys.argv[3:4] == ["refused"]:
+        refused(sys.argv[4:], Path(sys.argv[1]), sys.argv[2])
+        sys.exit()
+    for case in sys.argv[3:] or CASES:
+        trained(case, Path(sys.argv[1]), sys.argv[2])

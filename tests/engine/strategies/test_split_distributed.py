@@ -2,11 +2,15 @@
 """Split over ranks, on real processes: the weights, averages and logged values of one process, whatever the number of ranks."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from support.ranks import on_ranks
+from torch import nn
+
+from truestep.engine.strategies.units import blocks_of
 
 PROGRAM = Path(__file__).with_name("over_ranks.py")
 
@@ -29,8 +33,8 @@ def differences(alone, together):
     }
 
 
-def check(tmp_path, size, names=()):
-    finished = on_ranks(PROGRAM, tmp_path, *names, size=size)
+def check(tmp_path, size, strategy="auto", names=()):
+    finished = on_ranks(PROGRAM, tmp_path, strategy, *names, size=size)
     assert [each.status for each in finished] == [0] * size, finished[0].error[-3000:]
     module = program()
     (tmp_path / "alone").mkdir()
@@ -39,7 +43,8 @@ def check(tmp_path, size, names=()):
             continue
         together = torch.load(tmp_path / f"{name}.pt")
         found = differences(module.trained(name, tmp_path / "alone"), together)
-        assert all(difference < 1e-11 for difference in found.values()), (name, found)
+        bound = 0.02 if name == "mixed" else 1e-11
+        assert all(difference < bound for difference in found.values()), (name, found)
 
 
 def test_two_ranks_train_as_one_process_does(tmp_path):
@@ -50,3 +55,66 @@ def test_two_ranks_train_as_one_process_does(tmp_path):
 @pytest.mark.parametrize("size", [3, 4])
 def test_more_ranks_train_as_one_process_does(tmp_path, size):
     check(tmp_path, size)
+
+
+# ------------------------------------------------------------------ weights that are divided among the ranks
+
+DIVIDED = ["blocks", "adversaries", "unequal_parts", "left_out", "few_examples", "mixed"]
+MORE_DIVIDED = ["token_weights", "statistics", "values_per_token", "together", "contrast"]
+
+
+def test_divided_weights_are_trained_as_whole_ones_are(tmp_path):
+    check(tmp_path, 2, "fsdp", DIVIDED)
+
+
+@pytest.mark.slow
+def test_weights_divided_by_four_are_trained_as_whole_ones_are(tmp_path):
+    check(tmp_path, 4, "fsdp", DIVIDED + MORE_DIVIDED)
+
+
+def test_divided_weights_go_on_with_the_same_bits_and_on_one_process(tmp_path):
+    finished = on_ranks(PROGRAM, tmp_path, "fsdp", "half", "rest", "blocks")
+    assert [each.status for each in finished] == [0, 0], finished[0].error[-3000:]
+    rest, blocks = (torch.load(tmp_path / f"{name}.pt") for name in ("rest", "blocks"))
+    assert set(differences(blocks, rest).values()) == {0.0}
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "copied").rename(tmp_path / "alone" / "resumed")
+    found = differences(blocks, program().trained("rest", tmp_path / "alone"))
+    assert all(difference < 1e-11 for difference in found.values()), found
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {
+            "searched": "OptionError: LBFGS",
+            "shrinking": 'OptionError: micro_batch="auto"',
+            "penalty": "LossError: The loss goes back through the model itself",
+        },
+        pytest.param(
+            {"one_after_another": "OptionError: .* has its weights divided"}, marks=pytest.mark.slow
+        ),
+        pytest.param({"dropped": "RankError: The ranks called other layers"}, marks=pytest.mark.slow),
+    ],
+)
+def test_what_divided_weights_can_not_do_is_refused_with_the_reason(tmp_path, names):
+    finished = on_ranks(PROGRAM, tmp_path, "fsdp", "refused", *names)
+    for rank in (0, 1):
+        for name, reason in names.items():
+            assert re.match(reason, (tmp_path / f"{name}-{rank}.txt").read_text()), finished[rank].error[
+                -2000:
+            ]
+
+
+class Shared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
+        self.last = nn.Linear(3, 3)
+
+
+def test_layers_that_share_a_weight_are_divided_together():
+    module = Shared()
+    assert list(blocks_of(module)) == list(module.layers)
+    module.last.weight = module.layers[1].weight
+    assert list(blocks_of(module)) == []

@@ -113,7 +113,9 @@ class History:
         self.records: dict[int, OptimizerRecord] = {}  # by the identity of the optimizer
         # applied by the user's code; by identity, since a module may have an __eq__ of its own
         self.models_by_id: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
+        self.names: dict[int, str] = {}  # the variables that hold models and optimizers, by their identity
         self.model_names: set[str] = set()  # they outlive the models
+        self.optimizer_names: set[str] = set()
         self.num_steps = 0
         self.num_backwards = 0
         self.compiled = False
@@ -146,10 +148,15 @@ class History:
         held = {id(each) for record in self.stepping() for each in record.parameters()}
         return any(id(each) in held for each in module.parameters())
 
+    def called(self, known: object) -> str:
+        """Return a model or optimizer by the name of the user's variable and its class: `net (Sequential)`."""
+        name, kind = self.names.get(id(known)), type(known).__name__
+        return f"{name} ({kind})" if name else kind
+
     def name_of(self, parameter: Tensor) -> str:
         """Return a parameter's name in the model that has it."""
         for model in self.models:
             for name, each in model.named_parameters():
                 if each is parameter:
-                    return f"{type(model).__name__}.{name}"
+                    return f"{self.names.get(id(model)) or type(model).__name__}.{name}"
         return f"parameter of shape {tuple(parameter.shape)}"

@@ -60,13 +60,19 @@ class Recorder:
         """A module was applied by the user's code."""
         forward = Forward(module, args, kwargs, output, user_place(), torch.is_grad_enabled())
         if id(module) not in self.history.models_by_id:
-            name, kind = name_of(module), type(module).__name__
-            self.history.model_names.add(f"{name} ({kind})" if name else kind)
+            self.history.model_names.add(self._named(module))
         self.add_model(module)
         active = sensitive_layers(module, training=True) or ["F.dropout"] * self._drops
         self._drops = False
         self.history.forwards_since_backward.append(Application.of(forward, active))
         return (forward,)
+
+    def _named(self, known: object) -> str:
+        """Note the variable that holds a model or optimizer; return how it is shown."""
+        self.history.names.pop(id(known), None)  # the identity of one that is gone may come again
+        if name := name_of(known):
+            self.history.names[id(known)] = name
+        return self.history.called(known)
 
     def on_layer(self, module: nn.Module, output: Any) -> Facts:
         """Any module, also within others, gave its output."""
@@ -103,6 +109,8 @@ class Recorder:
     def on_step(self, optimizer: Optimizer, has_closure: bool) -> Facts:
         """An optimizer is about to step."""
         record = self.known(optimizer)
+        if not record.num_steps:
+            self.history.optimizer_names.add(self._named(optimizer))
         record.has_closure = has_closure
         record.num_stale_steps = record.num_stale_steps + 1 if record.stale and record.num_backwards else 0
         return record, user_place()

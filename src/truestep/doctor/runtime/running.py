@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from truestep.core.errors import OptionError
+from truestep.core.errors import OptionError, near_path
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.at_exit import ReportAtExit
 from truestep.doctor.runtime.frames import is_library, user_place
@@ -57,7 +57,7 @@ def run_watched(
         OptionError: there is no such file.
     """
     if not script.is_module and not Path(script.name).is_file():
-        raise OptionError(f"There is no file {script.name!r} to run.")
+        raise OptionError(f"There is no file {script.name!r} to run.{near_path(Path(script.name))}")
     outcome = Outcome()
     process = os.getpid()
 

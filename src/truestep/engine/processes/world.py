@@ -84,7 +84,7 @@ class World:
         self.notes = RankNotes(links.store, self.rank, self.size)
         self.error: RankError | None = None
         """Why the ranks can't go on together; whatever needs them raises it again."""
-        self._timeout_seconds = timeout_seconds
+        self.timeout_seconds = timeout_seconds
         self.num_gathered = 0
         """How often something in a loss has exchanged tensors: its backward does, too."""
         self.counts_nothing = False
@@ -161,7 +161,7 @@ class World:
         try:
             return start()
         except RuntimeError as error:
-            raise self._broken() from error
+            raise self.broken() from error
 
     def wait(self, work: Work, what: str) -> None:
         """Wait for a collective on the host; a rank that has failed, or does not come, ends the waiting."""
@@ -180,7 +180,7 @@ class World:
             if not told:
                 told = True
                 self._ask(lambda: self.notes.waits(self._num_begun, what))
-            if time.monotonic() - since > self._timeout_seconds:
+            if time.monotonic() - since > self.timeout_seconds:
                 since = self._overdue(what)
 
     def _finished(self, work: Work, error: RuntimeError) -> None:
@@ -188,7 +188,7 @@ class World:
         try:
             work.wait()
         except RuntimeError:
-            raise self._broken() from error
+            raise self.broken() from error
 
     def _overdue(self, what: str) -> float:
         """Name the rank that keeps everybody waiting; one that is known to be busy is waited for on: return the time."""
@@ -198,7 +198,7 @@ class World:
             return time.monotonic()
         rank, place = next(iter(absent.items()))
         waits = f"waits for {place}" if place else "is still at work elsewhere"
-        seconds = f"{self._timeout_seconds:g} seconds"
+        seconds = f"{self.timeout_seconds:g} seconds"
         text = self.notes.describe(
             rank,
             f"did not come to {what} within {seconds}: it {self.notes.processes[rank].trouble or waits}. Every rank must come to "
@@ -242,7 +242,12 @@ class World:
             )
             raise self._failed(0, text) from error
 
-    def _broken(self) -> RankError:
+    def explained(self, error: BaseException) -> RankError | None:
+        """Return who has broken a connection that torch itself was waiting for; None where this is no such error."""
+        is_one = type(error) is not RankError and any(sign in str(error) for sign in _CONNECTION)
+        return self.broken() if is_one else None
+
+    def broken(self) -> RankError:
         """Return the error for a connection that broke."""
         rank, text = self._ask(self.notes.find_culprit)
         if self._ask(self.notes.failure) is None:
@@ -287,6 +292,7 @@ class World:
         os._exit(1)
 
 
+_CONNECTION = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "gloo", "NCCL")
 _UNEVEN = "A loop that is longer on one rank than on another ends so, too: give run.data the whole data set, which it divides."
 
 

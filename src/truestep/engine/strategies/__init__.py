@@ -3,8 +3,9 @@
 
 from truestep.engine.strategies.base import Hooks, Placing, Strategy
 from truestep.engine.strategies.ddp import Ddp
+from truestep.engine.strategies.fsdp import Fsdp
 from truestep.engine.strategies.single import Single
 
-STRATEGIES: dict[str, type[Strategy]] = {"single": Single, "ddp": Ddp}
+STRATEGIES: dict[str, type[Strategy]] = {"single": Single, "ddp": Ddp, "fsdp": Fsdp}
 
-__all__ = ["STRATEGIES", "Ddp", "Hooks", "Placing", "Single", "Strategy"]
+__all__ = ["STRATEGIES", "Ddp", "Fsdp", "Hooks", "Placing", "Single", "Strategy"]

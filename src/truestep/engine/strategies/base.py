@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
 from truestep.engine.batches import Split
+from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
@@ -31,10 +32,8 @@ class Placing(NamedTuple):
     lends: bool = False
 
 
-class Hooks(Protocol):
-    """What a strategy does in every update of one set of learners, in the order in which an update asks.
-
-    An update is the same code on one process and on many: what differs stands behind these five calls.
+class Division(Protocol):
+    """How a batch is divided among the processes.
 
     Attributes:
         shares_batches: whether a batch is a part of a whole one. Such a part may have no example, for which the loss is not called,
@@ -44,7 +43,7 @@ class Hooks(Protocol):
     shares_batches: bool
 
     def begin(self) -> None:
-        """No parameter has a gradient: an evaluation of the loss begins, or one has failed and what is under way is void."""
+        """An evaluation of the loss begins."""
 
     def place(self, count: int | None, num_parts: int = 1) -> Placing:
         """Say where this process's part of the batch lies.
@@ -70,11 +69,28 @@ class Hooks(Protocol):
     def check_whole(self) -> None:
         """Raise unless the loss that was just computed, which is one of the whole batch, can have seen all of it."""
 
-    def before_backward(self, sums: Sums, *, is_last: bool) -> None:
+
+class Hooks(Protocol):
+    """What a strategy does in every update of one set of learners, in the order in which an update asks.
+
+    An update is the same code on one process and on many: what differs stands behind these calls.
+
+    Attributes:
+        division: how the batch is divided.
+        divides_weights: whether a process has a part of the weights, and a loss computes with copies of all of them.
+    """
+
+    division: Division
+    divides_weights: bool
+
+    def begin(self) -> None:
+        """No parameter has a gradient: an evaluation of the loss begins, or one has failed and what is under way is void."""
+
+    def before_backward(self, sums: Sums, *, is_last: bool | None) -> None:
         """A part's loss has been computed and is in `sums`; its backward starts now.
 
         `is_last`: gradients may be sent while this backward runs, since no other follows and nothing will be tried again. It is
-        False throughout where nobody knows which part is the last (`accumulating`), or where a smaller one may have to be tried.
+        None throughout where nobody knows which part is the last (`accumulating`), or where a smaller one may have to be tried.
         """
 
     def gradients_ready(self, sums: Sums) -> None:
@@ -83,14 +99,26 @@ class Hooks(Protocol):
     def decide(self, sums: Sums) -> None:
         """Make `sums` those of the whole batch: what becomes of the update follows from them and from the gradients alone."""
 
+    def joined(self, norm: Tensor, norm_type: float) -> Tensor:
+        """Return the norm of all gradients, of which `norm` is that of those which this process has."""
+
+    def explained(self, error: BaseException) -> Exception | None:
+        """Return the error to raise for one that a loss or its backward raised; None where it says enough."""
+
 
 class Strategy(Protocol):
-    """How the processes of one training share its updates."""
+    """How the processes of one training share its updates.
+
+    Attributes:
+        divides_weights: whether each process has a part of the weights only.
+    """
+
+    divides_weights: bool
 
     def __init__(self, world: World) -> None:
         """Connect these processes."""
 
-    def adopt(self, module: nn.Module, is_updating: Callable[[], bool]) -> None:
+    def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
         """A learner is made of this module, which is on its device; `is_updating` says whether an update is under way."""
 
     def hooks(self, learners: Sequence[Weights], names: str) -> Hooks:

@@ -5,44 +5,32 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from truestep.engine.batches import Split
+from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
-from truestep.engine.strategies.base import Hooks, Placing
+from truestep.engine.strategies.base import Division, Hooks, Placing
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
 
 
-class Single:
-    """A strategy and its own hooks."""
+class WholeBatch:
+    """Every batch is here."""
 
     shares_batches = False
 
-    def __init__(self, world: World | None = None) -> None:
-        """Take what every strategy takes, and use it for nothing."""
-
-    def adopt(self, module: nn.Module, is_updating: Callable[[], bool]) -> None:
-        """Do nothing."""
-
-    def hooks(self, learners: Sequence[Weights], names: str) -> Hooks:
-        """Return itself: it knows nothing of the learners."""
-        return self
-
-    def close(self) -> None:
-        """Do nothing."""
-
     def begin(self) -> None:
         """Do nothing."""
+
+    def place(self, count: int | None, num_parts: int = 1) -> Placing:
+        """All examples are here."""
+        return Placing(0, count, count or 0, num_parts)
 
     @property
     def may_shrink(self) -> bool:
         """Nobody waits for it."""
         return True
-
-    def place(self, count: int | None, num_parts: int = 1) -> Placing:
-        """All examples are here."""
-        return Placing(0, count, count or 0, num_parts)
 
     def example(self, batch: Any, split: Split | None) -> Any:
         """Return the batch: nobody asks, since there are as many calls as parts."""
@@ -58,7 +46,30 @@ class Single:
     def check_whole(self) -> None:
         """It has: all of the batch is here."""
 
-    def before_backward(self, sums: Sums, *, is_last: bool) -> None:
+
+class Single:
+    """A strategy and its own hooks."""
+
+    divides_weights = False
+
+    def __init__(self, world: World | None = None) -> None:
+        """Take what every strategy takes, and use it for nothing."""
+        self.division: Division = WholeBatch()
+
+    def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
+        """Do nothing."""
+
+    def hooks(self, learners: Sequence[Weights], names: str) -> Hooks:
+        """Return itself: it knows nothing of the learners."""
+        return self
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def begin(self) -> None:
+        """Do nothing."""
+
+    def before_backward(self, sums: Sums, *, is_last: bool | None) -> None:
         """Do nothing."""
 
     def gradients_ready(self, sums: Sums) -> None:
@@ -66,3 +77,11 @@ class Single:
 
     def decide(self, sums: Sums) -> None:
         """Do nothing."""
+
+    def joined(self, norm: Tensor, norm_type: float) -> Tensor:
+        """All gradients are here."""
+        return norm
+
+    def explained(self, error: BaseException) -> Exception | None:
+        """It says enough."""
+        return None

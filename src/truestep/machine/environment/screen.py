@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environment as a screen: the facts in sections, the verdicts last, beside the prompt."""
+"""The environment as a screen: the verdicts first, then the facts in sections."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,10 +13,10 @@ from truestep.machine.environment.report import Environment, EnvironmentVerdict,
 from truestep.machine.quantities import format_bytes
 
 # a verdict's mark, the same where a terminal knows only ASCII, and its style
-_MARKS = {
-    "pass": ("✓", "+", "green"),
-    "warn": ("!", "!", "bold yellow"),
+_MARKS = {  # the worst first, as they are shown
     "fail": ("✗", "x", "bold red"),
+    "warn": ("!", "!", "bold yellow"),
+    "pass": ("✓", "+", "green"),
     "skip": ("·", "-", "dim"),
 }
 Rows = Iterator[tuple[str, str]]
@@ -34,14 +34,26 @@ def screen(environment: Environment) -> RenderableType:
         "machine": _machine(machine),
         "variables": iter(machine.variables.items()),
     }
-    parts: list[RenderableType] = []
+    parts: list[RenderableType] = [
+        Text("verdicts", style="bold"),
+        Padding(_in_short(environment.verdicts), (0, 0, 0, 2)),
+        Padding(_Verdicts(environment.verdicts), (0, 0, 1, 2)),
+    ]
     for title, rows in sections.items():
         listed = list(rows)
         if listed:
             parts += [Text(title, style="bold"), Padding(_table(listed), (0, 0, 1, 2))]
-    return Group(
-        *parts, Text("verdicts", style="bold"), Padding(_Verdicts(environment.verdicts), (0, 0, 0, 2))
-    )
+    return Group(*parts)
+
+
+def _in_short(verdicts: Sequence[EnvironmentVerdict]) -> Text:
+    """Return how many are wrong in one line, since that is what is asked first."""
+    failed, warned = (sum(each.status == status for each in verdicts) for status in ("fail", "warn"))
+    if not failed and not warned:
+        return Text("Nothing is wrong here.", style="green")
+    counts = [f"{failed} {'fails' if failed == 1 else 'fail'}"] if failed else []
+    counts += [f"{warned} {'warning' if warned == 1 else 'warnings'}"] if warned else []
+    return Text(", ".join(counts), style="bold red" if failed else "bold yellow")
 
 
 def _table(rows: list[tuple[str, str]]) -> Table:
@@ -64,7 +76,7 @@ class _Verdicts:
         table = Table.grid(padding=(0, 1))
         table.add_column(width=1)
         table.add_column(overflow="fold")
-        for verdict in self.verdicts:
+        for verdict in sorted(self.verdicts, key=lambda each: [*_MARKS].index(each.status)):
             if verdict.status != "skip":
                 fix = f"\n{arrow} {verdict.fix}" if verdict.fix else ""
                 table.add_row(_mark(verdict.status, options), Text(f"{verdict.says}{fix}"))

@@ -3,6 +3,7 @@
 
 import logging
 import os
+import socket
 import sys
 import tempfile
 import uuid
@@ -81,6 +82,7 @@ def run_processes(
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0" if one_machine else str(launch.rendezvous),
         rdzv_configs={} if one_machine else {"is_host": launch.node_rank == 0},
+        local_addr=None if one_machine else own_address(str(launch.rendezvous)),
         max_restarts=launch.restarts,
         start_method=_start_method(program),
         shutdown_timeout=launch.grace_seconds,
@@ -110,6 +112,8 @@ def _environment(launch: LaunchOptions) -> Iterator[None]:
         "PYTHONUNBUFFERED": "1",
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
     }
+    if launch.rendezvous is not None and (interface := _interface_of(own_address(launch.rendezvous))):
+        wanted["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", interface)
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:
@@ -120,6 +124,34 @@ def _environment(launch: LaunchOptions) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def own_address(rendezvous: str) -> str:
+    """Return the address by which this machine reaches the meeting place, and is reached by the others.
+
+    Its own name may stand for 127.0.1.1 on it, and for nothing on the others. Nothing is sent for it.
+    """
+    host, _, port = rendezvous.rpartition(":")
+    try:
+        ((family, kind, _, _, address), *_) = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_DGRAM
+        )
+        with socket.socket(family, kind) as found:
+            found.connect(address)
+            return str(found.getsockname()[0])
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"--rendezvous {rendezvous}: {error}. Give HOST:PORT, the name or address of the first machine as all of them know it, "
+            "and a free port of it."
+        ) from error
+
+
+def _interface_of(address: str) -> str | None:
+    """Return the network interface that has this address: gloo would look its own name up."""
+    import psutil
+
+    interfaces = psutil.net_if_addrs().items()
+    return next((name for name, each in interfaces if any(one.address == address for one in each)), None)
 
 
 @contextmanager

@@ -86,7 +86,7 @@ class GradientsInEvaluation(SourceCheck, Watcher):
         for each in applied:
             if each.recorded and not each.training and history.is_trained(each.model):
                 text = "The model is evaluated without no_grad(): autograd recorded a graph, and no backward() used it."
-                yield Observation(each.place, text, ADVICE, {"model": type(each.model).__name__})
+                yield Observation(each.place, text, ADVICE, {"model": history.called(each.model)})
 
 
 def _mode(trace: Trace, forward: Event) -> Event | None:

@@ -59,7 +59,7 @@ def _judge(loop: TrainingLoop, windows: list[Window], test: ast.expr) -> Iterato
     if len(sizes) < 2 or max(sizes) < 2 or not cleared:
         return
     if sizes[0] == 1 and sizes[1] > 1:
-        yield At(test, "`i % k == 0` steps after the first batch already, then one batch late.", RISK)
+        yield At(test, "With `i % k == 0` the first step comes after one batch alone, not after k.", RISK)
     elif windows[-1].backwards and not _stepped_after(loop.trace, loop.path):
         yield At(test, "Batches left over at the end of the loop are never stepped.", RISK)
 

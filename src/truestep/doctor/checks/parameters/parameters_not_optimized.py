@@ -73,13 +73,13 @@ class ParametersNotOptimized(Watcher):
                 text = f"{len(missed)} of {len(named)} parameters get gradients, but no optimizer holds them."
                 yield Observation(record.place, text, QUESTION, evidence)
             elif missed and len(missed) == len(named):
-                yield from self._for_nothing(model)
+                yield from self._for_nothing(history, model)
 
-    def _for_nothing(self, model: nn.Module) -> Observations:
+    def _for_nothing(self, history: History, model: nn.Module) -> Observations:
         """Report a model that nothing updates, also not by hand."""
         place, versions = self.applied.get(id(model), (None, []))
         if place is not None and versions == _versions(model):
-            name = type(model).__name__
+            name = history.called(model)
             text = f"Each backward() computes the gradients of {name}, which no optimizer holds."
             yield Observation(place, text, ADVICE, {"model": name, "parameters": len(versions)})
 

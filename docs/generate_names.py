@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes names.inc, the list of public names at the top of the API page, when the documentation is built."""
+
+import inspect
+import re
+from pathlib import Path
+
+import truestep
+
+LIST = Path(__file__).with_name("names.inc")
+
+
+def summary(name: str, value: object) -> str:
+    """Return the first sentence of a name's docstring, fit for a cell of a table."""
+    first = (inspect.getdoc(value) or "").partition("\n\n")[0]
+    sentence = re.split(r"(?<=\.)(?<!al\.)\s", " ".join(first.split()))[0].replace(
+        "|", "\\|"
+    )
+    if not sentence:
+        raise ValueError(f"truestep.{name} has no docstring")
+    return sentence
+
+
+def names() -> list[str]:
+    """Return every public name but that of the room `nn`, whose names stand with it."""
+    pieces = [f"nn.{name}" for name in truestep.nn.__all__]
+    return sorted(
+        [*(name for name in truestep.__all__ if name != "nn"), *pieces], key=str.lower
+    )
+
+
+def text() -> str:
+    """Return the list, each name leading to its part of the page."""
+    rows = []
+    for name in names():
+        value = (
+            getattr(truestep.nn, name.removeprefix("nn."))
+            if name.startswith("nn.")
+            else getattr(truestep, name)
+        )
+        rows.append(
+            f"| {{py:obj}}`ts.{name} <truestep.{name}>` | {summary(name, value)} |"
+        )
+    return "\n".join(["| name | what it is |", "|---|---|", *rows, ""])
+
+
+def write() -> None:
+    """Write the list where it is not as it should be: a build takes what has not changed from its cache."""
+    wanted = text()
+    if not LIST.exists() or LIST.read_text("utf-8") != wanted:
+        LIST.write_text(wanted, "utf-8")

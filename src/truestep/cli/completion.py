@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`truestep completion`: what makes a shell complete commands and options with the Tab key."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+VARIABLE = "_TRUESTEP_COMPLETE"
+
+
+class Shell(StrEnum):
+    """The shells that can complete."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+@app.command()
+def completion(context: typer.Context, shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> None:
+    """Print the script that makes a shell complete truestep's commands and options with the Tab key.
+
+    bash: write eval "$(truestep completion bash)" into ~/.bashrc; zsh: the same with zsh into ~/.zshrc, after compinit;
+    fish: truestep completion fish > ~/.config/fish/completions/truestep.fish
+    """
+    from typer.completion import show_callback
+
+    show_callback(context, context.command.params[0], shell.value)

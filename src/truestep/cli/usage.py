@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistyped commands and options: one plain message with the nearest names, as wide as it needs to be."""
+
+import re
+from typing import Any, cast
+
+import typer
+from typer.core import TyperGroup
+
+from truestep.core.errors import nearest
+
+# typer has its own copy of click or the installed one, by its version; this class is in both
+USAGE_ERROR = cast(type[Exception], typer.BadParameter.__mro__[1])
+
+_QUOTE = "'"
+
+
+class NamedCommands(TyperGroup):
+    """A group of commands that names the nearest ones to a mistyped one."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, or say which there are."""
+        unknown = args and not args[0].startswith("-") and args[0] not in self.commands
+        if unknown and not ctx.resilient_parsing:
+            ctx.fail(f"There is no command {args[0]!r}. {nearest(args[0], self.commands)}")
+        return super().resolve_command(ctx, args)
+
+
+def usage_words(error: Any) -> str:
+    """Return what to print about a mistake on the command line: which command, what is wrong, where to read on.
+
+    Nothing, where a command was given alone and its help stands there already.
+    """
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return ""
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return f"truestep: {error.format_message()}\n"
+    return (
+        f"{context.command_path}: {_wrong(error, context)}\nHow it is used: {context.command_path} --help\n"
+    )
+
+
+def _wrong(error: Any, context: Any) -> str:
+    if hasattr(error, "possibilities"):
+        known = {name for option in context.command.params for name in _long_names(option)}
+        return f"There is no option {error.option_name!r}. {nearest(error.option_name, known | {'--help'})}"
+    message = str(error.format_message())
+    if message.startswith("Missing"):
+        usage = " ".join(context.get_usage().split()).removeprefix("Usage: ")
+        return f"{message.removesuffix('.')}. Write: {usage}"
+    if match := re.fullmatch(r"Invalid value for '?([^':]+)'?: (?:Value error, )?(.*)", message, re.DOTALL):
+        return f"{match[1]}: {_with_nearest(match[2])}"
+    return message
+
+
+def _long_names(option: Any) -> list[str]:
+    return [name for name in (*option.opts, *option.secondary_opts) if name.startswith("--")]
+
+
+def _with_nearest(message: str) -> str:
+    """Name the nearest of the values that an option takes; other messages stay as they are."""
+    if "valid integer" in message or "valid number" in message:
+        return f"It takes a {'whole ' if 'integer' in message else ''}number."
+    value, known, *_ = [*message.split(" is not one of "), ""]
+    if not known:
+        return message
+    names = re.findall("'([^']*)'", known)
+    return f"There is no {value}. {nearest(value.strip(_QUOTE), names)}"

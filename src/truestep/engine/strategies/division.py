@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A batch of which each process has a part: who has which examples, and how often all call the loss."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from truestep.core.errors import BatchError, LossError
+from truestep.engine.batches import Split
+from truestep.engine.processes.world import World
+from truestep.engine.strategies.base import Placing
+from truestep.engine.strategies.fillers import one_of, shared_example
+
+
+class SharedBatch:
+    """The parts of one set of learners' batches; `counts_calls` says whether all must call the loss equally often now."""
+
+    shares_batches = True
+
+    def __init__(
+        self, world: World, what: str, modules: Sequence[nn.Module], counts_calls: Callable[[], bool]
+    ) -> None:
+        self._world, self._what, self._modules = world, what, modules
+        self._asks_for_calls = counts_calls
+        self._counts: list[int] = []
+        self._calls: list[int] = []  # of the loss, by each rank with its own examples
+        self._counts_calls = False
+        self._num_gathered = 0
+
+    def begin(self) -> None:
+        """Learn from here on whether the loss exchanges tensors."""
+        self._num_gathered = self._world.num_gathered
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether the loss has exchanged tensors, which its backward does, too."""
+        return self._world.num_gathered != self._num_gathered
+
+    def place(self, count: int | None, num_parts: int = 1) -> Placing:
+        """Count the examples of all ranks; those of lower ranks come before this one's."""
+        if count is None:
+            raise BatchError(
+                "The examples of this batch can't be counted, so it is not known which of the whole batch are on this rank. Pass "
+                "split=ts.Split(count, take), or split= the dimension that they lie along."
+            )
+        found = self._world.meet(self._what, count, num_parts, self._asks_for_calls())
+        self._counts, self._calls = ([int(each[index]) for each in found] for index in (0, 1))
+        if not sum(self._counts):
+            raise BatchError("The batch is empty on every rank: a mean over no examples is not defined.")
+        self._counts_calls = any(each[2] for each in found)
+        first, total = sum(self._counts[: self._world.rank]), sum(self._counts)
+        if not self._counts_calls:
+            return Placing(first, count, total, num_parts)
+        return Placing(first, count, total, max(self._calls), lends=len(set(self._calls)) > 1)
+
+    @property
+    def may_shrink(self) -> bool:
+        """Not where the loss exchanges tensors: the others would wait for calls that never come."""
+        return not self._counts_calls and not self.exchanges
+
+    def example(self, batch: Any, split: Split | None) -> Any:
+        """Return one example, lent by another rank where this one has none."""
+        if 0 in self._counts:
+            return shared_example(batch, split, self._counts, self._world)
+        return one_of(batch, split)
+
+    @contextmanager
+    def counting_nothing(self) -> Iterator[None]:
+        """Tell the batch normalisations."""
+        self._world.counts_nothing = True
+        try:
+            yield
+        finally:
+            self._world.counts_nothing = False
+
+    def refuse_empty(self) -> None:
+        """Refuse a loss of the whole batch where a rank has nothing of it."""
+        if 0 in self._counts:
+            without = self._counts.index(0)
+            raise BatchError(
+                f"decomposable=False, and the {sum(self._counts)} examples of this batch leave rank {without} without any, so it "
+                "could not take part in ts.gather. Leave short batches out: run.data(..., drop_last=True)."
+            )
+
+    def check_whole(self) -> None:
+        """Refuse a loss of the whole batch that has not seen it."""
+        if not self.exchanges:
+            raise LossError(
+                "decomposable=False, and the loss has seen only this process's part of the batch: it did not call ts.gather, which "
+                "returns the rows of all: others, first = ts.gather(vectors, with_first=True)."
+            )
+
+    def take_buffers(self) -> None:
+        """A rank without examples, or with too few, has other buffers: they become those of the first that had enough."""
+        most = max(self._calls, default=0)
+        enough = [calls == most if self._counts_calls else calls > 0 for calls in self._calls]
+        if all(enough):
+            return
+        takes = not enough[self._world.rank]
+        for module in self._modules:
+            buffers = list(module.buffers())
+            self._world.broadcast(buffers, self._what, source=enough.index(True), takes=takes)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fully sharded data parallel: each process has a part of every weight, gradient and optimizer state, and a part of each batch.
+
+torch's `fully_shard` (FSDP2) gathers the weights of a unit before it computes and sums its gradients into parts while the backward
+runs. It needs every process to call the same units in the same order: so all call the loss equally often, with an example that
+counts nothing where one has too few, and the order is compared at the end of each update.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from truestep.core.errors import OptionError, RankError
+from truestep.engine.precision import Precision
+from truestep.engine.processes.world import World
+from truestep.engine.strategies.base import Division
+from truestep.engine.strategies.division import SharedBatch
+from truestep.engine.strategies.statistics import keep_statistics, share_statistics
+from truestep.engine.strategies.totals import Totals
+from truestep.engine.strategies.units import UnitCalls, blocks_of, roots_of
+from truestep.engine.sums import Sums
+from truestep.engine.weights import Weights
+
+
+class Fsdp:
+    """Divides weights, gradients and optimizer states among all processes of a world."""
+
+    divides_weights = True
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._norms: list[nn.Module] = []
+        self._calls: dict[nn.Module, UnitCalls] = {}
+        self._mesh: Any = None
+
+    def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
+        """Give every process rank 0's weights, and keep a part of them."""
+        from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+        if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):
+            raise OptionError(
+                f'strategy="fsdp" needs torch 2.13, and this is {torch.__version__}: before, weights that one rank alone uses '
+                'made the others wait for ever. Use strategy="ddp".'
+            )
+        if precision.weights not in (torch.float32, torch.float64):
+            raise OptionError(
+                f'precision={precision.name!r} keeps half-precision weights, and strategy="fsdp" makes its own of float32 parts. '
+                'Use "bf16-mixed" or "fp16-mixed".'
+            )
+        self.world.broadcast([*module.parameters(), *module.buffers()], "the weights of a model to divide")
+        self._norms += share_statistics(module, self.world, is_updating)
+        policy = MixedPrecisionPolicy(
+            param_dtype=precision.autocast,
+            reduce_dtype=precision.autocast and torch.float32,
+            cast_forward_inputs=False,  # autocast does
+        )
+        calls = self._calls[module] = UnitCalls(module)
+        mesh = self._mesh = self._mesh or self._make_mesh(next(module.parameters()).device)
+        for root in roots_of(module):
+            for unit in [*blocks_of(root), root]:
+                divided: Any = fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
+                divided.set_gradient_divide_factor(1.0)
+                divided.set_force_sum_reduction_for_comms(enable=True)
+                divided.set_reduce_scatter_unused_params(True)
+                calls.watch(unit)
+
+    def _make_mesh(self, device: torch.device) -> Any:
+        from torch.distributed.device_mesh import DeviceMesh
+
+        limit = timedelta(seconds=self.world.timeout_seconds)
+        group = dist.new_group(timeout=limit)  # torch waits for what it gathers, and nobody watches
+        return DeviceMesh.from_group(group, device.type)
+
+    def hooks(self, learners: Sequence[Weights], names: str) -> "FsdpHooks":
+        """Return what is done in the updates of these learners."""
+        return FsdpHooks(self.world, learners, names, self._calls)
+
+    def close(self) -> None:
+        """Give batch normalisations back; the weights stay divided."""
+        for layer in self._norms:
+            keep_statistics(layer)
+
+
+class FsdpHooks:
+    """The updates of one set of learners."""
+
+    divides_weights = True
+
+    def __init__(
+        self, world: World, learners: Sequence[Weights], names: str, everybody: Mapping[nn.Module, UnitCalls]
+    ) -> None:
+        self._world, self._what = world, f"an update of {names}"
+        modules = [weights.module for weights in learners]
+        self._everybody = everybody
+        self._calls = [everybody[module] for module in modules]
+        self._roots: list[Any] = [root for module in modules for root in roots_of(module)]
+        self._batch = SharedBatch(world, self._what, modules, lambda: True)
+        self.division: Division = self._batch
+        self._totals = Totals(world, learners, self._what)
+        self._names = [weights.names for weights in learners]
+        self._parameters = [parameter for weights in learners for parameter in weights.parameters]
+
+    def begin(self) -> None:
+        """Count calls from here on."""
+        self._batch.begin()
+        for calls in self._calls:
+            calls.begin()
+
+    def before_backward(self, sums: Sums, *, is_last: bool | None) -> None:
+        """Sum the gradients in the last backward alone; in each, where nobody knows which is the last."""
+        sends = is_last is not False
+        for root in self._roots:
+            root.set_requires_gradient_sync(sends)
+            root.set_is_last_backward(sends)
+        for calls in self._everybody.values():
+            calls.goes_back = True
+
+    def gradients_ready(self, sums: Sums) -> None:
+        """They are summed; compare in which order the ranks have called their layers. What no rank has used keeps no gradient."""
+        orders = [float(calls.order) for calls in self._calls]
+        orders += [
+            order**2 for order in orders
+        ]  # the same on all ranks if, and only if, both sums are what they would be then
+        used = [
+            name in calls.used
+            for calls, names in zip(self._calls, self._names, strict=True)
+            for name in names
+        ]
+        self._world.settle([self._totals.begin(sums, [*orders, *map(float, used)])], self._what)
+        found = self._totals.end(sums)
+        if found[: len(orders)] != [self._world.size * each for each in orders]:
+            raise self._other_order()
+        for parameter, by_how_many in zip(self._parameters, found[len(orders) :], strict=True):
+            if not by_how_many:
+                parameter.grad = None
+        self._batch.take_buffers()
+
+    def decide(self, sums: Sums) -> None:
+        """Make the sums those of the whole batch."""
+        self._totals.decide(sums)
+
+    def joined(self, norm: Tensor, norm_type: float) -> Tensor:
+        """Join the norms of all parts."""
+        largest = norm_type == float("inf")
+        norms = norm.double()[None] if largest else norm.double()[None] ** norm_type
+        everybody = torch.zeros(self._world.size, dtype=torch.float64, device=norm.device)
+        everybody[self._world.rank] = norms
+        self._world.settle([self._world.reduce(everybody)], self._what)
+        total = everybody.max() if largest else everybody.sum() ** (1 / norm_type)
+        return total.to(norm.dtype)
+
+    def explained(self, error: BaseException) -> Exception | None:
+        """Say what the weights' being divided has to do with it."""
+        text = str(error)
+        if "mixed torch.Tensor and DTensor" in text:
+            return OptionError(
+                'With strategy="fsdp" weights are gathered where a module is called, and something was computed with a weight '
+                "elsewhere: in a method that is not forward, or by a part that reads another's weight. Call the module, "
+                "net(inputs); or, for a method of the learner's module, "
+                'torch.distributed.fsdp.register_fsdp_forward_method(net.module, "encode").'
+            )
+        return self._world.explained(error)
+
+    def _other_order(self) -> RankError:
+        return RankError(
+            'The ranks called other layers, or in another order, and with strategy="fsdp" each gathers its weights from all: '
+            "layer drop that differs by rank, a layer for some examples only. Make the choice the same on all ranks (draw it with "
+            'ts.rand(())), or use strategy="ddp".'
+        )

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an update's sums are over all processes: one short vector, from which what becomes of the update follows.
+
+weight · weighted loss · number of negative weights · whether weighted · whether metrics are new · what a strategy adds ·
+weighted metrics
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truestep.core.errors import LossError
+from truestep.engine.processes.world import World
+from truestep.engine.sums import Sums
+from truestep.engine.weights import Weights
+
+_DOUBLE = (torch.float64, torch.complex128)
+_HEAD = 5  # numbers of the vector before those of the strategy
+
+
+class Totals:
+    """The sums of one set of learners' updates; the same bits on every rank."""
+
+    def __init__(self, world: World, learners: Sequence[Weights], what: str) -> None:
+        self._world, self._what = world, what
+        parameters = [parameter for weights in learners for parameter in weights.parameters]
+        self._device = parameters[0].device
+        self._kind = torch.float64 if any(each.dtype in _DOUBLE for each in parameters) else torch.float32
+        self._names: list[str] = []  # of the metrics
+        self._num_more = 0
+        self._vector = torch.empty(0)
+
+    def begin(self, sums: Sums, more: Sequence[float]) -> Any:
+        """Begin to sum; return the collective. `more` is as long on every rank, and is summed, too."""
+        weight, loss, metrics = sums.shares()
+        is_new = bool(metrics) and sorted(metrics) != self._names
+        self._num_more = len(more)
+        head = [
+            weight,
+            loss,
+            0.0 if sums.least is None else sums.least < 0,
+            float(sums.may_be_empty),
+            float(is_new),
+        ]
+        tail: list[Any] = (
+            [0.0] * len(self._names) if is_new or not metrics else [metrics[name] for name in self._names]
+        )
+        self._vector = _joined([*head, *more, *tail], self._device)
+        return self._world.reduce(self._vector)
+
+    def end(self, sums: Sums) -> list[float]:
+        """The collective is done: learn what is new, and return the sums of what the strategy added."""
+        if self._vector[4]:
+            self._learn_metrics(sums)
+        more: list[float] = self._vector[_HEAD : _HEAD + self._num_more].tolist()
+        return more
+
+    def decide(self, sums: Sums) -> None:
+        """Make the sums those of the whole batch."""
+        vector = self._vector
+        weight, loss, negative, weighted = vector[:4].to(self._kind)
+        metrics = vector[_HEAD + self._num_more :].to(self._kind)
+        total = weight if weighted else int(vector[0])
+        least = None if vector.device.type == "cpu" else -negative
+        sums.become(total, loss, dict(zip(self._names, metrics, strict=True)), least=least)
+
+    def _learn_metrics(self, sums: Sums) -> None:
+        """Learn the names of the metrics, which a rank without examples can't know, and sum them."""
+        metrics = sums.shares()[2]
+        mine = json.dumps(sorted(metrics)).encode() if sums.num_parts else b""
+        found = {each for each in self._world.share_bytes(mine, f"{self._what} (names of metrics)") if each}
+        if len(found) > 1:
+            named = ", ".join(sorted(map(bytes.decode, found)))
+            raise LossError(
+                f"The loss function gave other metrics on other ranks: {named}. It must give the same names each time."
+            )
+        self._names = json.loads(found.pop())
+        tail = _joined([metrics.get(name, 0.0) for name in self._names], self._device)
+        self._world.settle([self._world.reduce(tail)], self._what)
+        self._vector = torch.cat([self._vector[: _HEAD + self._num_more], tail])
+
+
+def _joined(values: Sequence[Any], device: torch.device) -> Tensor:
+    """Return numbers, and tensors of one number, as one vector."""
+    vector = torch.tensor([0.0 if isinstance(each, Tensor) else each for each in values], dtype=torch.float64)
+    vector = vector.to(device, non_blocking=True)
+    for index, value in enumerate(values):
+        if isinstance(value, Tensor):
+            vector[index] = value
+    return vector

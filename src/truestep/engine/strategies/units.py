@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The units of a module whose weights are divided: what is gathered together, in which order, and from where it must not be."""
+
+import zlib
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from truestep.core.errors import LossError
+from truestep.engine.batches import map_tensors
+from truestep.engine.processes.shards import is_divided
+
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+_MOST = 2**20  # so that sums of squares are exact
+
+
+def roots_of(module: nn.Module) -> list[nn.Module]:
+    """Return the modules that are called: itself, or the members of a dict or list, which nobody calls."""
+    return list(module.children()) if isinstance(module, nn.ModuleDict | nn.ModuleList) else [module]
+
+
+def blocks_of(root: nn.Module) -> Iterator[nn.Module]:
+    """Yield the outermost members of lists, dicts and sequences: the repeated layers of most models.
+
+    Where parameters are shared by several of them there are none, since each belongs to one unit.
+    """
+    owners: dict[int, int] = {}
+    found = list(_members(root))
+    for number, part in enumerate(found):
+        for parameter in part.parameters():
+            if owners.setdefault(id(parameter), number) != number:
+                return
+    inside = set(owners)
+    blocks = {id(part) for block in found for part in block.modules()}
+    outside = [part for part in root.modules() if id(part) not in blocks]
+    if inside.isdisjoint(id(p) for part in outside for p in part.parameters(recurse=False)):
+        yield from (part for part in found if any(True for _ in part.parameters()))
+
+
+def _members(module: nn.Module) -> Iterator[nn.Module]:
+    for child in module.children():
+        if isinstance(module, _CONTAINERS) and not isinstance(child, _CONTAINERS):
+            yield child
+        else:
+            yield from _members(child)
+
+
+class UnitCalls:
+    """The calls of a module's units: their order as a number, which weights got gradients, and who has begun a backward."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._paths = {part: name for name, part in module.named_modules()}
+        self._unhooked: dict[nn.Module, list[tuple[str, Tensor]]] = {}
+        self.order = 0
+        self.used: set[str] = set()
+        """Names of the weights that a backward has come to."""
+        self.goes_back = False
+        """Whether a backward is one that the engine has begun."""
+
+    def begin(self) -> None:
+        """Count from here on."""
+        self.order = 0
+        self.used.clear()
+
+    def watch(self, unit: nn.Module) -> None:
+        """Count the calls of a unit, whose weights are gathered when its last hook is called."""
+        tag = zlib.crc32(self._paths[unit].encode())
+        unit.register_forward_pre_hook(lambda *_: self._called(tag), prepend=True)
+        unit.register_forward_pre_hook(lambda unit, _: self._gathered(unit))
+        unit.register_forward_hook(lambda _, __, output: _without_views(output), prepend=True)
+        unit.register_forward_hook(lambda _, __, output: self._returned(output))
+
+    def _called(self, tag: int) -> None:
+        if torch._C._current_graph_task_id() == -1:  # no checkpointed layer that runs again in a backward
+            self.order = (self.order * 31 + tag) % _MOST
+            self.goes_back = False
+
+    def _gathered(self, unit: nn.Module) -> None:
+        """Note from now on which of its weights, the same tensors each time they are gathered, get a gradient."""
+        if unit not in self._unhooked:  # those of units within it are not gathered now
+            named = unit.named_parameters(self._paths[unit])
+            self._unhooked[unit] = [(name, each) for name, each in named if not is_divided(each)]
+        for name, parameter in self._unhooked[unit]:
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(partial(self._use, name))  # type: ignore[no-untyped-call]
+        self._unhooked[unit] = [pair for pair in self._unhooked[unit] if not pair[1].requires_grad]
+
+    def _use(self, name: str, _: Tensor) -> None:
+        self.used.add(name)
+
+    def _returned(self, output: Any) -> None:
+        if torch.is_grad_enabled():
+            map_tensors(self._hook, output)
+
+    def _hook(self, tensor: Tensor) -> Tensor:
+        if tensor.requires_grad:
+            tensor.register_hook(self._check)  # type: ignore[no-untyped-call]
+        return tensor
+
+    def _check(self, gradient: Tensor) -> None:
+        if not self.goes_back:
+            raise LossError(
+                "The loss goes back through the model itself (a gradient penalty, torch.autograd.grad), which can't be done with "
+                'strategy="fsdp": torch gives the gathered weights back before they are needed again. Use strategy="ddp", where '
+                "each process has all weights."
+            )
+
+
+def _without_views(output: Any) -> Any:
+    """Return an output with copies of its views: one that is written to in place (`x += y`) would lose torch's hooks."""
+    return map_tensors(lambda each: each.clone() if each.requires_grad and each._is_view() else each, output)
