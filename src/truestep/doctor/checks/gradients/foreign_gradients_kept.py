@@ -103,9 +103,10 @@ def _model_of(module: SourceModule, step: Event) -> str | None:
     if len(made) != 1 or not isinstance(made[0], ast.Call) or not made[0].args:
         return None
     given = seen_through(module, made[0].args[0])
-    called = (
+    if (
         isinstance(given, ast.Call)
         and isinstance(given.func, ast.Attribute)
         and given.func.attr == "parameters"
-    )
-    return (dotted(given.func.value) or "").removeprefix("self.") if called else None  # type: ignore[attr-defined]
+    ):
+        return (dotted(given.func.value) or "").removeprefix("self.")
+    return None
