@@ -39,7 +39,15 @@ def test_a_training_is_killed_and_started_again_until_it_ends(tmp_path, capsys):
     assert re.findall(r"kill (\d): after step (\d+)", capsys.readouterr().out) == [("1", "10"), ("2", "20")]
 
 
+SHOWN = "0 of 168,688 bytes differ"
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
+def test_the_readme_shows_how_it_ends(page):
+    assert f"`{SHOWN}`" in (TOOL.parents[1] / page).read_text("utf-8")
+
+
 @pytest.mark.slow
 def test_no_byte_differs(tmp_path, capfd):
     assert runpy.run_path(str(TOOL))["show"](epochs=20, kills=3, folder=tmp_path, seed=None) == 0
-    assert capfd.readouterr().out.splitlines()[-1].startswith("0 of 168,688 bytes differ")
+    assert capfd.readouterr().out.splitlines()[-1].startswith(SHOWN)

@@ -73,9 +73,10 @@ def show(epochs: int, kills: int, folder: Path, seed: int | None) -> int:
     print(f"Training {epochs} epochs undisturbed into {undisturbed}", flush=True)
     seconds = Training(undisturbed, epochs).end()
     print(f"The same into {disturbed}, killed {kills} times by SIGKILL at random moments", flush=True)
+    longest = 1.5 * seconds / (kills + 1)  # so that hardly ever it ends before the last kill
     for number in range(1, kills + 1):
         training = Training(disturbed, epochs)
-        if not training.killed_after(dice.uniform(0.0, 0.8 * seconds)):
+        if not training.killed_after(dice.uniform(0.0, longest)):
             print(f"  it came to its end before kill {number}", flush=True)
             break
         print(f"  kill {number}: after step {training.last_step()}", flush=True)

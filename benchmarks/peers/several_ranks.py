@@ -7,6 +7,7 @@ puts in place itself. What is right is what one process finds.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -130,7 +131,9 @@ def truestep_schedule():
         return torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=UPDATES)
 
     with run(os.environ["FOLDER"] + "/schedule") as made:
-        net = made.learner(nn.Linear(1, 1), lambda p: torch.optim.SGD(p, lr=1.0), schedule=linear)
+        net = made.learner(
+            nn.Linear(1, 1), lambda p: torch.optim.SGD(p, lr=1.0), schedule=ts.per_update(linear)
+        )
         for _ in range(UPDATES // 2):
             net.update(lambda rows: net(rows)[:, 0], torch.ones(2, 1, dtype=torch.float64))
         return net.learning_rate
@@ -157,19 +160,23 @@ def truestep_uneven():
 def on_two(work) -> list:
     """Return what `work` gave in each of two processes."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--nproc-per-node",
-            "2",
-            "--master-port",
-            "0",
-        ]
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         environment = os.environ | {"FOLDER": folder, "OMP_NUM_THREADS": "1"}
-        subprocess.run(
-            [*command, __file__, work.__name__], check=True, env=environment, capture_output=True, timeout=300
+        started = subprocess.Popen(
+            [*command, __file__, work.__name__],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
+        try:
+            _, said = started.communicate(timeout=150)
+        finally:
+            if started.poll() is None:
+                os.killpg(started.pid, signal.SIGKILL)
+        if started.returncode:
+            raise RuntimeError(said[-2000:])
         return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in (0, 1)]
 
 

@@ -46,7 +46,7 @@ def graph(
 ) -> None:
     """Show how a model's modules and operations follow one another, with repeated blocks rolled up; draw them in a page.
 
-    Drawings (.html, .svg) need the extra: pip install 'truestep[graph]'.
+    Drawings (.html, .svg) need the extra: pip install 'truestep\\[graph]'.
     """
     from truestep.cli.screen import print_document, show, warn
     from truestep.cli.targets import model_and_batch

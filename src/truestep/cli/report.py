@@ -12,7 +12,7 @@ app = typer.Typer(add_completion=False)
 @app.command(name="report")
 def make_report(
     directories: Annotated[
-        list[Path], typer.Argument(help="The folders of runs, or a folder that holds them.", metavar="RUN...")
+        list[Path], typer.Argument(help="The folders of runs, or a folder that holds them.", metavar="RUN")
     ],
     *,
     out: Annotated[

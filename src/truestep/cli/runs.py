@@ -12,7 +12,7 @@ app = typer.Typer(add_completion=False)
 @app.command(name="runs")
 def list_runs(
     folder: Annotated[
-        Path, typer.Argument(help="The folder that holds the runs, or the folder of one.", metavar="[FOLDER]")
+        Path, typer.Argument(help="The folder that holds the runs, or the folder of one.", metavar="FOLDER")
     ] = Path("runs"),
     *,
     best: Annotated[

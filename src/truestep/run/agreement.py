@@ -83,11 +83,11 @@ class Agreement:
         world.give_bytes(pack(made), what)
         return made
 
-    def refuse_differences(self, what: str, facts: dict[str, Any]) -> None:
-        """Raise an OptionError where a rank has another value than rank 0, or none."""
+    def refuse_differences(self, what: str, facts: Callable[[], dict[str, Any]]) -> None:
+        """Raise an OptionError where a rank has another value than rank 0, or none; alone, no facts are gathered."""
         if self._world is None:
             return
-        everybody = [json.loads(each) for each in self._world.share_bytes(json.dumps(facts).encode(), what)]
+        everybody = [json.loads(each) for each in self._world.share_bytes(json.dumps(facts()).encode(), what)]
         first = everybody[0]
         for rank, mine in enumerate(everybody):
             for name in [*first, *mine]:

@@ -17,6 +17,10 @@ from truestep.run.own_code import OwnCode
 
 def refuse_different_ranks(agreement: Agreement, learners: Mapping[str, Parts]) -> None:
     """Raise an OptionError where a rank's code, options or parameters are others than rank 0's."""
+    agreement.refuse_differences("what they train", lambda: _what_is_trained(learners))
+
+
+def _what_is_trained(learners: Mapping[str, Parts]) -> dict[str, Any]:
     facts: dict[str, Any] = {
         f"the code of {Path(path).name}": code for path, code in OwnCode().hashes().items()
     }
@@ -27,7 +31,7 @@ def refuse_different_ranks(agreement: Agreement, learners: Mapping[str, Parts]) 
             f"the shape of {parameter} of {name!r}": list(weight.shape)
             for parameter, weight in zip(learner.weights.names, learner.weights.parameters, strict=True)
         }
-    agreement.refuse_differences("what they train", facts)
+    return facts
 
 
 def share_weights(context: Context) -> None:

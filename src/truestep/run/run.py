@@ -170,7 +170,7 @@ class Run:
     def _open_directory(self) -> tuple[bool, list[str]]:
         """Take the directory, as rank 0; say whether it holds this run, and what was edited since."""
         self.agreement.refuse_differences(
-            "the run's configuration", self._described | {"resume": self.resume}
+            "the run's configuration", lambda: self._described | {"resume": self.resume}
         )
         found, hold = self.directory, self.session.hold
         if self.context.world is not None:
@@ -343,7 +343,7 @@ class Run:
             check_name(name, by="run.log was given")
         numbers = {name: as_number(name, value) for name, value in values.items() if name not in media}
         self.agreement.refuse_differences(
-            f"run.log({', '.join(values)})", {name: repr(value) for name, value in numbers.items()}
+            f"run.log({', '.join(values)})", lambda: {name: repr(value) for name, value in numbers.items()}
         )
         self.session.log(numbers, media)
 

@@ -8,6 +8,5 @@ import pytest
 
 @pytest.fixture
 def earlier_objects_aside():
+    gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()

@@ -103,11 +103,13 @@ class TestWays:
 
 
 def test_a_class_attribute():
+    gc.unfreeze()  # the class is among what was set aside when it was imported
     Box.kept = thing = Thing()
     try:
         assert f"{Box.__module__}.Box.kept" in Holders().ways_to(thing)
     finally:
         Box.kept = None
+        gc.freeze()
 
 
 def test_a_local_variable_of_a_running_function():

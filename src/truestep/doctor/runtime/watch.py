@@ -69,6 +69,7 @@ class Watch:
         _active.append(self)
         started = time.perf_counter()
         self._scope.wrap(self.dispatcher, self._wrappers)
+        self._wrappers.exchange()
         self.dispatcher.seconds += time.perf_counter() - started
         self.dispatcher.look(True)
         return self

@@ -3,7 +3,6 @@
 
 import functools
 import sys
-from collections import defaultdict
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -18,7 +17,7 @@ class Wrappers:
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
-        self._places: dict[int, list[tuple[dict[str, Any], str]]] | None = None
+        self._wrapped: dict[int, tuple[Any, Any]] = {}
 
     def method(self, owner: Any, name: str, make: Maker) -> None:
         """Wrap a method that the class defines itself."""
@@ -29,26 +28,27 @@ class Wrappers:
         self._undo.append(lambda: setattr(owner, name, original))
 
     def function(self, owner: Any, name: str, make: Maker) -> None:
-        """Wrap a function of a module, also where the user's modules imported it before."""
+        """Wrap a function of a module; where the user's modules imported it before, `exchange` does."""
         original = getattr(owner, name, None)
         if original is None:
             return
         wrapped = functools.wraps(original)(make(original))
         setattr(owner, name, wrapped)
         self._undo.append(lambda: setattr(owner, name, original))
-        for names, key in self._named_by_the_user(original):
-            names[key] = wrapped
-            self._undo.append(functools.partial(names.__setitem__, key, original))
+        self._wrapped[id(original)] = original, wrapped
 
-    def _named_by_the_user(self, original: Any) -> list[tuple[dict[str, Any], str]]:
-        """Return where the user's modules hold a function; they are gone through once, so that wrapping stays cheap."""
-        if self._places is None:
-            self._places = defaultdict(list)
-            for names in _modules_of_the_user():
-                for key, value in names.items():
-                    # a name imported under an earlier watch holds that watch's wrapper
-                    self._places[id(getattr(value, "__wrapped__", value))].append((names, key))
-        return self._places.get(id(original), [])
+    def exchange(self) -> None:
+        """Put the wrapped functions where the user's modules hold them; each is gone through once, so that it stays cheap."""
+        for names in _modules_of_the_user():
+            # a name imported under an earlier watch holds that watch's wrapper
+            held = [
+                (key, *pair)
+                for key, value in names.items()
+                if (pair := self._wrapped.get(id(getattr(value, "__wrapped__", value))))
+            ]
+            for key, original, wrapped in held:
+                names[key] = wrapped
+                self._undo.append(functools.partial(names.__setitem__, key, original))
 
     def handle(self, handle: Any) -> None:
         """Note a hook's handle, to be removed."""
@@ -60,7 +60,7 @@ class Wrappers:
 
     def undo(self) -> None:
         """Put everything back, last first."""
-        self._places = None
+        self._wrapped.clear()
         while self._undo:
             self._undo.pop()()
 
