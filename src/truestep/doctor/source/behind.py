@@ -36,6 +36,9 @@ def calls_with_graph(module: SourceModule, loss: ast.expr) -> list[ast.Call]:
                 bindings = module.resolver.reaching(each)
                 values = [binding.value for binding in bindings if not is_without_grad(module, binding.node)]
                 waiting += [value for value in values if value is not None and module.scope(value) is scope]
+            elif isinstance(each, ast.Attribute):
+                own = [value for value in module.definitions(each) if value and module.scope(value) is scope]
+                waiting += [value for value in own if not is_without_grad(module, value)]
     return found
 
 

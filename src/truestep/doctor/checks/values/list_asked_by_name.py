@@ -41,6 +41,7 @@ class ListAskedByName(SourceCheck):
                 continue
             bindings = module.resolver.reaching(node.value) if isinstance(node.value, ast.Name) else []
             values = [each.value if each.how == "assign" else None for each in bindings]
+            values = module.definitions(node.value) if isinstance(node.value, ast.Attribute) else values
             known = [each for each in values if each is None or not is_none(each)]
             if known and all(isinstance(each, _LISTS) for each in known):
                 yield At(node, f"{ast.unparse(node.value)!r} is a list: it has no key {key.value!r}.")
