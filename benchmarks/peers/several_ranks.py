@@ -31,7 +31,7 @@ UPDATES = 10
 
 
 def network():
-    net = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1, bias=False)).double()
+    net = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1)).double()  # a penalty never reaches the last bias
     for number, parameter in enumerate(net.parameters()):
         nn.init.constant_(parameter, 0.3)
         with torch.no_grad():
@@ -43,7 +43,12 @@ def whole(loss) -> list[float]:
     """Return the gradient of a loss over all rows, on one process."""
     net = network()
     loss(net, ROWS.double()).mean().backward()
-    return [value for parameter in net.parameters() for value in parameter.grad.flatten().tolist()]
+    return gradient_of(net)
+
+
+def gradient_of(net) -> list[float]:
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in net.parameters()]
+    return torch.cat([each.flatten() for each in gradients]).tolist()
 
 
 def squared(net, rows):
@@ -105,7 +110,7 @@ def torch_gradient(loss, shares):
     rows = ROWS.double().split(shares)[dist.get_rank()]
     loss(wrapped, rows).mean().backward()
     dist.destroy_process_group()
-    return [value for parameter in wrapped.parameters() for value in parameter.grad.flatten().tolist()]
+    return gradient_of(wrapped)
 
 
 def torch_penalty():
@@ -143,7 +148,7 @@ def truestep_gradient(loss, shares):
     with run(os.environ["FOLDER"] + f"/{loss.__name__}") as made:
         net = made.learner(network(), lambda p: torch.optim.SGD(p, lr=0.0))
         net.update(lambda rows: loss(net, rows), ROWS.double().split(shares)[made.rank])
-        return [value for parameter in net.parameters() for value in parameter.grad.flatten().tolist()]
+        return gradient_of(net)
 
 
 def truestep_penalty():
