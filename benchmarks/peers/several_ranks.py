@@ -31,7 +31,9 @@ UPDATES = 10
 
 
 def network():
-    net = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1)).double()  # a penalty never reaches the last bias
+    net = nn.Sequential(
+        nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1)
+    ).double()  # a penalty never reaches the last bias
     for number, parameter in enumerate(net.parameters()):
         nn.init.constant_(parameter, 0.3)
         with torch.no_grad():

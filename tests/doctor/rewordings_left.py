@@ -11,7 +11,7 @@ LEFT = {
         (
             "DATA001 bad, DATA002 bad, DATA010 bad, DATA013 bad, DATA020 bad, GRAD010 bad, GRAD012 bad, "
             "GRAD013 bad, GRAD020 bad, GRAD028 bad, GRAD041 bad, GRAD043 bad, GRAD044 bad, GRAD049 bad, "
-            "LOSS014 bad, LOSS025 bad, LOSS026 bad, LOSS032 bad, LOSS034 bad, LOSS038 bad, PARAM005 bad, "
+            "LOSS014 bad, LOSS025 bad, LOSS026 bad, LOSS032 bad, LOSS034 bad, LOSS037 bad, PARAM005 bad, "
             "PARAM006 bad, PARAM007 bad, PARAM022 bad, SAVE002 bad, SCHED002 bad, VALUE014 bad, snippet 20 "
             "wrong, snippet 25 wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 44 wrong, "
             "snippet 47 wrong, snippet 5 wrong, snippet 8 right"
@@ -40,7 +40,7 @@ LEFT = {
             "DIST001 bad, EVAL030 bad, EVAL031 bad, GRAD010 bad, GRAD012 bad, GRAD014 bad, GRAD017 bad, "
             "GRAD020 bad, GRAD023 bad, GRAD028 bad, GRAD029 bad, GRAD040 bad, GRAD041 bad, GRAD043 bad, "
             "GRAD048 bad, GRAD049 bad, LOSS015 bad, LOSS017 bad, LOSS023 bad, LOSS025 bad, LOSS026 bad, "
-            "LOSS033 bad, LOSS034 bad, LOSS036 bad, LOSS038 bad, PARAM022 bad, SAVE002 bad, SCHED002 bad, "
+            "LOSS033 bad, LOSS034 bad, LOSS036 bad, LOSS037 bad, PARAM022 bad, SAVE002 bad, SCHED002 bad, "
             "SCHED009 bad, VALUE003 bad, VALUE008 bad, VALUE011 bad, VALUE015 bad, snippet 11 wrong, snippet "
             "30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 39 wrong, snippet 45 wrong, snippet 49 "
             "wrong, snippet 5 wrong, snippet 9 wrong"

@@ -208,7 +208,16 @@ def test_lbfgs_that_meets_nan_goes_back(make_learner, make_context, snapshot, sa
     assert not bool(learner.update(good, data).skipped)
 
 
+WITH_FSDP = {
+    "LBFGS": {"optimizer": torch.optim.LBFGS},
+    "ts.ClipAdaptive or a clip function": {"clip": ts.ClipAdaptive()},
+    'micro_batch="auto"': {"micro_batch": "auto"},
+    "compile=True": {"compile": True},
+    "sparse gradients (nn.Embedding(..., sparse=True))": {"module": "sparse"},
+    "complex parameters": {"module": "complex"},
+}
 CONFLICTING = {
+    **{(option, 'strategy="fsdp"'): options for option, options in WITH_FSDP.items()},
     ("LBFGS", "a precision with a loss scale"): {"optimizer": torch.optim.LBFGS, "precision": "fp16-mixed"},
     ("LBFGS", "a second optimizer in the same learner"): {
         "optimizer": lambda p: [torch.optim.LBFGS(list(p)[:1]), torch.optim.SGD(list(p)[1:], lr=0.1)]
@@ -257,7 +266,9 @@ def test_every_conflict_has_its_case_here():
 
 
 @pytest.mark.parametrize("conflict", CONFLICTS, ids=lambda c: f"{c.first} and {c.second}")
-def test_every_conflict_raises_with_its_reason(make_learner, conflict):
+def test_every_conflict_raises_with_its_reason(make_learner, conflict, monkeypatch):
+    if conflict.second == 'strategy="fsdp"':  # real processes are in tests/engine/strategies
+        monkeypatch.setattr("truestep.engine.weights.is_divided", lambda parameter: True)
     options = dict(CONFLICTING[conflict.first, conflict.second])
     module = module_of(options.pop("module", "plain"))
     with pytest.raises(ts.OptionError) as caught:

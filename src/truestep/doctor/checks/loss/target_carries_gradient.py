@@ -39,7 +39,7 @@ class TargetCarriesGradient(SourceCheck):
     Fix: compute it under torch.no_grad(), or target.detach().
     """
 
-    code = "LOSS038"
+    code = "LOSS037"
     words = ("kl_div", "KLDiv", "gamma", "discount")
 
     def read(self, module: SourceModule) -> Iterator[At]:
