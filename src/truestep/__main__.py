@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m truestep` is `truestep`."""
+"""`python -m truestep` is `truestep`, which imports nothing from the folder it is called in: it reads other people's code there."""
 
-from truestep.cli.main import main
+import os
+import sys
+
+_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120  pathlib may be theirs
 
 if __name__ == "__main__":
+    if sys.path and not sys.flags.safe_path and os.path.abspath(sys.path[0]) != _HOME:  # noqa: PTH100
+        del sys.path[0]
+    from truestep.cli.main import main
+
     main()

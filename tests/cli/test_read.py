@@ -166,3 +166,12 @@ def test_a_folder_of_built_docs_is_an_address_too(folder, monkeypatch):
     monkeypatch.setenv("TRUESTEP_DOCS", "html")
     address = (folder / "html" / "checks" / "LOSS001.html").as_uri()
     assert json.loads(call("--json").stdout)["findings"][0]["help"] == address
+
+
+def test_nothing_of_the_folder_that_is_read_is_imported(tmp_path):
+    (tmp_path / "numbers.py").write_text("raise SystemExit('somebody else was run')\n")
+    (tmp_path / "train.py").write_text(FAULTY)
+    command = [sys.executable, "-m", "truestep", "read", "."]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "somebody else" not in ran.stdout + ran.stderr
+    assert ran.returncode == 1

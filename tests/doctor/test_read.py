@@ -116,6 +116,18 @@ def test_values_that_come_from_many_places_are_followed_once():
     assert reading.failures == []
 
 
+def test_a_number_computed_from_numbers_computed_from_numbers_is_given_up_and_not_followed_for_ever():
+    loop = (
+        "import torch\nfrom torch import nn\nnet = nn.Linear(3, 3)\nopt = torch.optim.SGD(net.parameters())\n"
+    )
+    loop += "for i, x in enumerate(data):\n    a0 = i * i\n"
+    squares = "".join(
+        f"    a{k + 1} = a{k} * a{k}\n" for k in range(400)
+    )  # 2 to the 400th looks, and as deep as long
+    step = "    net(x + a400).sum().backward()\n    if a400 % 4 == 0:\n        opt.step()\n        opt.zero_grad()\n"
+    assert read_text(loop + squares + step).failures == []
+
+
 def test_a_folder_is_walked_in_order_each_file_once_and_no_link_in_circles(tmp_path):
     for name in (
         "b.py",

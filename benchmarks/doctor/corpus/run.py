@@ -103,7 +103,7 @@ def read(options: argparse.Namespace, folder: Path) -> dict:
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "200",
     }
-    command = [options.python, "-m", "truestep", "read", str(folder), "--output", "json"]
+    command = [options.python, "-P", "-m", "truestep", "read", str(folder), "--output", "json"]
     try:
         done = subprocess.run(
             command, capture_output=True, check=False, env=environment, timeout=options.timeout, cwd=folder

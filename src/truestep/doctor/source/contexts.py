@@ -16,6 +16,8 @@ from truestep.doctor.source.resolving import Resolver
 
 MAX_STEPS = 12  # from a name back to where its value was made
 MAX_DEPTH = 12  # of questions within questions
+MAX_PARTS = 64  # of what one value is computed from
+_GREATEST = 2**63  # larger ones are no counts, and squares of squares take for ever
 
 
 class Unknown:
@@ -80,6 +82,7 @@ class Contexts:
         self.counters: dict[str, Any] = {}  # the variables of a loop that is being run
         self.asked_counter = False
         self.assumed: tuple[int, int] | None = None  # meanwhile: micro-batches in a window, and batches
+        self._looked_at = 0  # parts of the value that is asked for
         self._keys: dict[tuple[ast.expr, Context], str] = {}
         self._origins: dict[tuple[ast.expr, Context], Located] = {}
         self._depth = 0
@@ -331,7 +334,16 @@ class Contexts:
         return True if isinstance(found, Other) else bool(found)
 
     def value(self, value: Located) -> Any:
-        """Return the constant that an expression gives, in this call and this world."""
+        """Return the constant that an expression gives, in this call and this world; of a very long one, UNKNOWN."""
+        is_outermost = self._looked_at == 0
+        self._looked_at += 1
+        try:
+            return self._value(value) if self._looked_at <= MAX_PARTS else UNKNOWN
+        finally:
+            if is_outermost:
+                self._looked_at = 0
+
+    def _value(self, value: Located) -> Any:
         node, context = value.node, value.context
         match node:
             case ast.Constant():
@@ -415,8 +427,9 @@ class Contexts:
         left, right = (self.value(Located(each, context)) for each in (node.left, node.right))
         if isinstance(node.op, ast.Mod) and self.assumed is not None and isinstance(right, Unknown):
             right = self.assumed[0]
-        known = isinstance(left, int | float) and isinstance(right, int | float)
+        if not all(isinstance(each, int | float) and abs(each) <= _GREATEST for each in (left, right)):
+            return UNKNOWN
         try:
-            return _ARITHMETIC[type(node.op)](left, right) if known else UNKNOWN
+            return _ARITHMETIC[type(node.op)](left, right)
         except (KeyError, ZeroDivisionError):
             return UNKNOWN
