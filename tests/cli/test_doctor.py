@@ -320,3 +320,11 @@ def test_a_watched_run_ends_bit_identical(tmp_path):
     for first, second in zip(plain, watched, strict=True):
         same = torch.equal(first, second) if isinstance(first, torch.Tensor) else first == second
         assert same
+
+
+def test_models_are_named_by_the_users_variables(tmp_path):
+    layers = "nn.Sequential(nn.BatchNorm1d(4), nn.Softmax(0), "
+    mixed = TRAINING.replace("nn.Sequential(", layers).replace("net", "critic")
+    _, document = run_json(tmp_path, mixed + "critic(torch.randn(8, 4)).sum().item()\n")
+    models = {each["code"]: each["evidence"].get("model") for each in document["findings"]}
+    assert models["EVAL002"] == models["DATA015"] == "critic (Sequential)"

@@ -29,6 +29,7 @@ class Forward:
     output: Any
     place: Place
     gradients_on: bool
+    called: str  # the module, by the user's variable
 
 
 @dataclass(frozen=True)

@@ -58,9 +58,10 @@ class Recorder:
 
     def on_forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Facts:
         """A module was applied by the user's code."""
-        forward = Forward(module, args, kwargs, output, user_place(), torch.is_grad_enabled())
         if id(module) not in self.history.models_by_id:
             self.history.model_names.add(self._named(module))
+        called = self.history.called(module)
+        forward = Forward(module, args, kwargs, output, user_place(), torch.is_grad_enabled(), called)
         self.add_model(module)
         active = sensitive_layers(module, training=True) or ["F.dropout"] * self._drops
         self._drops = False

@@ -48,7 +48,7 @@ class ExamplesMixed(Probe):
             gradient = self._gradient(forward, given)
             if gradient is not None and bool(gradient[1:].abs().max() > 0):
                 share = float(gradient[1:].abs().max() / gradient.abs().max())
-                evidence = {"relative_influence": share, "model": type(forward.module).__name__}
+                evidence = {"relative_influence": share, "model": forward.called}
                 text = "The output for the first example depends on the others of its batch."
                 yield Observation(forward.place, text, RISK, evidence)
 

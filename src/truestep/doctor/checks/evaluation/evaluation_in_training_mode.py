@@ -76,4 +76,9 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                 severity = (
                     BUG if training else QUESTION
                 )  # dropout as a measure of uncertainty is switched on so
-                yield Observation(place, text, severity, {"layers": layers, "after_steps": history.num_steps})
+                evidence = {
+                    "layers": layers,
+                    "after_steps": history.num_steps,
+                    "model": history.called(model),
+                }
+                yield Observation(place, text, severity, evidence)

@@ -58,5 +58,5 @@ class EvaluationNotRepeatable(Probe):
                 forward.place,
                 text,
                 QUESTION,
-                {"largest_difference": difference, "model": type(forward.module).__name__},
+                {"largest_difference": difference, "model": forward.called},
             )
