@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truestep.doctor import read
-from truestep.doctor.kept import kept
+from truestep.doctor.kept import keep, kept
 from truestep.doctor.processes import in_processes
+from truestep.doctor.read import read_text
 from truestep.doctor.source.project import Project
 from truestep.doctor.source.units import units_of
 
@@ -126,3 +127,8 @@ def test_a_unit_holds_all_that_its_files_reach(tmp_path_factory, edges):
 def test_pieces_come_back_in_their_order(size):
     given_, sizes = [(number,) for number in range(5)], [size * (number + 1) for number in range(5)]
     assert list(in_processes(abs, given_, sizes, meanwhile=lambda: None)) == [0, 1, 2, 3, 4]
+
+
+def test_what_is_kept_quotes_source_and_is_for_its_owner_alone(tmp_path):
+    keep(tmp_path, "key", read_text("x = 1\n"))
+    assert (tmp_path / "key").stat().st_mode & 0o077 == 0

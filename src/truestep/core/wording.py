@@ -4,6 +4,11 @@
 import math
 
 
+def number_or_dash(value: float | None) -> str:
+    """Return the value as `number` writes it, and a dash where there is none."""
+    return "-" if value is None else number(value)
+
+
 def number(value: float) -> str:
     """Return the value with four significant digits; NaN and the infinities by name."""
     if not math.isfinite(value):

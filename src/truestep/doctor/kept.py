@@ -66,7 +66,7 @@ def keep(folder: Path, key: str, reading: SourceReading) -> None:
     with suppress(OSError, TypeError, ValueError):
         body = json.dumps(_document(reading)).encode()
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / key, is_durable=False) as file:
+        with replacing(folder / key, 0o600, is_durable=False) as file:
             file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 

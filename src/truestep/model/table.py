@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from truestep.core.results import Result
-from truestep.core.wording import byte_size, number
+from truestep.core.wording import byte_size, number, number_or_dash
 from truestep.nn.parts import model_of
 
 if TYPE_CHECKING:
@@ -73,15 +73,11 @@ def _cells(row: ParameterRow) -> list[str]:
         "?" if row.shape is None else " × ".join(map(str, row.shape)) or "scalar",
         row.dtype,
         f"{row.num_elements:,}",
-        _cell(row.norm),
-        _cell(row.gradient_norm),
+        number_or_dash(row.norm),
+        number_or_dash(row.gradient_norm),
         "-" if row.gradient_share is None else f"{row.gradient_share:.1%}",
         ", ".join([*(() if row.trainable else ("frozen",)), *row.remarks, *shared]),
     ]
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else number(value)
 
 
 def parameters(model: object) -> ParameterTable:

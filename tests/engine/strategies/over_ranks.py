@@ -52,6 +52,19 @@ def tokens(run, number, batch_size):
     return run.data((words, labels, weights), batch_size=batch_size, shuffle=True)
 
 
+def weighted_by_token(net):
+    """Return the loss of `tokens`, with noise drawn in it."""
+
+    def loss(batch):
+        words, labels, weights = batch
+        scores = net(words)
+        values = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none").view(len(words), 4)
+        noisy = values * (1 + 0.1 * ts.randn(len(words), 4, dtype=DOUBLE))
+        return ts.weighted(noisy, weights, right=(scores.argmax(-1) == labels).double())
+
+    return loss
+
+
 def token_weights(run, *, number=29, batch_size=8, micro_batch=3):
     """Token weights with zeros, ragged micro-batches, clip, layer drop, draws; and 29 = 3 · 8 + 5."""
     net = run.learner(
@@ -63,12 +76,7 @@ def token_weights(run, *, number=29, batch_size=8, micro_batch=3):
     )
     data = tokens(run, number, batch_size)
 
-    def loss(batch):
-        words, labels, weights = batch
-        scores = net(words)
-        values = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none").view(len(words), 4)
-        noisy = values * (1 + 0.1 * ts.randn(len(words), 4, dtype=DOUBLE))
-        return ts.weighted(noisy, weights, right=(scores.argmax(-1) == labels).double())
+    loss = weighted_by_token(net)
 
     for _ in run.epochs(2):
         for batch in run.batches(data):
@@ -187,12 +195,7 @@ def blocks(run, *, number=21, batch_size=8, epochs=2):
     )
     data = tokens(run, number, batch_size)
 
-    def loss(batch):
-        words, labels, weights = batch
-        scores = net(words)
-        values = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none").view(len(words), 4)
-        noisy = values * (1 + 0.1 * ts.randn(len(words), 4, dtype=DOUBLE))
-        return ts.weighted(noisy, weights, right=(scores.argmax(-1) == labels).double())
+    loss = weighted_by_token(net)
 
     for _ in run.epochs(epochs):
         for batch in run.batches(data):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted, stored_in, walk
 from truestep.doctor.source.resolving import MAX_DEPTH
 
 BATCHES, UPDATES = "batches", "updates"
@@ -86,8 +86,7 @@ def _stores(module: SourceModule, node: ast.expr) -> list[ast.Assign | ast.AugAs
     if key not in module.remembered:
         table: dict[str, list[ast.Assign | ast.AugAssign]] = {}
         for each in module.home(node).stores:
-            target = each.targets[0] if isinstance(each, ast.Assign) else each.target
-            if module.scope(each) is scope and (stored := dotted(target)) is not None:
+            if module.scope(each) is scope and (stored := dotted(stored_in(each))) is not None:
                 table.setdefault(stored, []).append(each)
         module.remembered[key] = table
     found: list[ast.Assign | ast.AugAssign] = module.remembered[key].get(place, []) if place else []

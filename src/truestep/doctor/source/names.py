@@ -125,6 +125,11 @@ def children_of(node: ast.AST) -> list[ast.AST]:
     return found
 
 
+def stored_in(node: ast.Assign | ast.AugAssign) -> ast.expr:
+    """Return what an assignment gives a value to; the first, of several."""
+    return node.targets[0] if isinstance(node, ast.Assign) else node.target
+
+
 def walk(node: ast.AST) -> list[ast.AST]:
     """Return a node and all beneath it, level by level, as `ast.walk` does, but for the contexts of names."""
     found = [node]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.results import Result
-from truestep.core.wording import number
+from truestep.core.wording import number, number_or_dash
 from truestep.model.layers import look as looking
 from truestep.model.layers.findings import LayerFinding, LayerLook, Look, judge, plain
 from truestep.model.layers.measures import MEASURES
@@ -179,17 +179,13 @@ class LayerWatch(Result):
                 number(each.spread),
                 dead,
                 saturated,
-                _cell(each.gradient),
-                _cell(ratio),
+                number_or_dash(each.gradient),
+                number_or_dash(ratio),
             )
             table.add_row(each.name, each.type, *cells)
         words = [f"{len(self.looks)} looks, one every {self._every} steps"]
         words += [f"{each.message}. {each.advice}" for each in self.findings]
         return Group(table, Text("\n".join(["", *words])))
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else number(value)
 
 
 def watch_layers(model: object, every: int = 64) -> LayerWatch:

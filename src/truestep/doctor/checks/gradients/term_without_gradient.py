@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import stored_in, walk
 
 _SHAPING = (
     "mean", "sum", "squeeze", "unsqueeze", "view", "reshape", "pow", "abs", "float", "mul", "neg", "flatten", "to",
@@ -102,7 +102,9 @@ def _is_trained_on(module: SourceModule, node: ast.Assign, name: str) -> bool:
             continue
         parts = _places(call)
         for _ in range(_STEPS):
-            parts |= {part for each in sums if _target(each) in parts for part in _places(each.value)}
+            parts |= {
+                part for each in sums if ast.unparse(stored_in(each)) in parts for part in _places(each.value)
+            }
         if name in parts:
             return True
     return False
@@ -112,7 +114,3 @@ def _places(node: ast.AST) -> set[str]:
     return {
         ast.unparse(each) for each in walk(node) if isinstance(each, ast.Name | ast.Attribute | ast.Subscript)
     }
-
-
-def _target(node: ast.Assign | ast.AugAssign) -> str:
-    return ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)

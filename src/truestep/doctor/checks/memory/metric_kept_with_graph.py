@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted, stored_in, walk
 from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.uses import names_read
 
@@ -93,7 +93,7 @@ def _terms_of_loss(module: SourceModule, function: ast.AST) -> set[str]:
     """Return the names that are added up to what is called the loss."""
     found: set[str] = set()
     for node in module.stores:
-        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        target = stored_in(node)
         if (
             module.scope(node) is function
             and isinstance(target, ast.Name)
