@@ -364,7 +364,7 @@ class Session:
             try:
                 self._finish(alive=False)
             except CheckpointError as own:  # the save in flight needed the rank that has failed
-                error.add_note(f"truestep: besides, {own}")
+                error.add_note(f"truestep: {own}")
         return world is not None
 
     def _give_up_behind_passes(self, error: BaseException) -> None:
