@@ -50,10 +50,10 @@ def take_statistics(norms: Iterable[Norm]) -> bool:
 
 def share_statistics(module: nn.Module, world: World, is_updating: Callable[[], bool]) -> list[nn.Module]:
     """Have the module's batch normalisations use all processes' examples in updates; return these layers."""
-    layers: list[nn.Module] = [*norms_of([module])]
+    layers = norms_of([module])
     for layer in layers:
         layer.__dict__["forward"] = partial(_forward, layer, world, is_updating)
-    return layers
+    return [*layers]
 
 
 def keep_statistics(layer: nn.Module) -> None:
