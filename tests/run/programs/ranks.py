@@ -151,6 +151,16 @@ def looks(folder):
     (folder / f"found-{run.rank}.json").write_text(json.dumps(found))
 
 
+def fail(how):
+    """Come to the end, or to a halt, in the way that was asked for."""
+    if how in ("hang", "wait"):
+        time.sleep(3600 if how == "hang" else 3)
+    elif how == "raise":
+        raise ValueError("a bad sample")
+    else:
+        os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "ask": signal.SIGTERM}[how])
+
+
 def trains(folder, how="", step="0", rank="0"):
     once = folder / "failed"
     run = ts.Run(folder / "run", seed=2, saving=ts.Saving(every_steps=3), **OPTIONS)
@@ -168,15 +178,8 @@ def trains(folder, how="", step="0", rank="0"):
 
     def loss(batch):
         if how != "miss" and fails_now():
-            fail()
+            fail(how)
         return net(batch + 0.1 * noise).square().squeeze(1)
-
-    def fail():
-        if how == "hang":
-            time.sleep(3600)
-        if how == "raise":
-            raise ValueError("a bad sample")
-        os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "ask": signal.SIGTERM}[how])
 
     for _ in run.epochs(3):
         for batch in run.batches(data):
