@@ -10,7 +10,6 @@ import atexit
 import os
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,12 +21,12 @@ from torch import Tensor
 
 from truestep.core.errors import RankError
 from truestep.core.frames import own_line
+from truestep.engine.processes.meeting import Meeting
 from truestep.engine.processes.notes import RankNotes
 from truestep.engine.processes.shares import Share
 
 POLL = timedelta(milliseconds=500)
 PARTING_SECONDS = 1.0
-MOST_NUMBERS = 8  # that one meeting carries
 Group = Any
 Work = Any
 T = TypeVar("T")
@@ -50,30 +49,6 @@ class Links(NamedTuple):
     close: Callable[[], None]
 
 
-class Meeting:
-    """A meeting under way."""
-
-    def __init__(self, world: "World", what: str, numbers: Sequence[float]) -> None:
-        self._world, self._what, self._count = world, what, len(numbers)
-        self._tag = zlib.crc32(what.encode())
-        mine = torch.zeros(MOST_NUMBERS + 1, dtype=torch.float64)
-        mine[: self._count + 1] = torch.tensor([self._tag, *numbers], dtype=torch.float64)
-        self._all = [torch.empty_like(mine) for _ in range(world.size)]
-        control = world.links.control
-        self._work = world.begin(lambda: dist.all_gather(self._all, mine, group=control, async_op=True))
-        self._numbers: list[list[float]] | None = None
-
-    def wait(self) -> list[list[float]]:
-        """Return every rank's numbers, in the order of ranks; raises a RankError where ranks came for different things."""
-        if self._numbers is None:
-            self._world.wait(self._work, self._what)
-            found = torch.stack(self._all).tolist()
-            if any(numbers[0] != self._tag for numbers in found):
-                raise self._world.apart(self._what)
-            self._numbers = [numbers[1 : self._count + 1] for numbers in found]
-        return self._numbers
-
-
 class World:
     """The processes of a run as one of them sees them; `timeout_seconds` is how long a rank may keep the others waiting."""
 
@@ -85,6 +60,8 @@ class World:
         self.error: RankError | None = None
         """Why the ranks can't go on together; whatever needs them raises it again."""
         self.timeout_seconds = timeout_seconds
+        self.step = 0
+        """The training's: ranks that come for the same thing at two steps are told apart, too."""
         self.num_gathered = 0
         """How often something in a loss has exchanged tensors: its backward does, too."""
         self.counts_nothing = False
@@ -270,7 +247,8 @@ class World:
 
     def apart(self, what: str) -> RankError:
         """Return the error for ranks that came to one meeting for different things."""
-        places = self._ask(lambda: self.notes.places(f"{what}, {own_line() or 'at its end'}"))
+        place = f"{what}, {own_line() or 'at its end'} (step {self.step})"
+        places = self._ask(lambda: self.notes.places(place))
         listed = "; ".join(f"rank {rank}: {place}" for rank, place in enumerate(places))
         updating = [place.startswith("an update") for place in places]
         uneven = "" if all(updating) or not any(updating) else f" {_UNEVEN}"
