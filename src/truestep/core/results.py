@@ -71,10 +71,12 @@ def facts_of(title: str, facts: Iterable[tuple[str, str]]) -> "RenderableType":
 
 
 def plain(value: Any) -> Any:
-    """Return `value` with data classes as dicts of their public fields, sequences as lists and keys as strings."""
+    """Return `value` with data classes as dicts of their shown fields, sequences as lists and keys as strings."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        public = [field.name for field in dataclasses.fields(value) if not field.name.startswith("_")]
-        return {name: plain(getattr(value, name)) for name in public}
+        shown = [
+            each.name for each in dataclasses.fields(value) if each.repr and not each.name.startswith("_")
+        ]
+        return {name: plain(getattr(value, name)) for name in shown}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

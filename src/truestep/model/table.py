@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from truestep.core.results import Result
 from truestep.core.wording import byte_size, number, number_or_dash
-from truestep.nn.parts import model_of
+from truestep.nn.layers import model_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

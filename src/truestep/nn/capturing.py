@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from truestep.core.errors import LossError, OptionError
 from truestep.nn.derivatives.undisturbed import eager
-from truestep.nn.parts import model_of, select
+from truestep.nn.layers import model_of, select
 
 Layers = str | nn.Module | Sequence[str | nn.Module]
 Edit = Callable[[str, Any], Any]

@@ -3,7 +3,6 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import torch
@@ -35,10 +34,8 @@ class Defaults(Result):
     _open: list[ExitStack] = field(default_factory=list, repr=False, compare=False)
 
     def __rich__(self) -> "RenderableType":
-        heading = (
-            f"default dtype {self.dtype or 'as before'}, device {self.device or 'as before'}; not governed:"
-        )
-        return "\n  ".join([heading, *self.not_governed])
+        dtype, device = self.dtype or "as before", self.device or "as before"
+        return "\n  ".join([f"default dtype {dtype}, device {device}; not governed:", *self.not_governed])
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:
@@ -50,9 +47,7 @@ class Defaults(Result):
             self._open.append(undo.pop_all())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.pop().close()
 
 

@@ -21,7 +21,7 @@ from truestep.core.wording import byte_size
 from truestep.model.calling import Arguments, arguments_of, mapped, run, tensors_in, undisturbed
 from truestep.model.export.session import open_session
 from truestep.model.extras import needs_extra
-from truestep.nn.parts import model_of
+from truestep.nn.layers import model_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -25,7 +25,7 @@ from truestep.model.summaries.copies import (
     to_meta_but_lengths,
 )
 from truestep.model.summaries.counting import failing_forward
-from truestep.nn.parts import model_of
+from truestep.nn.layers import model_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

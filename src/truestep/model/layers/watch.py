@@ -13,7 +13,7 @@ from truestep.core.wording import number, number_or_dash
 from truestep.model.layers import look as looking
 from truestep.model.layers.findings import LayerFinding, LayerLook, Look, judge, plain
 from truestep.model.layers.measures import MEASURES
-from truestep.nn.parts import model_of
+from truestep.nn.layers import model_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

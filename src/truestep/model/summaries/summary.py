@@ -20,7 +20,7 @@ from truestep.model.summaries.memory import (
     memory_of_copy,
     training_memory,
 )
-from truestep.nn.parts import model_of
+from truestep.nn.layers import model_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

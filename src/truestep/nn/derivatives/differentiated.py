@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.parameter import is_lazy
 
 from truestep.core.errors import LossError, OptionError
 from truestep.nn.derivatives.undisturbed import (
@@ -20,11 +19,10 @@ from truestep.nn.derivatives.undisturbed import (
     described,
     has_gradients,
     in_full_precision,
-    module_of,
     undisturbed,
     without_autocast,
 )
-from truestep.nn.parts import model_of, select_within
+from truestep.nn.layers import model_of, module_of, refuse_lazy, select_within
 
 Patterns = str | Sequence[str]
 
@@ -55,7 +53,8 @@ class Differentiated:
         """Read a user's arguments; with a `purpose` layers that mix examples are refused because of it."""
         if not callable(function):
             raise OptionError(f"A derivative is of a function or a module, got {type(function).__name__}.")
-        _check_initialized(function)
+        if (called := module_of(function)) is not None:
+            refuse_lazy(called)
         if parameters is None:
             _check_inputs(inputs)
             ready = tuple(map(_ready, inputs))
@@ -135,15 +134,6 @@ def _by_parameters(function: object) -> nn.Module:
             f"A scripted module ({module.original_name}) can't be called with other parameters. Give the module it was made of."
         )
     return module
-
-
-def _check_initialized(function: object) -> None:
-    module = module_of(function)
-    lazy = [name for name, each in module.named_parameters() if is_lazy(each)] if module is not None else []
-    if lazy:
-        raise OptionError(
-            f"{', '.join(lazy[:6])} has no shape yet (a lazy layer), so there is no derivative. Call the module on a batch first."
-        )
 
 
 def _copy(value: Any) -> Any:

@@ -16,7 +16,7 @@ from truestep.nn.derivatives.differentiated import (
     load_forward_rules,
 )
 from truestep.nn.derivatives.undisturbed import undisturbed
-from truestep.nn.parts import model_of
+from truestep.nn.layers import model_of
 
 
 def jvp(

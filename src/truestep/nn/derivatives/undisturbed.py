@@ -15,20 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from truestep.core.errors import LossError
 from truestep.nn.derivatives.rules import every_mode
-
-
-def module_of(function: object) -> nn.Module | None:
-    """Return the module that is called: a module itself, a learner's, a bound method's, a compiled module's original."""
-    called = _called(function)
-    return getattr(called, "_orig_mod", called)
-
-
-def _called(function: object) -> nn.Module | None:
-    function = getattr(function, "__self__", function)
-    if isinstance(function, nn.Module):
-        return function
-    inner = getattr(function, "module", None)
-    return inner if isinstance(inner, nn.Module) else None
+from truestep.nn.layers import called_module, module_of
 
 
 @contextmanager
@@ -56,7 +43,7 @@ def undisturbed(function: object, device: torch.device, purpose: str | None) -> 
         stack.callback(buffers.put_back)
         stack.callback(register_module_forward_pre_hook(look).remove)
         stack.enter_context(eager())
-        stack.enter_context(_compiled_parts_are_quiet(_called(function)))
+        stack.enter_context(_compiled_parts_are_quiet(called_module(function)))
         stack.enter_context(without_autocast(device))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(every_mode())

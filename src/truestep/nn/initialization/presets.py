@@ -38,10 +38,6 @@ def _uniform(value: Tensor, std: float, generator: torch.Generator | None) -> No
     value.uniform_(-bound, bound, generator=generator)
 
 
-def _orthogonal(value: Tensor, gain: float, generator: torch.Generator | None) -> None:
-    nn.init.orthogonal_(value, gain, generator=generator)
-
-
 def _truncated(value: Tensor, std: float, generator: torch.Generator | None) -> None:
     nn.init.trunc_normal_(value, 0.0, std, -2 * std, 2 * std, generator=generator)
 
@@ -64,7 +60,7 @@ PRESETS: dict[str, Preset] = {
     "xavier": Preset(_xavier_std, _normal),
     "xavier_uniform": Preset(_xavier_std, _uniform),
     "lecun": Preset(lambda fans, _gain: _kaiming_std(fans, 1.0), _normal, uses_gain=False),
-    "orthogonal": Preset(lambda _fans, gain: gain, _orthogonal),
+    "orthogonal": Preset(lambda _fans, gain: gain, nn.init.orthogonal_),
     "truncated_normal": Preset(
         lambda _fans, _gain: TRUNCATED_STD, _truncated, uses_gain=False, embedding_std=TRUNCATED_STD
     ),

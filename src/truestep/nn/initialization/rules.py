@@ -13,7 +13,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from truestep.core.errors import OptionError, nearest
 from truestep.nn.initialization.presets import PRESETS
 from truestep.nn.initialization.slots import Slot
-from truestep.nn.layers import refuse_unmatched, selectors
+from truestep.nn.layers import select, selectors
 
 _TENSOR = re.compile(r"(weight|bias)(_(ih|hh|hr)(_l(\d+|\*).*)?)?|in_proj_(weight|bias)|[qkv]_proj_weight")
 
@@ -38,7 +38,6 @@ def checked(rules: Rule | Rules, model: nn.Module, slots: list[Slot]) -> Rules:
     """Return rules by kind and name; raise an OptionError for one that is unknown or matches nothing."""
     if not isinstance(rules, Mapping):
         rules = {nn.Module: rules}
-    selectors(rules)
     for rule in rules.values():
         if isinstance(rule, str) and rule not in PRESETS:
             raise OptionError(f"No initialisation is called {rule!r}. {nearest(rule, PRESETS)}")
@@ -46,14 +45,11 @@ def checked(rules: Rule | Rules, model: nn.Module, slots: list[Slot]) -> Rules:
             raise OptionError(
                 f"A rule is a name or a function of a tensor, such as nn.init.dirac_; got {rule!r}."
             )
-    refuse_unmatched(model, [each for each in rules if not (isinstance(each, str) and _is_tensors(each))])
-    for pattern in rules:
-        if isinstance(pattern, str) and _is_tensors(pattern):
-            names = [slot.name for slot in slots]
-            if not any(fnmatchcase(name, pattern) for name in names):
-                raise OptionError(
-                    f"{pattern!r} matches no tensor that can be initialised. {nearest(pattern, names)}"
-                )
+    of_tensors = [each for each in rules if isinstance(each, str) and _is_tensors(each)]
+    for pattern in of_tensors:
+        select(pattern, [slot.name for slot in slots], "tensor that can be initialised")
+    if len(of_tensors) < len(rules) or not rules:
+        selectors([each for each in rules if each not in of_tensors], model)
     return rules
 
 

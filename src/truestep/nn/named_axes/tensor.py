@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors whose axes are found by name."""
 
+import math
 import numbers
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -28,21 +30,33 @@ def named(tensor: Tensor, names: str | Iterable[str]) -> "Named":
     return Named(tensor, found)
 
 
-def _reversed_division(below: Tensor, above: Any) -> Tensor:
-    return torch.div(above, below)
-
-
-def _reversed_power(exponent: Tensor, base: Any) -> Tensor:
-    return torch.pow(base, exponent)
-
-
-def _operator(function: Callable[..., Tensor]) -> Callable[["Named", Any], "Named"]:
+def _operator(function: Callable[..., Any], *, reverse: bool = False) -> Callable[["Named", Any], "Named"]:
     def operate(left: "Named", right: Any) -> "Named":
         if not isinstance(right, Named | Tensor | numbers.Number):
             return NotImplemented  # type: ignore[no-any-return]  # Python's way to ask the other side
-        return _pointwise(function, (left, right), {})
+        return _pointwise(function, (right, left) if reverse else (left, right), {})
 
     return operate
+
+
+def _reduction(function: Callable[..., Tensor], what: str) -> Callable[..., "Named"]:
+    def reduce(self: "Named", names: str | Iterable[str] | None = None) -> "Named":
+        return self._reduce(function, names)
+
+    reduce.__name__, reduce.__doc__ = (
+        function.__name__,
+        f'Return {what} over axes (`x.sum("H W")`), or over all.',
+    )
+    return reduce
+
+
+def _along(function: Callable[..., Tensor], what: str) -> Callable[["Named", str], "Named"]:
+    def along(self: "Named", name: str) -> "Named":
+        (place,) = find([name], self.sizes)
+        return Named(function(self.tensor, place), self.names)
+
+    along.__name__, along.__doc__ = function.__name__, f"Return {what} along an axis."
+    return along
 
 
 class Named:
@@ -132,17 +146,10 @@ class Named:
         sizes = tuple(parts.values())
         if wrong := [size for size in sizes if isinstance(size, bool) or not isinstance(size, int)]:
             raise ValueError(f"split({name!r}): {wrong[0]!r} is no size. Give whole numbers; one may be -1.")
-        known = 1
-        for size in sizes:
-            known *= size if size != -1 else 1
-        whole = self.sizes[name]
-        if (
-            min(sizes, default=0) < -1
-            or sizes.count(-1) > 1
-            or known == 0
-            or whole % known
-            or (-1 not in sizes and whole != known)
-        ):
+        whole, free = self.sizes[name], sizes.count(-1)
+        known = math.prod(size for size in sizes if size != -1)
+        divides = known > 0 and whole % known == 0 and (free or whole == known)
+        if min(sizes, default=0) < -1 or free > 1 or not divides:
             raise ValueError(
                 f"The axis {name} of {shown(self.sizes)} can't be split into {shown(parts)}: "
                 f"their product must be {whole}; one may be -1."
@@ -196,21 +203,13 @@ class Named:
         kept = tuple(name for place, name in enumerate(self.names) if place not in places)
         return Named(function(self.tensor, dim=tuple(places), **options), kept)
 
-    def sum(self, names: str | Iterable[str] | None = None) -> "Named":
-        """Return the sum over axes: `sum("H W")`; over all without names."""
-        return self._reduce(torch.sum, names)
-
-    def mean(self, names: str | Iterable[str] | None = None) -> "Named":
-        """Return the mean over axes, or all."""
-        return self._reduce(torch.mean, names)
-
-    def max(self, names: str | Iterable[str] | None = None) -> "Named":
-        """Return the largest value over axes, or all; gradients are shared among equals (`torch.amax`)."""
-        return self._reduce(torch.amax, names)
-
-    def min(self, names: str | Iterable[str] | None = None) -> "Named":
-        """Return the smallest value over axes, or all; gradients are shared among equals (`torch.amin`)."""
-        return self._reduce(torch.amin, names)
+    sum = _reduction(torch.sum, "the sum")
+    mean = _reduction(torch.mean, "the mean")
+    max = _reduction(torch.amax, "the largest value (gradients are shared among equals)")
+    min = _reduction(torch.amin, "the smallest value (gradients are shared among equals)")
+    logsumexp = _reduction(torch.logsumexp, "log Σ exp")
+    any = _reduction(torch.any, "whether any value is true")
+    all = _reduction(torch.all, "whether every value is true")
 
     def var(self, names: str | Iterable[str] | None = None, *, correction: float = 1) -> "Named":
         """Return the variance over axes, or all, divided by the count less `correction`."""
@@ -220,39 +219,16 @@ class Named:
         """Return the standard deviation over axes, or all."""
         return self._reduce(torch.std, names, correction=correction)
 
-    def logsumexp(self, names: str | Iterable[str] | None = None) -> "Named":
-        """Return log Σ exp over axes, or all."""
-        return self._reduce(torch.logsumexp, names)
+    # -- along one axis
 
-    def any(self, names: str | Iterable[str] | None = None) -> "Named":
-        """Return whether any value is true over axes, or all."""
-        return self._reduce(torch.any, names)
-
-    def all(self, names: str | Iterable[str] | None = None) -> "Named":
-        """Return whether every value is true over axes, or all."""
-        return self._reduce(torch.all, names)
+    softmax = _along(torch.softmax, "the softmax")
+    log_softmax = _along(torch.log_softmax, "the logarithm of the softmax")
+    cumsum = _along(torch.cumsum, "the running sum")
 
     def argmax(self, name: str) -> "Named":
         """Return the index of the largest value along one axis."""
         (place,) = find([name], self.sizes)
         return Named(self.tensor.argmax(place), self.names[:place] + self.names[place + 1 :])
-
-    # -- along one axis
-
-    def softmax(self, name: str) -> "Named":
-        """Return the softmax along an axis."""
-        (place,) = find([name], self.sizes)
-        return Named(torch.softmax(self.tensor, place), self.names)
-
-    def log_softmax(self, name: str) -> "Named":
-        """Return the logarithm of the softmax along an axis."""
-        (place,) = find([name], self.sizes)
-        return Named(torch.log_softmax(self.tensor, place), self.names)
-
-    def cumsum(self, name: str) -> "Named":
-        """Return the running sum along an axis."""
-        (place,) = find([name], self.sizes)
-        return Named(torch.cumsum(self.tensor, place), self.names)
 
     # -- two of them
 
@@ -268,15 +244,12 @@ class Named:
         find(summed, self.sizes)
         find(summed, other.sizes)
         check_match([self.sizes, other.sizes])
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(self.names + other.names))}
-        kept = tuple(name for name in numbers if name not in summed)
-        operands = (
-            self.tensor,
-            [numbers[n] for n in self.names],
-            other.tensor,
-            [numbers[n] for n in other.names],
+        every = list(dict.fromkeys(self.names + other.names))
+        kept = tuple(name for name in every if name not in summed)
+        mine, theirs, left = (
+            [every.index(name) for name in names] for names in (self.names, other.names, kept)
         )
-        return Named(torch.einsum(*operands, [numbers[name] for name in kept]), kept)
+        return Named(torch.einsum(self.tensor, mine, other.tensor, theirs, left), kept)
 
     @classmethod
     def __torch_function__(
@@ -293,24 +266,24 @@ class Named:
             _refuse(function, values)
         return _pointwise(function, args, options)
 
-    __add__ = _operator(torch.add)
-    __radd__ = _operator(torch.add)
-    __sub__ = _operator(torch.sub)
-    __rsub__ = _operator(torch.rsub)
-    __mul__ = _operator(torch.mul)
-    __rmul__ = _operator(torch.mul)
-    __truediv__ = _operator(torch.div)
-    __rtruediv__ = _operator(_reversed_division)
-    __pow__ = _operator(torch.pow)
-    __rpow__ = _operator(_reversed_power)
-    __and__ = _operator(torch.bitwise_and)
-    __or__ = _operator(torch.bitwise_or)
-    __eq__ = _operator(torch.eq)  # type: ignore[assignment]  # element by element, as tensors compare
-    __ne__ = _operator(torch.ne)  # type: ignore[assignment]
-    __lt__ = _operator(torch.lt)
-    __le__ = _operator(torch.le)
-    __gt__ = _operator(torch.gt)
-    __ge__ = _operator(torch.ge)
+    __add__ = _operator(operator.add)
+    __radd__ = _operator(operator.add, reverse=True)
+    __sub__ = _operator(operator.sub)
+    __rsub__ = _operator(operator.sub, reverse=True)
+    __mul__ = _operator(operator.mul)
+    __rmul__ = _operator(operator.mul, reverse=True)
+    __truediv__ = _operator(operator.truediv)
+    __rtruediv__ = _operator(operator.truediv, reverse=True)
+    __pow__ = _operator(operator.pow)
+    __rpow__ = _operator(operator.pow, reverse=True)
+    __and__ = _operator(operator.and_)
+    __or__ = _operator(operator.or_)
+    __eq__ = _operator(operator.eq)  # type: ignore[assignment]  # element by element, as tensors compare
+    __ne__ = _operator(operator.ne)  # type: ignore[assignment]
+    __lt__ = _operator(operator.lt)
+    __le__ = _operator(operator.le)
+    __gt__ = _operator(operator.gt)
+    __ge__ = _operator(operator.ge)
     __hash__ = object.__hash__
 
     def __neg__(self) -> "Named":

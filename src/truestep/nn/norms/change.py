@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from truestep.core.results import Result, plain, table_of
+from truestep.core.results import Result, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,12 +32,7 @@ class NormChange(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return names and reasons as JSON values; of the replaced parameters their number."""
-        shown = {name: getattr(self, name) for name in ("norm", "action", "changed", "already", "left")}
-        return {
-            "schema_version": self.schema_version,
-            **{name: plain(value) for name, value in shown.items()},
-            "num_replaced_parameters": len(self.replaced),
-        }
+        return {**super().to_dict(), "num_replaced_parameters": len(self.replaced)}
 
     def __rich__(self) -> "RenderableType":
         return table_of(

@@ -10,7 +10,7 @@ from torch.nn.utils import remove_spectral_norm as remove_old_spectral
 from torch.nn.utils import remove_weight_norm as remove_old_weight
 
 from truestep.core.errors import OptionError
-from truestep.nn.layers import Layers, check_model, matches, refuse_unmatched, selectors
+from truestep.nn.layers import Layers, check_model, matches, selectors
 from truestep.nn.norms.change import NormChange
 from truestep.nn.norms.tensors import KINDS, OLD_HOOKS, NormedTensor
 
@@ -42,14 +42,12 @@ def remove_spectral_norm(model: nn.Module, layers: Layers | None = None) -> Norm
 
 
 def _remove(norm: str, model: nn.Module, layers: Layers | None) -> NormChange:
-    chosen = None if layers is None else selectors(layers)
     check_model(model)
-    if chosen:
-        refuse_unmatched(model, chosen)
+    chosen = (nn.Module,) if layers is None else selectors(layers, model)
     tensors = [
         normed
         for normed in _normalised(norm, model)
-        if chosen is None or any(matches(each, normed.layer, normed.module) for each in chosen)
+        if any(matches(each, normed.layer, normed.module) for each in chosen)
     ]
     if not tensors:
         there = ", ".join(sorted({normed.name for kind in KINDS for normed in _normalised(kind, model)}))
@@ -80,7 +78,7 @@ def _normalised(norm: str, model: nn.Module) -> list[NormedTensor]:
 
 def _refuse_partial(model: nn.Module, tensors: list[NormedTensor]) -> None:
     chosen = {normed.name for normed in tensors}
-    held = {id(t.parametrization) for t in tensors if parametrize.is_parametrized(t.module, t.tensor)}
+    held = {id(t.parametrization) for t in tensors if t.is_parametrized}
     for norm in KINDS:
         for normed in _normalised(norm, model):
             shared = not normed.old_hook(norm) and id(normed.parametrization) in held

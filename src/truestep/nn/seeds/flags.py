@@ -23,19 +23,15 @@ class Flags:
 
     def restore(self) -> None:
         """Set every flag, and the environment variable, to what is recorded here."""
-        if (self.deterministic_algorithms, self.warn_only) != (read := read_flags()).algorithms:
+        now = read_flags()
+        if (self.deterministic_algorithms, self.warn_only) != (now.deterministic_algorithms, now.warn_only):
             torch.use_deterministic_algorithms(self.deterministic_algorithms, warn_only=self.warn_only)
         torch.backends.cudnn.deterministic = self.cudnn_deterministic
         torch.backends.cudnn.benchmark = self.cudnn_benchmark
         if self.cublas_workspace_config is None:
             os.environ.pop(CUBLAS_VARIABLE, None)
-        elif read.cublas_workspace_config != self.cublas_workspace_config:
+        else:
             os.environ[CUBLAS_VARIABLE] = self.cublas_workspace_config
-
-    @property
-    def algorithms(self) -> tuple[bool, bool]:
-        """Whether deterministic algorithms are asked for, and whether those without one only warn."""
-        return self.deterministic_algorithms, self.warn_only
 
 
 def read_flags() -> Flags:

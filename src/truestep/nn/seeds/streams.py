@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from truestep.core.random_streams import host_streams, set_host_streams
+
 _WORD = 0xFFFFFFFF
 
 
@@ -25,8 +27,7 @@ class Streams:
     """The state of all global streams at the moment when this was made."""
 
     def __init__(self) -> None:
-        self._python = random.getstate()
-        self._numpy = np.random.get_state()
+        self._host = host_streams()
         self._torch = torch.get_rng_state()
         self._torch_seed = torch.initial_seed()
         self._module = _accelerator()
@@ -34,8 +35,7 @@ class Streams:
 
     def restore(self) -> None:
         """Put every stream back where it was."""
-        random.setstate(self._python)
-        np.random.set_state(self._numpy)
+        set_host_streams(self._host)
         torch.set_rng_state(self._torch)
         if self._module is None:
             return
