@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from truestep.nn.activations import activation_gain as activation_gain
 from truestep.nn.arrays import Rounding as Rounding
+from truestep.nn.batch_norm.exact import ExactBatchNorm as ExactBatchNorm
 from truestep.nn.batch_norm.exact import exact_batch_norm as exact_batch_norm
 from truestep.nn.batch_norm.momentum import MomentumChange as MomentumChange
 from truestep.nn.batch_norm.momentum import batch_norm_momentum as batch_norm_momentum
-from truestep.nn.batch_norm.report import ExactBatchNorm as ExactBatchNorm
 from truestep.nn.capturing import Captured as Captured
 from truestep.nn.capturing import CapturedLayer as CapturedLayer
 from truestep.nn.freezing import Freezing as Freezing

@@ -3,8 +3,8 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -15,10 +15,9 @@ from torch.func import functional_call
 
 from truestep.core.errors import LossError, OptionError
 from truestep.nn.derivatives.undisturbed import (
-    autocasts,
     described,
     has_gradients,
-    in_full_precision,
+    ready,
     undisturbed,
     without_autocast,
 )
@@ -57,20 +56,20 @@ class Differentiated:
             refuse_lazy(called)
         if parameters is None:
             _check_inputs(inputs)
-            ready = tuple(map(_ready, inputs))
+            primals = tuple(map(ready, inputs))
             run = _quiet(
-                function, lambda primals, _: function(*map(_copy, primals)), inputs[0].device, purpose
+                function, lambda values, _: function(*map(_copy, values)), primals[0].device, purpose
             )
-            return cls(run, ready, ready, None)
+            return cls(run, primals, primals, None)
         module = _by_parameters(function)
-        named = chosen_parameters(dict(module.named_parameters(remove_duplicate=False)), parameters)
+        named = chosen_parameters(module, parameters)
         names, primals = tuple(named), tuple(named.values())
 
         def with_parameters(values: tuple[Tensor, ...], given: tuple[Any, ...]) -> Any:
             return functional_call(module, dict(zip(names, values, strict=True)), tuple(map(_copy, given)))
 
         run = _quiet(function, with_parameters, primals[0].device, purpose)
-        return cls(run, primals, tuple(map(_ready, inputs)), names)
+        return cls(run, primals, tuple(map(ready, inputs)), names)
 
     def call(self, *primals: Tensor) -> Tensor:
         """Return the function's value for other primals and the same inputs."""
@@ -83,11 +82,9 @@ class Differentiated:
             return dict(zip(self.names, tensors, strict=True))
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
-    @contextmanager
-    def full_precision(self) -> Iterator[None]:
+    def full_precision(self) -> AbstractContextManager[object]:
         """Until the end of the block autocast is off, for the backward too."""
-        with without_autocast(self.primals[0].device):
-            yield
+        return without_autocast(self.primals[0].device)
 
 
 def in_graph_if_wanted(tensor: Tensor) -> Tensor:
@@ -153,22 +150,17 @@ def _check_inputs(inputs: tuple[Any, ...]) -> None:
             )
 
 
-def _ready(value: Any) -> Any:
-    if isinstance(value, Tensor) and autocasts(value.device):
-        return in_full_precision(value)
-    return value
-
-
-def chosen_parameters(parameters: dict[str, Tensor], patterns: Patterns) -> dict[str, Tensor]:
+def chosen_parameters(module: nn.Module, patterns: Patterns) -> dict[str, Tensor]:
     """Return the parameters that the patterns name, a tied one once, in the order of the module."""
     asked = [patterns] if isinstance(patterns, str) else patterns
     if not isinstance(asked, Sequence) or not asked or not all(isinstance(each, str) for each in asked):
         raise OptionError(
             f'parameters={patterns!r} names none; write names and patterns, or parameters="*" for all.'
         )
+    parameters = dict(module.named_parameters(remove_duplicate=False))
     names = {name for pattern in asked for name in select_within(pattern, parameters, "parameter")}
-    chosen: dict[int, str] = {}
+    chosen: dict[Tensor, str] = {}
     for name, parameter in parameters.items():
         if name in names:
-            chosen.setdefault(id(parameter), name)
-    return {name: parameters[name] for name in chosen.values()}
+            chosen.setdefault(parameter, name)
+    return {name: parameter for parameter, name in chosen.items()}

@@ -95,7 +95,7 @@ def hvp(
             f"ts.hvp needs a function that returns the loss, got {type(loss).__name__}: write lambda: loss_of(net(batch))."
         )
     module = model_of(model, "ts.hvp")
-    named = chosen_parameters(dict(module.named_parameters(remove_duplicate=False)), parameters)
+    named = chosen_parameters(module, parameters)
     _check_vector(vector, named)
     if frozen := [name for name, leaf in named.items() if not leaf.requires_grad]:
         raise OptionError(

@@ -108,6 +108,11 @@ def in_full_precision(value: Any) -> Any:
     return value.float() if half else value
 
 
+def ready(value: Any) -> Any:
+    """Return a half-precision tensor as float32 where autocast is on, as autocast would cast it to anything; all else as it is."""
+    return in_full_precision(value) if isinstance(value, Tensor) and autocasts(value.device) else value
+
+
 class _Buffers:
     """Buffers of modules that have a copy in their place."""
 

@@ -34,12 +34,8 @@ def adaptive_bins(size: int, output_size: int) -> AdaptiveBins:
     the same bins exactly when size % output_size is 0, 1 or output_size − 1 (1 only if size ≥ output_size). The last
     case needs padding=1, and for an average count_include_pad=False.
     """
-    check_number("ts.nn.adaptive_bins", "size", size, example=10)
-    check_number("ts.nn.adaptive_bins", "output_size", output_size, example=4)
-    if size < 1 or output_size < 1:
-        raise ValueError(
-            f"adaptive_bins got size={size} and output_size={output_size}; each must be at least 1."
-        )
+    check_number("ts.nn.adaptive_bins", "size", size, example=10, least=1)
+    check_number("ts.nn.adaptive_bins", "output_size", output_size, example=4, least=1)
     bins = tuple((i * size // output_size, -(-(i + 1) * size // output_size)) for i in range(output_size))
     return AdaptiveBins(size=size, output_size=output_size, bins=bins, window=_plain(size, output_size))
 
