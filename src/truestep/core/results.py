@@ -5,21 +5,30 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich import console  # at run time it is imported when something is shown
+
+RenderableType: TypeAlias = "console.RenderableType"
 
 NOTEBOOK_COLUMNS = 110
 
 
-class Result(ABC):
+class Shown:
+    """What `rich` draws in a terminal is a cell in a notebook too."""
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+
+class Result(Shown, ABC):
     """A frozen data class that can be shown and saved; a printed one is plain text."""
 
     schema_version: ClassVar[int] = 1
 
     @abstractmethod
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         """Return what `rich` draws in a terminal."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -33,13 +42,8 @@ class Result(ABC):
         Console(file=screen, width=NOTEBOOK_COLUMNS, color_system=None, emoji=False).print(self)
         return "\n".join(line.rstrip() for line in screen.getvalue().splitlines())
 
-    def _repr_html_(self) -> str:
-        return html_of(self)
 
-
-def table_of(
-    title: str, columns: Sequence[str], rows: "Iterable[Iterable[RenderableType]]"
-) -> "RenderableType":
+def table_of(title: str, columns: Sequence[str], rows: Iterable[Iterable[RenderableType]]) -> RenderableType:
     """Return a table with a title and a heading for each column; a row may be short."""
     from rich.table import Table
 
@@ -49,7 +53,7 @@ def table_of(
     return table
 
 
-def html_of(shown: "RenderableType") -> str:
+def html_of(shown: object) -> str:
     """Return what rich would draw as a cell of a notebook."""
     from rich.console import Console
 
@@ -58,7 +62,7 @@ def html_of(shown: "RenderableType") -> str:
     return console.export_html(inline_styles=True, code_format='<pre style="line-height:1.2">{code}</pre>')
 
 
-def facts_of(title: str, facts: Iterable[tuple[str, str]]) -> "RenderableType":
+def facts_of(title: str, facts: Iterable[tuple[str, str]]) -> RenderableType:
     """Return a title and a line for each fact, with texts as they are: a name in brackets is no style."""
     from rich.console import Group
     from rich.table import Table

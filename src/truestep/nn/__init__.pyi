@@ -8,14 +8,14 @@ from truestep.nn.batch_norm.momentum import batch_norm_momentum as batch_norm_mo
 from truestep.nn.capturing import Captured as Captured
 from truestep.nn.capturing import CapturedLayer as CapturedLayer
 from truestep.nn.freezing import Freezing as Freezing
+from truestep.nn.initialization.initialize import Initialization as Initialization
 from truestep.nn.initialization.initialize import initialize as initialize
-from truestep.nn.initialization.report import Initialization as Initialization
 from truestep.nn.named_axes.tensor import Named as Named
 from truestep.nn.norms.add import add_spectral_norm as add_spectral_norm
 from truestep.nn.norms.add import add_weight_norm as add_weight_norm
-from truestep.nn.norms.change import NormChange as NormChange
 from truestep.nn.norms.remove import remove_spectral_norm as remove_spectral_norm
 from truestep.nn.norms.remove import remove_weight_norm as remove_weight_norm
+from truestep.nn.norms.tensors import NormChange as NormChange
 from truestep.nn.seeds import Seeded as Seeded
 from truestep.nn.sizes.adaptive import AdaptiveBins as AdaptiveBins
 from truestep.nn.sizes.adaptive import adaptive_bins as adaptive_bins

@@ -3,16 +3,13 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import torch
 
 from truestep.core.errors import OptionError
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.nn.devices import usable_device
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # all that torch takes as a default
 NOT_GOVERNED = (
@@ -33,7 +30,7 @@ class Defaults(Result):
     not_governed: tuple[str, ...] = NOT_GOVERNED
     _open: list[ExitStack] = field(default_factory=list, repr=False, compare=False)
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         dtype, device = self.dtype or "as before", self.device or "as before"
         return "\n  ".join([f"default dtype {dtype}, device {device}; not governed:", *self.not_governed])
 

@@ -4,7 +4,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Self, Unpack
 
 import torch
 
@@ -12,7 +12,7 @@ from truestep.core.calls import explains_calls
 from truestep.core.errors import OptionError
 from truestep.core.keywords import explains_keywords
 from truestep.core.random_streams import key_of
-from truestep.core.results import facts_of
+from truestep.core.results import RenderableType, Shown, facts_of
 from truestep.core.wording import number
 from truestep.engine.averages import EMA
 from truestep.engine.choices import Choice, Choices
@@ -64,11 +64,8 @@ from truestep.run.trackers.hub import Trackers
 from truestep.run.trackers.tracker import Tracker, Tracking
 from truestep.run.tracking import Tracked
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
-
-class Run:
+class Run(Shown):
     """One training and its directory.
 
     An empty or new directory starts a run; one that holds this run goes on where it stopped.
@@ -414,12 +411,7 @@ class Run:
             f"Run({str(self.directory)!r}, step={self.step}, epoch={self.epoch}, device={self.device.type!r})"
         )
 
-    def _repr_html_(self) -> str:
-        from truestep.core.results import html_of
-
-        return html_of(self.__rich__())
-
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         newest = self.logbook.newest.items()
         logged = [
             f"{name} {number(value)}" for name, value in newest if name.rpartition("/")[2] not in MEASURED

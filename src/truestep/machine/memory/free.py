@@ -7,17 +7,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.machine.gpus.read import read_gpus
 from truestep.machine.memory.amounts import Amounts, measure, used_accelerator
 from truestep.machine.memory.holders import MAX_WAYS, Holders
 from truestep.machine.memory.processes import Ending, HoldingProcess, end_process, holding_processes
 from truestep.machine.memory.tensors import LiveTensor, Storages, describe
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _MAX_TENSORS_ASKED = 3
 _LAST_ERROR = ("last_exc", "last_value", "last_traceback", "last_type")
@@ -37,7 +34,7 @@ class MemoryReport(Result):
     processes: tuple[HoldingProcess, ...]
     endings: tuple[Ending, ...] = ()
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from truestep.machine.memory.screen import memory_screen
 
         return memory_screen(self)

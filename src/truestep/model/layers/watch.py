@@ -2,21 +2,18 @@
 """`ts.watch_layers`: looks at a model's layers every so many steps, and says which of them do not learn."""
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import OptionError, check_number
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.core.wording import number, number_or_dash
 from truestep.model.layers import look as looking
 from truestep.model.layers.findings import LayerFinding, LayerLook, Look, judge, plain
 from truestep.model.layers.measures import MEASURES
 from truestep.nn.layers import model_of
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 MAX_LOOKS = 256  # that are kept; of more, every second one goes
 Waiting = tuple[int, list[str], Tensor, "torch.cuda.Event | None"]
@@ -162,7 +159,7 @@ class LayerWatch(Result):
         ]
         return {"schema_version": 1, "looks": looks, "findings": [vars(each) for each in self.findings]}
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text

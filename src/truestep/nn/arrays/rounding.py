@@ -2,18 +2,15 @@
 """What a conversion to another dtype does to the values that are there."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from truestep.core.errors import OptionError, check_number
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.nn.arrays.pairs import check_values, name_of, torch_dtype, widened
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 Reals = np.ndarray[Any, Any]
 
@@ -48,7 +45,7 @@ class Rounding(Result):
         """Whether every value stays what it is."""
         return not self.num_rounded and not self.num_lost
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         return self.says
 
     @property

@@ -8,19 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import OptionError, check_choice, check_flag
-from truestep.core.results import Result, table_of
+from truestep.core.results import RenderableType, Result, table_of
 from truestep.nn.keeping import only_looking
 from truestep.nn.layers import check_model, refuse_lazy
 from truestep.nn.moments import StreamMoments, measure, merge
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 Forward = Callable[[Any], object]
 Passes = Callable[[], Iterator[None]]
@@ -48,7 +45,7 @@ class ExactBatchNorm(Result):
     layers: tuple[LayerChange, ...]
     left: tuple[str, ...]
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         rows = [
             (
                 each.name or "(the model)",

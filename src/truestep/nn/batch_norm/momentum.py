@@ -3,16 +3,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from torch import nn
 
 from truestep.core.errors import OptionError, check_number
-from truestep.core.results import Result, table_of
+from truestep.core.results import RenderableType, Result, table_of
 from truestep.nn.layers import check_model
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +33,7 @@ class MomentumChange(Result):
     def __exit__(self, *_: object) -> None:
         self.restore()
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         changed = [(name, f"{old:.6g}", f"{self.new[name]:.6g}") for name, old in self.old.items()]
         kept = [(name, "None", "None: an average over all forwards") for name in self.cumulative]
         rows = [(name or "(the model)", *momenta) for name, *momenta in changed + kept]

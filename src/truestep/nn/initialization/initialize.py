@@ -3,16 +3,17 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
 from truestep.core.errors import OptionError, check_number
+from truestep.core.results import RenderableType, Result, table_of
 from truestep.nn.activations import Activation, activation_gain
 from truestep.nn.initialization.fill import Assignment, assign, fresh
 from truestep.nn.initialization.preceding import UNKNOWN, Preceding, preceding_activations
 from truestep.nn.initialization.presets import PRESETS
-from truestep.nn.initialization.report import Initialization, InitializedTensor
 from truestep.nn.initialization.rules import Chosen, Rule, Rules, checked, choose
 from truestep.nn.initialization.slots import Slot, slots
 from truestep.nn.layers import check_model, full_name, matches, refuse_lazy, selectors
@@ -20,6 +21,43 @@ from truestep.nn.layers import check_model, full_name, matches, refuse_lazy, sel
 # What these tensors become whatever the rule for their layer's weight is, unless it is zeros.
 _FIXED = {"bias": "zeros", "forget bias": "zeros, forget gate ones"}
 _FIXED_BY_NAME = {"scale": "ones", "recurrent": "orthogonal", "embedding": "normal"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitializedTensor:
+    """One tensor: its rule, the activation before its layer with the gain that was used, and its size now."""
+
+    name: str
+    shape: tuple[int, ...]
+    rule: str
+    activation: str | None
+    gain: float | None
+    root_mean_square: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Initialization(Result):
+    """The tensors that were initialised; those that are one with another (tied); those left, and why."""
+
+    tensors: tuple[InitializedTensor, ...]
+    tied: Mapping[str, str] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)
+
+    def __rich__(self) -> RenderableType:
+        written = [
+            (
+                *(each.name, "×".join(map(str, each.shape)), each.rule, each.activation or ""),
+                *("" if each.gain is None else f"{each.gain:.4g}", f"{each.root_mean_square:.3g}"),
+            )
+            for each in self.tensors
+        ]
+        tied = [(name, "", f"is {other}") for name, other in self.tied.items()]
+        left = [(name, "", f"left: {reason}") for name, reason in self.left.items()]
+        return table_of(
+            f"tensors initialised: {len(self.tensors)}, left: {len(self.left)}",
+            ("tensor", "shape", "rule", "activation before it", "gain", "root mean square"),
+            [*written, *tied, *left],
+        )
 
 
 def initialize(

@@ -4,14 +4,14 @@
 import math
 import numbers
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-from truestep.nn.named_axes.functions import POINTWISE, REDUCTIONS, function_name
 from truestep.nn.named_axes.names import Names, as_names, check_match, find, read_names, shown, together
+from truestep.nn.named_axes.pointwise import POINTWISE
 
 Number = int | float | complex
 Index = int | slice | list[int] | Tensor
@@ -30,13 +30,20 @@ def named(tensor: Tensor, names: str | Iterable[str]) -> "Named":
     return Named(tensor, found)
 
 
-def _operator(function: Callable[..., Any], *, reverse: bool = False) -> Callable[["Named", Any], "Named"]:
-    def operate(left: "Named", right: Any) -> "Named":
-        if not isinstance(right, Named | Tensor | numbers.Number):
+def _operator(function: Callable[..., Any], *, reverse: bool = False) -> Callable[..., "Named"]:
+    def operate(one: "Named", *other: Any) -> "Named":
+        if not all(isinstance(each, Named | Tensor | numbers.Number) for each in other):
             return NotImplemented  # type: ignore[no-any-return]  # Python's way to ask the other side
-        return _pointwise(function, (right, left) if reverse else (left, right), {})
+        return _pointwise(function, (*other, one) if reverse else (one, *other), {})
 
     return operate
+
+
+def _refused(why: str) -> Callable[..., NoReturn]:
+    def refuse(self: "Named", *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(f"{shown(self.sizes)} {why}")
+
+    return refuse
 
 
 def _reduction(function: Callable[..., Tensor], what: str) -> Callable[..., "Named"]:
@@ -285,36 +292,19 @@ class Named:
     __gt__ = _operator(operator.gt)
     __ge__ = _operator(operator.ge)
     __hash__ = object.__hash__
+    __neg__ = _operator(operator.neg)
+    __invert__ = _operator(operator.invert)
+    __abs__ = _operator(operator.abs)
 
-    def __neg__(self) -> "Named":
-        return Named(-self.tensor, self.names)
-
-    def __invert__(self) -> "Named":
-        return Named(~self.tensor, self.names)
-
-    def __abs__(self) -> "Named":
-        return Named(self.tensor.abs(), self.names)
-
-    def __matmul__(self, other: Any) -> NoReturn:
-        raise TypeError('Which axis to sum over? Write a.dot(b, "C") in place of a @ b.')
+    __matmul__ = _refused('has no one axis to sum over. Write a.dot(b, "C") in place of a @ b.')
+    __iter__ = _refused('can be walked along any axis. Say which: x.select("N", i), or x.tensor.')
+    __array__ = _refused(
+        "is no array, which has no names. Write x.tensor.numpy(), or x.to_tensor('N C').numpy()."
+    )
+    __len__ = _refused('has no one length. Write x.sizes["N"], or len(x.tensor) for the first axis.')
 
     def __bool__(self) -> bool:
         return bool(self.tensor)
-
-    def __iter__(self) -> Iterator[NoReturn]:
-        raise TypeError(
-            f'{shown(self.sizes)} can be walked along any axis. Say which: x.select("N", i), or x.tensor.'
-        )
-
-    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError(
-            "An array has no names. Write x.tensor.numpy(), or x.to_tensor('N C').numpy() for an order."
-        )
-
-    def __len__(self) -> NoReturn:
-        raise TypeError(
-            f'{shown(self.sizes)} has no one length. Write x.sizes["N"], or len(x.tensor) for the first axis.'
-        )
 
     def __getattr__(self, name: str) -> NoReturn:
         there = getattr(torch, name, None)
@@ -336,10 +326,8 @@ def _pointwise(function: Callable[..., Any], args: tuple[Any, ...], options: dic
     check_match(every)
     names = together(every)
 
-    def plain(value: Any) -> Any:
-        return _spread(value, names) if isinstance(value, Named) else value
-
-    result = function(*map(plain, args), **{key: plain(value) for key, value in options.items()})
+    plain = [_spread(value, names) if isinstance(value, Named) else value for value in values]
+    result = function(*plain[: len(args)], **dict(zip(options, plain[len(args) :], strict=True)))
     sizes = {name: size for one in every for name, size in one.items()}
     if not isinstance(result, Tensor) or tuple(result.shape) != tuple(sizes[name] for name in names):
         _refuse(function, values)  # torch.where(mask) and the like: another function under the same name
@@ -353,20 +341,14 @@ def _spread(value: Named, names: Names) -> Tensor:
 
 
 def _refuse(function: Callable[..., Any], values: list[Any]) -> NoReturn:
-    sides = [
-        f"named {shown(value.sizes)}"
-        if isinstance(value, Named)
-        else f"a plain tensor of shape {tuple(value.shape)}"
-        for value in values
-        if isinstance(value, Named | Tensor)
+    sides = [f"named {shown(value.sizes)}" for value in values if isinstance(value, Named)]
+    sides += [
+        f"a plain tensor of shape {tuple(value.shape)}" for value in values if isinstance(value, Tensor)
     ]
-    name = function_name(function)
-    hint = (
-        f"Write x.{name}(names)."
-        if name in REDUCTIONS
-        else "Give the plain tensor its names with ts.named, or take x.to_tensor(names), call the "
-        "function, and name the result again."
-    )
+    name = getattr(function, "__name__", str(function))
+    hint = "Give the plain tensor its names with ts.named, or name the result of the function of x.to_tensor(names) again."
+    if name[0] != "_" and hasattr(Named, name):
+        hint = f"Write x.{name}(names)."
     raise TypeError(
         f"{name} does not know axes by name, and got {', '.join(sides) or 'a list of named tensors'}. By position the result could "
         f"belong to other axes than you mean. {hint}"

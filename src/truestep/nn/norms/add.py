@@ -13,8 +13,7 @@ from torch.nn.utils import parametrizations
 
 from truestep.core.errors import OptionError, check_number
 from truestep.nn.layers import Layers, full_name
-from truestep.nn.norms.change import NormChange
-from truestep.nn.norms.tensors import KINDS, NormedTensor, find_tensors, output_dimension
+from truestep.nn.norms.tensors import KINDS, NormChange, NormedTensor, find_tensors, output_dimension
 
 SPECTRAL_SEED = 0  # of the start vectors, which the first power iterations turn to the singular ones
 

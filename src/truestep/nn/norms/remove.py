@@ -11,8 +11,7 @@ from torch.nn.utils import remove_weight_norm as remove_old_weight
 
 from truestep.core.errors import OptionError
 from truestep.nn.layers import Layers, check_model, matches, selectors
-from truestep.nn.norms.change import NormChange
-from truestep.nn.norms.tensors import KINDS, OLD_HOOKS, NormedTensor
+from truestep.nn.norms.tensors import KINDS, OLD_HOOKS, NormChange, NormedTensor
 
 _REMOVE_OLD = {"weight norm": remove_old_weight, "spectral norm": remove_old_spectral}
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tensors of a model a norm goes on, and which can't have it."""
+"""Which tensors of a model a norm goes on, which can't have it, and what adding or removing one did."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm, _WeightNorm
@@ -7,6 +11,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from truestep.core.errors import OptionError
+from truestep.core.results import RenderableType, Result, table_of
 from truestep.nn.layers import Layers, LayerTensor, check_model, matches, refuse_lazy, selectors
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -33,6 +38,39 @@ class NormedTensor(LayerTensor):
         """Tell whether the tensor has this norm in its old form, as a hook before the forward."""
         hooks = self.module._forward_pre_hooks.values()
         return any(isinstance(hook, OLD_HOOKS[norm]) and hook.name == self.tensor for hook in hooks)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormChange(Result):
+    """The tensors that were normalised, or are plain again; those that were so before; those left out, and why.
+
+    `replaced` maps each parameter that is no longer part of the model to those that took its place. An optimizer that
+    was made before still holds the old ones and would never train the new ones: make the optimizer afterwards.
+    """
+
+    norm: str  # "weight norm" or "spectral norm"
+    action: str  # "added" or "removed"
+    changed: tuple[str, ...]
+    already: tuple[str, ...] = ()
+    left: Mapping[str, str] = field(default_factory=dict)
+    replaced: Mapping[nn.Parameter, tuple[nn.Parameter, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return names and reasons as JSON values; of the replaced parameters their number."""
+        return {**super().to_dict(), "num_replaced_parameters": len(self.replaced)}
+
+    def __rich__(self) -> RenderableType:
+        return table_of(
+            f"{self.norm} {self.action}: {len(self.changed)}",
+            ("tensor", "what became of it"),
+            [
+                *((name, self.action) for name in self.changed),
+                *((name, "had it already") for name in self.already),
+                *((name, f"left: {reason}") for name, reason in self.left.items()),
+            ],
+        )
 
 
 def find_tensors(model: nn.Module, layers: Layers | None) -> list[NormedTensor]:

@@ -5,18 +5,15 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 
 from truestep.core.errors import OptionError, check_choice, check_number
-from truestep.core.results import Result, facts_of
+from truestep.core.results import RenderableType, Result, facts_of
 from truestep.nn.seeds.flags import Flags, make_deterministic, read_flags
 from truestep.nn.seeds.gaps import Gap, gaps_between_machines, gaps_between_runs, without_deterministic_form
 from truestep.nn.seeds.streams import Streams, seed_streams
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 Deterministic = bool | Literal["warn"]
 LARGEST = 2**64 - 1  # the largest that torch.manual_seed takes
@@ -66,12 +63,12 @@ class Seeded(Result):
         digest = hashlib.sha256(f"{self.seed}/{number}".encode()).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from rich.console import Group
 
         return Group(*self._sections())
 
-    def _sections(self) -> "Iterator[RenderableType]":
+    def _sections(self) -> Iterator[RenderableType]:
         yield f"seed {self.seed}: {', '.join(self.streams)}"
         yield _section("may differ between two runs here", self.between_runs)
         yield _section("may differ elsewhere", self.between_machines)
@@ -95,7 +92,7 @@ class Seeded(Result):
         self._before.restore()
 
 
-def _section(title: str, gaps: Sequence[Gap]) -> "RenderableType":
+def _section(title: str, gaps: Sequence[Gap]) -> RenderableType:
     facts = [(gap.name, f"{gap.says}\nfix: {gap.fix}" if gap.fix else gap.says) for gap in gaps]
     return facts_of(f"\n{title}", facts or [("nothing that is known", "")])
 

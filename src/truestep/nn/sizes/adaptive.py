@@ -2,14 +2,10 @@
 """What an adaptive pool averages, and when a plain pool does the same."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from truestep.core.errors import check_number
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.nn.sizes.windows import Window
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +17,7 @@ class AdaptiveBins(Result):
     bins: tuple[tuple[int, int], ...]  # of each output: the first input, and the one after the last
     window: Window | None  # None: no plain pool has these bins
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         plain = "no plain pool does the same" if self.window is None else f"the same as {self.window.options}"
         shown = " ".join(f"{start}:{stop}" for start, stop in self.bins)
         return f"adaptive pool {self.size} → {self.output_size}: {plain}; bins {shown}"

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which of torch's functions work element by element, so that names can be kept and matched."""
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -29,10 +26,3 @@ POINTWISE = frozenset(
     for home in (torch, F, Tensor)
     if hasattr(home, name)
 )
-_REDUCTIONS = "sum mean max min var std logsumexp any all argmax softmax log_softmax cumsum"
-REDUCTIONS = tuple(_REDUCTIONS.split())
-
-
-def function_name(function: Callable[..., Any]) -> str:
-    """Return what a user calls the function."""
-    return getattr(function, "__name__", str(function))
