@@ -50,9 +50,7 @@ def capture(
     """
     for option, function in (("edit", edit), ("edit_gradient", edit_gradient)):
         if function is not None and not callable(function):
-            raise OptionError(
-                f"{option}={function!r} is no function: write {option}=lambda name, value: value * 2."
-            )
+            raise OptionError(f"{option}={function!r} is no function: lambda name, value: value * 2 is one.")
     captured = Captured(_named_layers(model_of(model, "ts.capture"), layers))
     with ExitStack() as hooks:
         hooks.enter_context(eager())
@@ -197,9 +195,7 @@ def _named_layers(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
 def _that_are_called(names: list[str], known: Mapping[str, nn.Module]) -> list[str]:
     """Leave out containers, which have no forward (`nn.ModuleList`)."""
     if scripted := [name for name in names if isinstance(known[name], torch.jit.ScriptModule)]:
-        raise OptionError(
-            f"{scripted[0]!r} is scripted, and torch takes no hooks there. Capture the original module."
-        )
+        raise OptionError(f"{scripted[0]!r} is scripted, which takes no hooks. Capture the original module.")
     called = [name for name in names if type(known[name]).forward is not nn.Module.forward]
     if not called:
         kind = type(known[names[0]]).__name__

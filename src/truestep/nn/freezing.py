@@ -157,16 +157,16 @@ def _asked_for(
     return asked, {name: layer for name, layer in layers.items() if name in touched}
 
 
+@dataclass
 class _InEvaluation:
     """Stand in for `layer.train` while the layer's statistics are frozen, and remember what was asked for."""
 
-    def __init__(self, layer: nn.Module) -> None:
-        self._layer = layer
-        self.asked = layer.training
+    layer: nn.Module
+    asked: bool
 
     def __call__(self, mode: bool = True) -> nn.Module:
         self.asked = mode
-        return type(self._layer).train(self._layer, False)
+        return type(self.layer).train(self.layer, False)
 
 
 def _is_held(layer: nn.Module) -> bool:
@@ -176,7 +176,7 @@ def _is_held(layer: nn.Module) -> bool:
 def _hold(layer: nn.Module) -> None:
     """Keep the layer in evaluation mode; what does it is of this module, so that it can be copied and pickled."""
     if not _is_held(layer):
-        held = _InEvaluation(layer)
+        held = _InEvaluation(layer, layer.training)
         layer.eval()
         layer.__dict__["train"] = held
 
@@ -198,6 +198,4 @@ def _check(piece: str, module: nn.Module, patterns: tuple[object, ...], statisti
     refuse_lazy(module)
     scripted = any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
     if scripted and statistics and piece == "ts.freeze":
-        raise OptionError(
-            "The statistics of a scripted module can't be frozen. Freeze the original, then script it."
-        )
+        raise OptionError("The statistics of a scripted module can't be frozen. Freeze the original.")

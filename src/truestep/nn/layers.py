@@ -5,6 +5,7 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import accumulate
 from typing import Any
 
 from torch import nn
@@ -102,13 +103,12 @@ def select(pattern: str, names: Iterable[str], kind: str) -> list[str]:
 def select_within(pattern: str, names: Iterable[str], kind: str) -> list[str]:
     """Do the same, where the name of a module stands for everything inside it: "encoder" is "encoder.*" too."""
     known = list(names)
-    inside = [name for name in known if any(fnmatchcase(prefix, pattern) for prefix in _prefixes(name))]
+    inside = [name for name in known if any(fnmatchcase(part, pattern) for part in _prefixes(name))]
     return inside or select(pattern, known, kind)
 
 
-def _prefixes(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+def _prefixes(name: str) -> Iterable[str]:
+    return accumulate(name.split("."), "{}.{}".format)
 
 
 def _near(word: str, known: list[str]) -> str:
@@ -127,7 +127,8 @@ def selectors(layers: Layers, model: nn.Module) -> tuple[Selector, ...]:
     """Return what was given for `layers` as kinds and name patterns; each of them matches a layer, or it is an error."""
     one = isinstance(layers, str | type | nn.Module) or not isinstance(layers, Iterable)
     chosen: tuple[Any, ...] = (layers,) if one else tuple(layers)  # type: ignore[arg-type]
-    wrong = [each for each in chosen if not isinstance(each, str) and not _is_kind(each)]
+    kinds = [each for each in chosen if isinstance(each, type) and issubclass(each, nn.Module)]
+    wrong = [each for each in chosen if not isinstance(each, str) and each not in kinds]
     if wrong or not chosen:
         raise OptionError(
             f"Layers are chosen by kind (nn.Linear) or by a pattern of their names ('head.*'); got "
@@ -141,7 +142,3 @@ def selectors(layers: Layers, model: nn.Module) -> tuple[Selector, ...]:
             there = nearest(selector.__name__, {type(module).__name__ for module in modules.values()})
             raise OptionError(f"{type(model).__name__} has no layer of kind {selector.__name__}. {there}")
     return chosen
-
-
-def _is_kind(each: object) -> bool:
-    return isinstance(each, type) and issubclass(each, nn.Module)

@@ -55,7 +55,7 @@ class Upsample(nn.Module):
         check_choice("ts.nn.Upsample", "num_dims", num_dims, (None, 1, 2, 3))
         if isinstance(scale, tuple) and num_dims not in (None, len(scale)):
             raise OptionError(
-                f"scale={scale} has {len(scale)} dimensions and num_dims={num_dims}; leave num_dims out."
+                f"scale={scale} has {len(scale)} dimensions and num_dims={num_dims}: leave that out."
             )
         self.mode, self.channels = mode, channels
         self.num_dims = num_dims if isinstance(scale, int) else len(scales)
@@ -68,10 +68,8 @@ class Upsample(nn.Module):
         self._check(images)
         if self.mode == "transposed":
             return self._transposed(images)
-        rank = images.ndim - 2
-        return _INTERPOLATIONS[self.mode](
-            images, self.scales if len(self.scales) == rank else self.scales * rank
-        )
+        scales = self.scales if self.num_dims else self.scales * (images.ndim - 2)
+        return _INTERPOLATIONS[self.mode](images, scales)
 
     def extra_repr(self) -> str:
         """Return what `print(model)` shows."""
@@ -91,10 +89,8 @@ class Upsample(nn.Module):
 
     def _transposed(self, images: Tensor) -> Tensor:
         for dimension in range(2, images.ndim):  # F.pad's backward has no deterministic form on a GPU
-            last = images.shape[dimension] - 1
-            images = torch.cat(
-                (images.narrow(dimension, 0, 1), images, images.narrow(dimension, last, 1)), dimension
-            )
+            ends = [images.narrow(dimension, at, 1) for at in (0, images.shape[dimension] - 1)]
+            images = torch.cat((ends[0], images, ends[1]), dimension)
         padding = tuple(scale + scale // 2 for scale in self.scales)
         images = _TRANSPOSED[images.ndim - 2](images, self.weight, self.bias, self.scales, padding)
         for dimension, scale in enumerate(self.scales, start=2):
@@ -134,11 +130,6 @@ def _linear_kernel(scales: tuple[int, ...]) -> Tensor:
     return kernel
 
 
-def _nearest(images: Tensor, scales: tuple[int, ...]) -> Tensor:
-    # "nearest" would round i / scale down, and 49 · (1 / 49) is less than 1
-    return F.interpolate(images, scale_factor=scales, mode="nearest-exact")
-
-
 def _linear(images: Tensor, scales: tuple[int, ...]) -> Tensor:
     return F.interpolate(images, scale_factor=scales, mode=_LINEAR[len(scales)], align_corners=False)
 
@@ -154,7 +145,8 @@ def _cubic(images: Tensor, scales: tuple[int, ...]) -> Tensor:
 
 
 _INTERPOLATIONS: dict[str, Callable[[Tensor, tuple[int, ...]], Tensor]] = {
-    "nearest": _nearest,
+    # torch's "nearest" would round i / scale down, and 49 · (1 / 49) is less than 1
+    "nearest": lambda images, scales: F.interpolate(images, scale_factor=scales, mode="nearest-exact"),
     "linear": _linear,
     "cubic": _cubic,
 }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import truestep as ts
 from truestep.nn import Named
-from truestep.nn.named_axes.pointwise import POINTWISE
+from truestep.nn.named_axes.names import POINTWISE
 
 SIZES = {"N": 2, "C": 3, "H": 4, "W": 5, "K": 1}
 SHORT = settings(max_examples=30, deadline=None)

@@ -69,12 +69,10 @@ def _check_array(array: Any) -> None:
         )
     if not isinstance(array, np.ndarray | np.generic):
         raise OptionError(
-            f"{type(array).__name__} is no array. Write torch.tensor(values), or np.asarray(values) first."
+            f"{type(array).__name__} is no array. Write torch.tensor(values) or np.asarray(values)."
         )
     if names := array.dtype.names:
-        raise OptionError(
-            f"The array holds records of {', '.join(names)}. Convert each field: array[{names[0]!r}]."
-        )
+        raise OptionError(f"It holds records of {', '.join(names)}. Convert each field: array[{names[0]!r}].")
     if array.dtype.kind in _NO_NUMBERS:
         raise OptionError(f"An array of {array.dtype} {_NO_NUMBERS[array.dtype.kind]}.")
     if array.dtype.newbyteorder("=") not in TORCH:
@@ -87,9 +85,7 @@ def _check_array(array: Any) -> None:
 
 def _shared_array(array: Any, target: torch.dtype, device: torch.device) -> Tensor:
     if not isinstance(array, np.ndarray):
-        raise OptionError(
-            "copy=False can't share the memory of a NumPy scalar: it has none that can be written."
-        )
+        raise OptionError("copy=False can't share a NumPy scalar, which has no memory to write to.")
     refusals = {
         "the tensor lies on another device": device.type != "cpu",
         f"{array.dtype} becomes {target}": TORCH[array.dtype.newbyteorder("=")] != target,
@@ -156,6 +152,4 @@ def _shared_tensor(tensor: Tensor, target: torch.dtype) -> Array:
 
 def _refuse(what: str, refusals: Mapping[str, bool]) -> None:
     if reasons := [reason for reason, holds in refusals.items() if holds]:
-        raise OptionError(
-            f"copy=False can't share the memory of this {what}: {reasons[0]}. Leave copy=False away for a copy."
-        )
+        raise OptionError(f"copy=False can't share this {what}: {reasons[0]}. Leave it away for a copy.")

@@ -87,15 +87,11 @@ def plain_tensor(tensor: Tensor) -> Tensor:
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         raise OptionError("Inside a transform of torch.func a tensor has no values yet. Convert it outside.")
     if tensor.device.type == "meta":
-        raise OptionError(
-            "A tensor on the meta device has a shape and no values, so there is nothing to convert."
-        )
+        raise OptionError("A tensor on the meta device has no values, so there is nothing to convert.")
     if tensor.is_nested:
         raise OptionError("A nested tensor is several arrays. Convert each of tensor.unbind().")
     if tensor.layout != torch.strided:
-        raise OptionError(
-            f"A tensor of layout {tensor.layout} is no block of memory. Write tensor.to_dense() first."
-        )
+        raise OptionError(f"A tensor of layout {tensor.layout} is no block. Write tensor.to_dense() first.")
     return tensor.detach()
 
 
@@ -105,7 +101,7 @@ def measure(source: Tensor, target: torch.dtype) -> tuple[Tensor, Rounding]:
     check_values(target)
     if source.is_complex() and not target.is_complex:
         raise OptionError(
-            f"{source.dtype} to {target} would drop the imaginary part. Write .real, .imag or .abs() first."
+            f"{source.dtype} to {target} drops the imaginary part. Write .real, .imag or .abs()."
         )
     converted = source.to(target)
     before, after = _reals(source), _reals(converted)

@@ -25,7 +25,7 @@ BatchNorm = nn.modules.batchnorm._BatchNorm
 Statistics = tuple[Tensor, Tensor, int]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LayerChange:
     """One layer: values per channel; how far its old statistics were off in its worst channel.
 
@@ -134,9 +134,7 @@ def _check_data(model: nn.Module, batches: object, forward: object, *, in_order:
     if forward is not None and not callable(forward):
         raise OptionError(f'forward={forward!r} is no function: write lambda batch: model(batch["image"]).')
     if any(tensor.is_meta for tensor in model.buffers()):
-        raise OptionError(
-            "The model is on the device meta, where nothing is computed; load its weights first."
-        )
+        raise OptionError("The model is on the device meta and computes nothing; load its weights.")
 
 
 def _default_forward(model: nn.Module) -> Forward:
@@ -238,9 +236,7 @@ def _statistics(name: str, moments: StreamMoments, unbiased: bool) -> Statistics
     """Return mean, variance and number of values per channel of a layer's inputs."""
     count = int(moments.weight.max()) if moments.weight.numel() else 0
     if count < (2 if unbiased else 1):
-        raise OptionError(
-            f"{name!r} got {count} values per channel, and an unbiased variance needs two: give more data."
-        )
+        raise OptionError(f"{name!r} got {count} values per channel; an unbiased variance needs two.")
     variance = moments.squares / (count - unbiased)
     if not (moments.mean.isfinite().all() and variance.isfinite().all()):
         raise OptionError(
@@ -259,6 +255,4 @@ def _change(name: str, layer: BatchNorm, mean: Tensor, variance: Tensor, num_val
     spread = variance + layer.eps
     shift = (mean - layer.get_buffer("running_mean").to(mean)).abs() / spread.sqrt()
     ratio = layer.get_buffer("running_var").to(mean) / spread
-    return LayerChange(
-        name=name, num_values=num_values, mean_shift=float(shift.max()), variance_ratio=float(ratio.max())
-    )
+    return LayerChange(name, num_values, float(shift.max()), float(ratio.max()))

@@ -68,9 +68,7 @@ def batch_norm_momentum(model: nn.Module, num_micro_batches: int) -> MomentumCha
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats
     }
     if not layers:
-        raise OptionError(
-            f"{type(model).__name__} has no layer with running statistics, so no momentum to change."
-        )
+        raise OptionError(f"{type(model).__name__} has no layer with running statistics, so no momentum.")
     old = {name: module.momentum for name, module in layers.items() if module.momentum is not None}
     if wrong := {name: momentum for name, momentum in old.items() if not 0 <= momentum <= 1}:
         raise OptionError(

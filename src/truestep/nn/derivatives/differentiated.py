@@ -154,9 +154,7 @@ def chosen_parameters(module: nn.Module, patterns: Patterns) -> dict[str, Tensor
     """Return the parameters that the patterns name, a tied one once, in the order of the module."""
     asked = [patterns] if isinstance(patterns, str) else patterns
     if not isinstance(asked, Sequence) or not asked or not all(isinstance(each, str) for each in asked):
-        raise OptionError(
-            f'parameters={patterns!r} names none; write names and patterns, or parameters="*" for all.'
-        )
+        raise OptionError(f'parameters={patterns!r} names none; write names, patterns, or "*" for all.')
     parameters = dict(module.named_parameters(remove_duplicate=False))
     names = {name for pattern in asked for name in select_within(pattern, parameters, "parameter")}
     chosen: dict[Tensor, str] = {}

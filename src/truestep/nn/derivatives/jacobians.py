@@ -110,10 +110,9 @@ def _columns(what: Differentiated, chosen: int, output: Tensor, chunk_size: int 
     primal = what.primals[chosen]
 
     def push(tangent: Tensor) -> Tensor:
-        tangents = tuple(
-            tangent if index == chosen else torch.zeros_like(each) for index, each in enumerate(what.primals)
-        )
-        pushed: Tensor = jvp(what.call, what.primals, tangents)[1]
+        tangents = [torch.zeros_like(each) for each in what.primals]
+        tangents[chosen] = tangent
+        pushed: Tensor = jvp(what.call, what.primals, tuple(tangents))[1]
         return pushed
 
     # One draw for all columns: they belong to one forward, dropout included.

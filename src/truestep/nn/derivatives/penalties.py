@@ -80,9 +80,7 @@ def gradient_penalty(
 
 def _check_callable(critic: object, target: float) -> None:
     if not callable(critic):
-        raise OptionError(
-            f"The critic must be a module or a function of the inputs, got {type(critic).__name__}."
-        )
+        raise OptionError(f"A critic is a module or a function of the inputs, got {type(critic).__name__}.")
     if math.isinf(target):
         raise OptionError(f"target={target} is no norm; give 1 (Wasserstein), 0 (R1) or another number >= 0.")
     if torch.compiler.is_compiling():
@@ -192,9 +190,8 @@ def _gradients(score: Tensor, points: list[Tensor]) -> list[Tensor]:
 
 def _norm(gradients: Sequence[Tensor]) -> Tensor:
     """Return the norm of each example's gradients taken as one vector; its own gradient at zero is zero, not NaN."""
-    norms: list[Tensor] = [
-        torch.linalg.vector_norm(_rows_of(in_full_precision(gradient)), dim=1) for gradient in gradients
-    ]
+    rows = [_rows_of(in_full_precision(gradient)) for gradient in gradients]
+    norms: list[Tensor] = [torch.linalg.vector_norm(each, dim=1) for each in rows]
     return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
 
 

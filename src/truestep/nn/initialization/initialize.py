@@ -13,14 +13,9 @@ from truestep.core.results import RenderableType, Result, table_of
 from truestep.nn.activations import Activation, activation_gain
 from truestep.nn.initialization.fill import Assignment, assign, fresh
 from truestep.nn.initialization.preceding import UNKNOWN, Preceding, preceding_activations
-from truestep.nn.initialization.presets import PRESETS
-from truestep.nn.initialization.rules import Chosen, Rule, Rules, checked, choose
+from truestep.nn.initialization.rules import PRESETS, Chosen, Rule, Rules, checked, choose
 from truestep.nn.initialization.slots import Slot, slots
 from truestep.nn.layers import check_model, full_name, matches, refuse_lazy, selectors
-
-# What these tensors become whatever the rule for their layer's weight is, unless it is zeros.
-_FIXED = {"bias": "zeros", "forget bias": "zeros, forget gate ones"}
-_FIXED_BY_NAME = {"scale": "ones", "recurrent": "orthogonal", "embedding": "normal"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,25 +159,16 @@ def _gain(slot: Slot, chosen: Chosen, before: Preceding) -> tuple[str | None, fl
 
 
 def _write(plan: Assignment, generator: torch.Generator | None) -> InitializedTensor:
-    value = fresh(plan, generator)
+    value, rule = fresh(plan, generator)
     assign(plan.slot, value)
     return InitializedTensor(
         name=plan.slot.name,
         shape=tuple(value.shape),
-        rule=_rule_in_force(plan.slot, plan.chosen),
+        rule=rule,
         activation=plan.activation,
         gain=plan.gain,
         root_mean_square=float(value.square().mean().sqrt()),
     )
-
-
-def _rule_in_force(slot: Slot, chosen: Chosen) -> str:
-    """Return what was done: some tensors become the same whatever the rule for their layer is called."""
-    if slot.role in _FIXED:
-        return chosen.name if chosen.nearness == 3 else _FIXED[slot.role]
-    kept = chosen.rule == "zeros" or (slot.role != "scale" and chosen.rule == "truncated_normal")
-    kept = kept or not isinstance(chosen.rule, str)
-    return chosen.name if kept else _FIXED_BY_NAME.get(slot.role, chosen.name)
 
 
 def _check_options(activation: object, scale: object, generator: object) -> None:
@@ -193,15 +179,11 @@ def _check_options(activation: object, scale: object, generator: object) -> None
             f"generator={generator!r}: write torch.Generator().manual_seed(0), or leave it out for torch's own stream."
         )
     if not isinstance(scale, Mapping | None):
-        raise OptionError(
-            f'scale={scale!r}: write a factor for each pattern of layers, scale={{"*.bn2": 0.0}}.'
-        )
+        raise OptionError(f'scale={scale!r}: write a factor for each pattern, scale={{"*.bn2": 0.0}}.')
     for pattern, factor in (scale or {}).items():
         check_number("ts.nn.initialize", f"scale[{pattern!r}]", factor, example=0.5)
         if not math.isfinite(factor):
-            raise OptionError(
-                f"scale[{pattern!r}]={factor}: weights times that are no weights. Give a finite number."
-            )
+            raise OptionError(f"scale[{pattern!r}]={factor} makes no weights. Give a finite number.")
 
 
 def _left(model: nn.Module, found: list[Slot], done: set[str]) -> dict[str, str]:

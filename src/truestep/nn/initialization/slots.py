@@ -8,13 +8,20 @@ from itertools import chain
 
 from torch import Tensor, nn
 
-from truestep.nn.initialization.presets import Fans
 from truestep.nn.keeping import only_looking
 from truestep.nn.layers import NORMS, LayerTensor
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _PRODUCTS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
 _RECURRENT = (nn.RNNBase, nn.RNNCellBase)
+
+
+@dataclass(frozen=True)
+class Fans:
+    """How many inputs one output sums, and how many outputs one input feeds."""
+
+    inputs: float
+    outputs: float
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,16 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from truestep.nn.named_axes.names import Names, as_names, check_match, find, read_names, shown, together
-from truestep.nn.named_axes.pointwise import POINTWISE
+from truestep.nn.named_axes.names import (
+    POINTWISE,
+    Names,
+    as_names,
+    check_match,
+    find,
+    read_names,
+    shown,
+    together,
+)
 
 Number = int | float | complex
 Index = int | slice | list[int] | Tensor
@@ -47,8 +55,12 @@ def _refused(why: str) -> Callable[..., NoReturn]:
 
 
 def _reduction(function: Callable[..., Tensor], what: str) -> Callable[..., "Named"]:
-    def reduce(self: "Named", names: str | Iterable[str] | None = None) -> "Named":
-        return self._reduce(function, names)
+    def reduce(self: "Named", names: str | Iterable[str] | None = None, **options: Any) -> "Named":
+        places = range(len(self.names)) if names is None else find(names, self.sizes)
+        if names is not None and not places:
+            raise ValueError(f"Got no name of {shown(self.sizes)}. Leave the argument out to take all axes.")
+        kept = tuple(name for place, name in enumerate(self.names) if place not in places)
+        return Named(function(self.tensor, dim=tuple(places), **options), kept)
 
     reduce.__name__, reduce.__doc__ = (
         function.__name__,
@@ -192,7 +204,7 @@ class Named:
             raise IndexError(f"Index {index} is out of range for the axis {name} of {shown(self.sizes)}.")
         if isinstance(index, Tensor) and index.ndim > 1:
             raise ValueError(
-                f"The index of {name} has {index.ndim} axes; give a number, a slice or one axis of indices."
+                f"The index of {name} has {index.ndim} axes; give a number, a slice or one axis."
             )
         chosen = list(index) if isinstance(index, tuple) else index
         taken = self.tensor[(slice(None),) * place + (chosen,)]
@@ -201,15 +213,6 @@ class Named:
 
     # -- over some axes, or all
 
-    def _reduce(
-        self, function: Callable[..., Tensor], names: str | Iterable[str] | None, **options: Any
-    ) -> "Named":
-        places = range(len(self.names)) if names is None else find(names, self.sizes)
-        if names is not None and not places:
-            raise ValueError(f"Got no name of {shown(self.sizes)}. Leave the argument out to take all axes.")
-        kept = tuple(name for place, name in enumerate(self.names) if place not in places)
-        return Named(function(self.tensor, dim=tuple(places), **options), kept)
-
     sum = _reduction(torch.sum, "the sum")
     mean = _reduction(torch.mean, "the mean")
     max = _reduction(torch.amax, "the largest value (gradients are shared among equals)")
@@ -217,14 +220,8 @@ class Named:
     logsumexp = _reduction(torch.logsumexp, "log Σ exp")
     any = _reduction(torch.any, "whether any value is true")
     all = _reduction(torch.all, "whether every value is true")
-
-    def var(self, names: str | Iterable[str] | None = None, *, correction: float = 1) -> "Named":
-        """Return the variance over axes, or all, divided by the count less `correction`."""
-        return self._reduce(torch.var, names, correction=correction)
-
-    def std(self, names: str | Iterable[str] | None = None, *, correction: float = 1) -> "Named":
-        """Return the standard deviation over axes, or all."""
-        return self._reduce(torch.std, names, correction=correction)
+    var = _reduction(torch.var, "the variance, divided by the count less `correction`, 1 by default,")
+    std = _reduction(torch.std, "the standard deviation, with `correction` as for the variance,")
 
     # -- along one axis
 
@@ -298,9 +295,7 @@ class Named:
 
     __matmul__ = _refused('has no one axis to sum over. Write a.dot(b, "C") in place of a @ b.')
     __iter__ = _refused('can be walked along any axis. Say which: x.select("N", i), or x.tensor.')
-    __array__ = _refused(
-        "is no array, which has no names. Write x.tensor.numpy(), or x.to_tensor('N C').numpy()."
-    )
+    __array__ = _refused("is no array, which has no names. Write x.to_tensor('N C').numpy().")
     __len__ = _refused('has no one length. Write x.sizes["N"], or len(x.tensor) for the first axis.')
 
     def __bool__(self) -> bool:
@@ -309,9 +304,7 @@ class Named:
     def __getattr__(self, name: str) -> NoReturn:
         there = getattr(torch, name, None)
         write = f"torch.{name}(x)" if callable(there) and there in POINTWISE else f"x.tensor.{name}"
-        raise AttributeError(
-            f"A named tensor has no {name!r}. Write {'x.sizes' if name == 'shape' else write}."
-        )
+        raise AttributeError(f"A named tensor has no {name!r}: {'x.sizes' if name == 'shape' else write}.")
 
     def __repr__(self) -> str:
         return f"Named{shown(self.sizes)}\n{self.tensor!r}"

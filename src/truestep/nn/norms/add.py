@@ -70,9 +70,7 @@ def add_spectral_norm(
     check_number(owner, "num_power_iterations", num_power_iterations, example=1, least=1)
     check_number(owner, "eps", eps, example=1e-12)
     if not 0 < eps < math.inf:
-        raise OptionError(
-            f"eps={eps}: it keeps a division from being one by zero, so it must be positive and small."
-        )
+        raise OptionError(f"eps={eps}: it keeps a divisor from zero, so it is positive and small.")
 
     def register(normed: NormedTensor) -> None:
         device = normed.weight.device

@@ -50,9 +50,7 @@ def _remove(norm: str, model: nn.Module, layers: Layers | None) -> NormChange:
     ]
     if not tensors:
         there = ", ".join(sorted({normed.name for kind in KINDS for normed in _normalised(kind, model)}))
-        raise OptionError(
-            f"No chosen layer of {type(model).__name__} has {norm}; normalised weights: {there or 'none'}."
-        )
+        raise OptionError(f"No chosen layer has {norm}; normalised weights: {there or 'none'}.")
     _refuse_partial(model, tensors)
     replaced: dict[nn.Parameter, tuple[nn.Parameter, ...]] = {}
     made: dict[parametrize.ParametrizationList, nn.Parameter] = {}

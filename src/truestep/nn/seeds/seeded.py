@@ -4,15 +4,21 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import Any, Literal, Self
 
 import torch
 
 from truestep.core.errors import OptionError, check_choice, check_number
 from truestep.core.results import RenderableType, Result, facts_of
-from truestep.nn.seeds.flags import Flags, make_deterministic, read_flags
-from truestep.nn.seeds.gaps import Gap, gaps_between_machines, gaps_between_runs, without_deterministic_form
+from truestep.nn.seeds.repeatability import (
+    Flags,
+    Gap,
+    gaps_between_machines,
+    gaps_between_runs,
+    make_deterministic,
+    read_flags,
+    without_deterministic_form,
+)
 from truestep.nn.seeds.streams import Streams, seed_streams
 
 Deterministic = bool | Literal["warn"]
@@ -136,12 +142,7 @@ def seed_everything(seed: int, *, deterministic: Deterministic = False) -> Seede
 
 def check_seed(seed: Any) -> int:
     """Return `seed` as an int, or raise an OptionError unless every stream can start there."""
-    if isinstance(seed, bool) or not isinstance(seed, Integral):
-        raise OptionError(f"seed={seed!r}: give a whole number; the same one gives the same run.")
-    number = int(seed)
-    if not 0 <= number <= LARGEST:
-        why = (
-            "Python takes a negative seed for the positive one" if number < 0 else "torch takes no larger one"
-        )
-        raise OptionError(f"seed={number}: give a number from 0 to 2**64 - 1; {why}.")
-    return number
+    check_number("ts.seed_everything", "seed", seed, example=0)
+    if not 0 <= seed <= LARGEST:
+        raise OptionError(f"seed={seed}: only from 0 to 2**64 - 1 do python and torch tell all seeds apart.")
+    return int(seed)

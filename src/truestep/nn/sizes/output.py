@@ -11,11 +11,9 @@ from torch import nn
 from truestep.core.errors import OptionError, check_choice, check_number
 from truestep.nn.sizes.windows import KINDS, Kind, Window
 
-_RANKS = (1, 2, 3)
-
 
 def _table(*stems: str) -> dict[type[nn.Module], int]:
-    return {getattr(nn, f"{stem}{rank}d"): rank for stem in stems for rank in _RANKS}
+    return {getattr(nn, f"{stem}{rank}d"): rank for stem in stems for rank in (1, 2, 3)}
 
 
 _LAYERS: dict[Kind, dict[type[nn.Module], int]] = {
@@ -59,9 +57,8 @@ def input_sizes(layer: nn.Module, size: int | Sequence[int]) -> tuple[range, ...
     windows = layer_windows(layer)
     found = [window.input_sizes(one) for window, one in zip(windows, _each(size, len(windows)), strict=True)]
     least = _least_sizes(layer, windows)
-    return tuple(
-        range(max(sizes.start, one), max(sizes.stop, one)) for sizes, one in zip(found, least, strict=True)
-    )
+    pairs = zip(found, least, strict=True)
+    return tuple(range(max(sizes.start, one), max(sizes.stop, one)) for sizes, one in pairs)
 
 
 def _least_sizes(layer: nn.Module, windows: Sequence[Window]) -> list[int]:
@@ -109,9 +106,7 @@ def find_windows(
     check_number("ts.nn.find_windows", "max_dilation", max_dilation, example=2, least=1)
     befores, afters = _sizes(before), _sizes(after)
     if not befores or len(befores) != len(afters) or min(*befores, *afters) < 1:
-        raise ValueError(
-            f"find_windows got sizes {before} and {after}: give as many sizes after as before, each at least 1."
-        )
+        raise ValueError(f"Sizes {before} and {after}: give as many after as before, each at least 1.")
     pairs = list(zip(befores, afters, strict=True))
     ratio = max(max(-(-a // b), -(-b // a)) for a, b in pairs)
     largest = max(7, 2 * ratio) if max_kernel_size is None else max_kernel_size

@@ -110,9 +110,7 @@ def _not_for_this_kind(window: Window) -> str | None:
     if window.padding == "same" and window.stride != 1:
         return 'padding="same" has no meaning with a stride, and torch refuses it. Give a number.'
     if window.kind == "pool" and window.pads[0] > window.kernel_size // 2:
-        return (
-            "a pool's padding may be at most half its kernel, or windows of nothing but padding would arise."
-        )
+        return "a pool's padding is at most half its kernel, or windows would see padding alone."
     if window.ceil_mode and window.kind != "pool":
         return "ceil_mode is for pools only. Pad the input, or take another stride."
     if window.output_padding and window.kind != "transposed":
