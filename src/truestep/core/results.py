@@ -39,7 +39,11 @@ class Result(Shown, ABC):
         from rich.console import Console
 
         screen = StringIO()
-        Console(file=screen, width=NOTEBOOK_COLUMNS, color_system=None, emoji=False).print(self)
+        # in a notebook rich would show it there and then
+        console = Console(
+            file=screen, width=NOTEBOOK_COLUMNS, color_system=None, emoji=False, force_jupyter=False
+        )
+        console.print(self)
         return "\n".join(line.rstrip() for line in screen.getvalue().splitlines())
 
 
@@ -57,9 +61,10 @@ def html_of(shown: object) -> str:
     """Return what rich would draw as a cell of a notebook."""
     from rich.console import Console
 
-    console = Console(record=True, file=StringIO(), width=NOTEBOOK_COLUMNS, emoji=False)
+    console = Console(record=True, file=StringIO(), width=NOTEBOOK_COLUMNS, emoji=False, force_jupyter=False)
     console.print(shown)
-    return console.export_html(inline_styles=True, code_format='<pre style="line-height:1.2">{code}</pre>')
+    style = "line-height:1.2;font-family:ui-monospace,Menlo,Consolas,monospace"
+    return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
 
 
 def facts_of(title: str, facts: Iterable[tuple[str, str]]) -> RenderableType:

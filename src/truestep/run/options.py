@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from truestep.core.errors import OptionError, check_number, nearest
 from truestep.engine.policy import NON_FINITE
 from truestep.engine.strategies import STRATEGIES
+from truestep.model.layers.interval import Every, check_every
 from truestep.report.metrics import is_name
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Watching(NamedTuple):
     """How closely a run looks at what is trained."""
 
     doctor: bool
-    layers_every: int  # 0 for never
+    layers_every: Every  # 0 for never
 
 
 def plain_config(config: Any) -> dict[str, Any]:
@@ -238,11 +239,7 @@ def check_options(
         raise OptionError(
             f"saving={saving!r}: write ts.Saving(every_steps=...), which says when to save and what to keep."
         )
-    check_number("ts.Run", "watch_layers", watch_layers, example=64)
-    if watch_layers < 0 or watch_layers == 1:
-        raise OptionError(
-            f"watch_layers={watch_layers}: give at least 2, updates between two looks, or 0 for none."
-        )
+    check_every(watch_layers, "ts.Run", "watch_layers", least=2, or_none=True)
     check_number("ts.Run", "log_every", log_every, example=10)
     check_number("ts.Run", "timeout_seconds", timeout_seconds, example=600.0)
     if not timeout_seconds > 0:
