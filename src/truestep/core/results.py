@@ -47,6 +47,18 @@ class Result(Shown, ABC):
         return "\n".join(line.rstrip() for line in screen.getvalue().splitlines())
 
 
+def print_all(shown: Iterable[RenderableType], screen: "console.Console") -> None:
+    """Print what is shown; to a file without the blanks that fill up each line, and never cut."""
+    if screen.is_terminal or screen.is_jupyter:
+        for each in shown:
+            screen.print(each, crop=False)
+        return
+    with screen.capture() as captured:
+        for each in shown:
+            screen.print(each, crop=False)
+    screen.file.write("\n".join(line.rstrip() for line in captured.get().split("\n")))
+
+
 def table_of(title: str, columns: Sequence[str], rows: Iterable[Iterable[RenderableType]]) -> RenderableType:
     """Return a table with a title and a heading for each column; a row may be short."""
     from rich.table import Table

@@ -25,7 +25,6 @@ _BARE = re.compile(
     r"(?:^|[\s\[(>│|:`*\"'])(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): (?P<message>\S.*)$"
     r"|^(?P<alone>(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:Error|Exception)):?\s*$"
 )
-_SCOPE = re.compile(r"^\s*[~^]+[~^ ]*$")
 _SUMMARY = re.compile(r"^(?:FAILED|ERROR) \S+\.py(?:::\S+)? - ")  # pytest's, which cuts messages short
 _NEW_ENTRY = re.compile(
     r"^(?:\[?\d{4}-\d\d-\d\d|[A-Z]+:|(?:WARNING|INFO|ERROR|DEBUG)\b|\[?[EWI]\d{4} |\+-|```)"
