@@ -18,6 +18,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.operations import without_modes
 
 MOST_BYTES = 1 << 30  # a larger model is not copied: there may be no room for it
 
@@ -46,6 +47,7 @@ class ModelCopy:
         devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         self._stack.enter_context(torch.random.fork_rng(devices))
         self._stack.enter_context(_silence())
+        self._stack.enter_context(without_modes())
         self._stack.enter_context(torch.no_grad())
         try:
             self.copy = copy.deepcopy(self.forward.module)
