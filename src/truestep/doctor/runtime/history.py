@@ -32,6 +32,11 @@ class Forward:
     gradients_on: bool
     called: str  # the module, by the user's variable
 
+    @property
+    def variable(self) -> str:
+        """The user's variable alone, or the class where it has none."""
+        return self.called.partition(" (")[0]
+
 
 @dataclass(frozen=True)
 class Loss:

@@ -30,6 +30,13 @@ def is_on_host(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
+def is_plain(tensor: Tensor) -> bool:
+    """Tell a tensor of numbers that lie side by side from sparse, nested, quantized and meta ones."""
+    from torch import strided
+
+    return tensor.layout is strided and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta)
+
+
 def first_tensor(value: Any) -> Tensor | None:
     """Return the first tensor in nested lists, tuples and dicts."""
     from torch import Tensor
