@@ -20,7 +20,7 @@ from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
 from truestep.run.media.folder import remove_unlisted
 from truestep.run.readback import Readback
 from truestep.run.trackers.hub import Trackers
-from truestep.run.window import Window
+from truestep.run.window import UpdateWindow
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Logbook:
         self._path = directory / "metrics.jsonl"
         self._file: MetricsFile | None = None
         self._learners = learners
-        self._windows: dict[str, Window] = {}
+        self._windows: dict[str, UpdateWindow] = {}
         self._readback = Readback()
         self._memory_read, self._memory_bytes = 0.0, 0.0
         self._began = self._since = time.monotonic()
@@ -69,7 +69,7 @@ class Logbook:
         """Note an update of a learner."""
         window = self._windows.get(learner.name)
         if window is None:
-            window = self._windows[learner.name] = Window()
+            window = self._windows[learner.name] = UpdateWindow()
         window.add(update)
 
     def write_window(self, step: int, epoch: int) -> None:
@@ -84,7 +84,7 @@ class Logbook:
             self._write(step, epoch, {**values, **self._machine()})
         self._windows.clear()
 
-    def _describe(self, learner: Parts, window: Window) -> dict[str, Tensor | float]:
+    def _describe(self, learner: Parts, window: UpdateWindow) -> dict[str, Tensor | float]:
         values: dict[str, Tensor | float] = dict(window.averages())
         if window.gradient_norm is not None:
             values["gradient_norm"] = window.gradient_norm
@@ -178,7 +178,7 @@ class Logbook:
         self.go_back(Mark(*state["mark"]), others)
         self._began = time.monotonic() - state["elapsed_seconds"]
         for name, window in state["windows"].items():
-            self._windows[name] = Window()
+            self._windows[name] = UpdateWindow()
             self._windows[name].load_state_dict(window)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe
 from truestep.engine.data.samples import stack
 from truestep.engine.data.source import BatchSource
-from truestep.engine.data.streaming import Piece, Start, Stream, StreamBatches, Turn
+from truestep.engine.data.streaming import Piece, SampleStream, StreamBatches, StreamStart, Turn
 from truestep.engine.data.transfer import to_device
 from truestep.engine.data.workers import WorkerPool
 
@@ -27,7 +27,7 @@ PROMISE = (
 class StreamSource(BatchSource):
     """Batches of an iterable data set, a generator function or any other iterable."""
 
-    def __init__(self, stream: Stream, options: DataOptions, seed: int, device: torch.device) -> None:
+    def __init__(self, stream: SampleStream, options: DataOptions, seed: int, device: torch.device) -> None:
         _check(stream, options)
         self.num_batches = self.num_samples = None
         self._stream, self._options, self._seed, self._device = stream, options, seed, device
@@ -54,7 +54,7 @@ class StreamSource(BatchSource):
         goes_on = saved and (saved["epoch"], saved["batches"]) == (epoch, start)
         workers = saved["workers"] if goes_on else [None] * max(1, self._num_workers)
         self._now = {"epoch": epoch, "batches": start if goes_on else 0, "workers": workers, "turn": 0}
-        begin = Start(epoch, saved["workers"], saved["turn"]) if goes_on else Start(epoch)
+        begin = StreamStart(epoch, saved["workers"], saved["turn"]) if goes_on else StreamStart(epoch)
         arrived: deque[Piece] = deque()
         moved = to_device(self._remembered(self._pieces(begin), arrived), self._device)
         for number, batch in enumerate(moved, self._now["batches"]):
@@ -74,7 +74,7 @@ class StreamSource(BatchSource):
         turn = (piece.worker + 1) % len(workers)
         self._now = {**self._now, "batches": self._now["batches"] + 1, "workers": workers, "turn": turn}
 
-    def _pieces(self, start: Start) -> Iterator[Piece]:
+    def _pieces(self, start: StreamStart) -> Iterator[Piece]:
         options = self._options
         reader = StreamBatches(
             self._stream,
@@ -140,7 +140,7 @@ def _without_duplicates(pieces: Iterator[Piece | Turn]) -> Iterator[Piece]:
         yield piece
 
 
-def _check(stream: Stream, options: DataOptions) -> None:
+def _check(stream: SampleStream, options: DataOptions) -> None:
     for name in ("shuffle", "weights", "by_length"):
         if getattr(options, name) not in (None, False):
             raise DataError(

@@ -4,7 +4,7 @@
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from truestep.run.progress.reading import Reading
+from truestep.run.progress.reading import ProgressReading
 
 STYLES = {"plain": "", "quiet": "dim", "warning": "yellow", "bad": "bold red"}
 
@@ -12,7 +12,7 @@ STYLES = {"plain": "", "quiet": "dim", "warning": "yellow", "bad": "bold red"}
 class Bar:
     """Draws a reading; what does not fit into the width is left out, least watched first."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ProgressReading) -> None:
         self.reading = reading
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -15,7 +15,7 @@ Tone = Literal["plain", "quiet", "warning", "bad"]
 
 
 @dataclass(kw_only=True, slots=True)
-class Reading:
+class ProgressReading:
     """Where the run is, and the newest values."""
 
     total_epochs: int | None
