@@ -73,7 +73,7 @@ class Accumulating:
             if part.is_scalar and self._weight is None and self._plan.hooks.division.shares_batches:
                 raise _uncounted()
             self._scalars = part.is_scalar
-            self._sums.expected = self._weight or self._plan.hooks.division.place(part.num_values).total
+            self._sums.expect(self._weight or self._plan.hooks.division.place(part.num_values).total)
         if self._scalars != part.is_scalar:
             raise LossError(
                 "This update mixes scalar losses, which add up as they are, with losses per example, which are averaged over all "

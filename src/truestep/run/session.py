@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from truestep.core.errors import DataError, RunDirectoryError
+from truestep.core.errors import CheckpointError, DataError, RunDirectoryError
 from truestep.core.files import remove_partial
 from truestep.engine.parts import Parts
 from truestep.engine.result import Update
@@ -126,6 +126,7 @@ class Session:
         resumed = self._saver.resume()
         if resumed is None:
             share_weights(run.context)
+        self._saver.divide()
         self.started = True  # only now: a run that could not be restored must not save what it holds
         run.accept_edits()
         run.trackers.open()
@@ -360,7 +361,10 @@ class Session:
         world = self._run.context.world
         if world is not None:
             world.failed(error)
-            self._finish(alive=False)
+            try:
+                self._finish(alive=False)
+            except CheckpointError as own:  # the save in flight needed the rank that has failed
+                error.add_note(f"truestep: {own}")
         return world is not None
 
     def _give_up_behind_passes(self, error: BaseException) -> None:

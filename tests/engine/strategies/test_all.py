@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an update asks of a strategy, and when; and what every strategy of the table promises on one process."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -52,8 +54,8 @@ class LoneWorld:
 
     rank = num_gathered = 0
 
-    def meet(self, what, *numbers):
-        return [list(numbers)]
+    def later(self, what, *numbers):
+        return SimpleNamespace(wait=lambda: [list(numbers)])
 
     def share_bytes(self, mine, what):
         return [mine]

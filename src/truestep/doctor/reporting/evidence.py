@@ -50,6 +50,7 @@ WORDS: Mapping[str, Words] = {
     "logits": "The logits have the shape {}.",
     "loss_at_first": "The loss began at {}.",
     "losses_alive": None,
+    "made_at": None,
     "made_by": None,
     "mean": "Their mean is {}.",
     "model": "The model is {}.",

@@ -281,9 +281,11 @@ def _data(gate: Dispatcher, wrappers: Wrappers) -> None:
 def _loss(gate: Dispatcher, name: str) -> Callable[[Call], Call]:
     def make(original: Call) -> Call:
         def wrapped(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
-            value = original(input, target, *args, **kwargs)
-            if not torch.compiler.is_compiling() and gate.live and is_ordinary() and gate.sees():
-                gate.tell("on_loss", name, input, target, kwargs, value)
+            if torch.compiler.is_compiling() or not gate.live or not is_ordinary() or not gate.sees():
+                return original(input, target, *args, **kwargs)
+            with gate.quiet():
+                value = original(input, target, *args, **kwargs)
+            gate.tell("on_loss", name, input, target, kwargs, value)
             return value
 
         return wrapped

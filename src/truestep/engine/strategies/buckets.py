@@ -18,9 +18,10 @@ Work = Any
 
 
 class Bucket:
-    """Consecutive parameters of one type, and the memory that their gradients travel in."""
+    """Consecutive parameters of one type, and the memory that their gradients travel in, with so many more numbers behind them."""
 
-    def __init__(self, parameters: Sequence[tuple[int, Tensor]]) -> None:
+    def __init__(self, parameters: Sequence[tuple[int, Tensor]], *, num_more: int = 0) -> None:
+        self.num_more = num_more
         self.indices = [index for index, _ in parameters]
         self._sizes = [parameter.numel() for _, parameter in parameters]
         self._shapes = [parameter.shape for _, parameter in parameters]
@@ -28,15 +29,19 @@ class Bucket:
         self._kind = first.dtype, first.device
         self._flat: Tensor | None = None
         self._views: list[Tensor] = []
+        self._more = torch.empty(0)
         self.num_missing = 0
+        self.has_gone = False
 
     @property
     def flat(self) -> Tensor:
         """The memory, made when it is first needed; complex numbers travel as pairs."""
         if self._flat is None:
             dtype, device = self._kind
-            whole = torch.zeros(sum(self._sizes), dtype=_WIRE.get(dtype, dtype), device=device)
-            parts = torch.split_with_sizes(whole, self._sizes)
+            whole = torch.zeros(
+                sum(self._sizes) + self.num_more, dtype=_WIRE.get(dtype, dtype), device=device
+            )
+            *parts, self._more = torch.split_with_sizes(whole, [*self._sizes, self.num_more])
             self._views = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
             self._flat = torch.view_as_real(whole) if whole.is_complex() else whole
         return self._flat
@@ -50,6 +55,18 @@ class Bucket:
         if found:
             torch._foreach_copy_([view for view, _ in found], [each for _, each in found])
         return flat
+
+    @property
+    def more(self) -> list[float]:
+        """The numbers behind the gradients: small ones, which are exact in every type."""
+        more = self._more.real if self._more.is_complex() else self._more
+        numbers: list[float] = more.tolist()
+        return numbers
+
+    @more.setter
+    def more(self, numbers: Sequence[float]) -> None:
+        assert self._flat is not None
+        self._more.copy_(torch.tensor(numbers, dtype=self._more.dtype))
 
     @property
     def sums(self) -> list[Tensor]:
@@ -72,6 +89,7 @@ class Buckets:
         self._buckets: list[Bucket] = []
         self._bucket_of: dict[int, Bucket] = {}
         self._come = [False] * self.num_parameters
+        self._used_by: list[float] = []  # how many ranks
         self._works: list[Work] = []
         self._num_sent = 0
         self._armed = False
@@ -101,7 +119,7 @@ class Buckets:
             return
         self._lay_out()
         for bucket in self._buckets:
-            bucket.num_missing = len(bucket.indices)
+            bucket.num_missing, bucket.has_gone = len(bucket.indices), False
         self._armed = True
 
     def _lay_out(self) -> None:
@@ -122,6 +140,8 @@ class Buckets:
         for kind in waiting.values():
             if kind:
                 self._close(kind)
+        if self._buckets:
+            self._buckets[-1].num_more = 1 + self.num_parameters
         self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
 
     def _close(self, parameters: list[tuple[int, Tensor]]) -> None:
@@ -129,22 +149,29 @@ class Buckets:
         parameters.clear()
 
     def _arrived(self, index: int, _: Tensor) -> None:
-        """A gradient is complete: its bucket goes when all of it are, and all buckets before it have gone."""
+        """A gradient is complete: its bucket goes when all of it are, and all buckets before it have gone.
+
+        The last one waits for the end of the backward: what travels in it besides is only known then.
+        """
         if not self._armed:
             return
+        bucket = self._bucket_of[index]
         if self._come[index]:
-            self.came_twice = True
+            self.came_twice = self.came_twice or bucket.has_gone
             return
         self._come[index] = True
-        bucket = self._bucket_of[index]
         bucket.num_missing -= 1
-        while self._num_sent < len(self._buckets) and not self._buckets[self._num_sent].num_missing:
+        while self._num_sent < len(self._buckets) - 1 and not self._buckets[self._num_sent].num_missing:
             self._send_next()
 
     def _send_next(self) -> None:
         bucket = self._buckets[self._num_sent]
         with torch.no_grad():
-            self._works.append(self._send(bucket.fill([self._gradient(index) for index in bucket.indices])))
+            flat = bucket.fill([self._gradient(index) for index in bucket.indices])
+            if bucket.num_more:
+                bucket.more = [float(self.came_twice), *self._used]
+            self._works.append(self._send(flat))
+        bucket.has_gone = True
         self._num_sent += 1
 
     def _gradient(self, index: int) -> Tensor | None:
@@ -164,18 +191,27 @@ class Buckets:
         return works
 
     @property
-    def used(self) -> list[float]:
+    def _used(self) -> list[float]:
         """For each parameter, whether this rank has a gradient of it."""
         return [float(weights.gradient_so_far(parameter) is not None) for weights, parameter in self._owners]
 
+    def settled(self) -> bool:
+        """All sums are here: learn who has used what, and return whether they hold, or all has to be sent again."""
+        if not self._buckets:
+            return True
+        came_twice, *self._used_by = self._buckets[-1].more
+        if came_twice:
+            self.sends_early = False
+        return not came_twice
+
     @torch.no_grad()
-    def write_back(self, used: Sequence[float]) -> None:
+    def write_back(self) -> None:
         """Make the sums the gradients; a parameter that no rank has used keeps none."""
         into, sums = [], []
         for bucket in self._buckets:
             for index, total in zip(bucket.indices, bucket.sums, strict=True):
                 weights, parameter = self._owners[index]
-                if not used[index]:
+                if not self._used_by[index]:
                     continue
                 gradient = weights.gradient_so_far(parameter)
                 if gradient is None or gradient.is_sparse or gradient.dtype != total.dtype:

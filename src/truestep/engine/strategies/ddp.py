@@ -2,11 +2,12 @@
 """Data parallel: every process has all weights and a part of each batch; gradients are summed while the last backward runs.
 
 No module is wrapped. Hooks on the bare parameters fill flat buckets in a fixed order, so methods, submodules, gradient penalties
-and layers that are left out on one rank need nothing. One short vector travels behind the buckets (`totals.py`), with two things of
-this strategy: whether a gradient came twice, and by how many ranks each parameter was used.
+and layers that are left out on one rank need nothing. One short vector travels beside the last backward (`totals.py`). In the last
+bucket ride two things that are known when it is over: whether a gradient came twice, and by how many ranks each parameter was used.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -62,6 +63,7 @@ class DdpHooks:
         self.division: Division = self._batch
         self._buckets = Buckets(learners, send=world.reduce)
         self._totals = Totals(world, learners, self._what)
+        self._summing: list[Any] = []  # the totals, where they are on their way
 
     def close(self) -> None:
         """Take the hooks off the parameters."""
@@ -70,23 +72,23 @@ class DdpHooks:
     def begin(self) -> None:
         """Forget what was under way."""
         self._buckets.disarm()
+        self._summing = []
         self.division.begin()
 
     def before_backward(self, sums: Sums, *, is_last: bool | None) -> None:
-        """Send each bucket as soon as it is full, where no other backward follows and this one exchanges nothing itself."""
+        """Send totals, and each bucket as soon as it is full, where no other backward follows and this one exchanges nothing."""
         if is_last and not self._batch.exchanges:
+            self._summing = [self._totals.begin(sums)]
             self._buckets.arm()
 
     def gradients_ready(self, sums: Sums) -> None:
-        """Sum what has not been sent, and the vector; write the sums into every `.grad`."""
-        works = self._buckets.flush()
-        totals = self._totals.begin(sums, [float(self._buckets.came_twice), *self._buckets.used])
-        self._world.settle([*works, totals], self._what)
-        came_twice, *used = self._totals.end(sums)
-        if came_twice:  # on some rank, after its bucket had gone: now all is sent, once
-            self._buckets.sends_early = False
+        """Sum what has not been sent; write the sums into every `.grad`."""
+        summing = self._summing or [self._totals.begin(sums)]  # before the buckets, on every rank
+        self._world.settle([*summing, *self._buckets.flush()], self._what)
+        self._totals.end(sums)
+        if not self._buckets.settled():  # a gradient came after its bucket had gone: now all is sent, once
             self._world.settle(self._buckets.flush(), self._what)
-        self._buckets.write_back(used)
+        self._buckets.write_back()
         self._batch.take_buffers()
 
     def decide(self, sums: Sums) -> None:

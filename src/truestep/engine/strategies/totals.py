@@ -33,8 +33,8 @@ class Totals:
         self._num_more = 0
         self._vector = torch.empty(0)
 
-    def begin(self, sums: Sums, more: Sequence[float]) -> Any:
-        """Begin to sum; return the collective. `more` is as long on every rank, and is summed, too."""
+    def begin(self, sums: Sums, more: Sequence[float] = ()) -> Any:
+        """Begin to sum, when the last loss is known; return the collective. `more`, as long on every rank, is summed, too."""
         weight, loss, metrics = sums.shares()
         is_new = bool(metrics) and sorted(metrics) != self._names
         self._num_more = len(more)
