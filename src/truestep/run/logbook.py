@@ -110,7 +110,7 @@ class Logbook:
         self, step: int, epoch: int, values: Mapping[str, float], media: Mapping[str, MediaLine]
     ) -> None:
         """Write one line of values that are on the host, and of media that are in their files."""
-        self.settle()
+        self.flush()
         self._write(step, epoch, dict(values), media=media)
 
     def _write(self, step: int, epoch: int, values: dict[str, Tensor | float], **more: Any) -> None:
@@ -118,9 +118,9 @@ class Logbook:
         self._readback.push({**where, **more}, values)
         self._take(self._readback.ready())
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Wait for values that are still on their way from the device, and write them."""
-        self._take(self._readback.settle())
+        self._take(self._readback.flush())
 
     def _take(self, lines: list[tuple[dict[str, Any], dict[str, float]]]) -> None:
         for where, values in lines:
@@ -136,7 +136,7 @@ class Logbook:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the end of the file (which is on disk then) and what is not in it yet."""
-        self.settle()
+        self.flush()
         if self._writes:
             self.file.flush(durable=True)
             self._trackers.flush()
@@ -183,7 +183,7 @@ class Logbook:
 
     def close(self) -> None:
         """Write everything and close the file; it is opened again when something is logged."""
-        self.settle()
+        self.flush()
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -21,8 +21,8 @@ class Bar:
         yield self._facts(width)
 
     def _bar(self, width: int, *, ascii_only: bool) -> Text:
-        text = Text(self.reading.epoch_words(), style="bold", no_wrap=True, overflow="crop")
-        fraction, tail = self.reading.fraction, "  " + self.reading.time_words()
+        text = Text(self.reading.epoch_text(), style="bold", no_wrap=True, overflow="crop")
+        fraction, tail = self.reading.fraction, "  " + self.reading.time_text()
         if fraction is not None:
             num_cells = width - len(text) - len(tail) - len("   100%")
             if num_cells >= 5:

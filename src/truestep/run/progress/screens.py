@@ -136,8 +136,8 @@ def as_html(reading: ProgressReading) -> str:
     )
     done = "" if reading.fraction is None else f' value="{reading.fraction:.4f}"'
     return (
-        f'<div style="font-variant-numeric:tabular-nums;white-space:pre-wrap">{reading.epoch_words()}  '
-        f'<progress{done} max="1" aria-label="progress"></progress>  {reading.time_words()}\n{facts}</div>'
+        f'<div style="font-variant-numeric:tabular-nums;white-space:pre-wrap">{reading.epoch_text()}  '
+        f'<progress{done} max="1" aria-label="progress"></progress>  {reading.time_text()}\n{facts}</div>'
     )
 
 
