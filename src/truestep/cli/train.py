@@ -83,6 +83,11 @@ def _train_in_processes(
     return status
 
 
+def _missing(name: str, package: str | None) -> typer.Exit:
+    sys.stderr.write(f"truestep: {name} needs {package}. Install it with: pip install 'truestep[recipes]'\n")
+    return typer.Exit(EXIT_MISSING)
+
+
 def _print_json(folder: Path) -> None:
     from truestep.cli.screen import print_document
     from truestep.report.listing import runs
@@ -110,10 +115,7 @@ def _train(name: str, arguments: Sequence[str]) -> None:
     except ModuleNotFoundError as error:
         if name not in recipes() or error.name == "torch":
             raise
-        sys.stderr.write(
-            f"truestep: {name} needs {error.name}. Install it with: pip install 'truestep[recipes]'\n"
-        )
-        raise typer.Exit(EXIT_MISSING) from error
+        raise _missing(name, error.name) from error
     if as_json:
         _print_json(directory)
     else:

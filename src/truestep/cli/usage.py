@@ -26,7 +26,7 @@ class NamedCommands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def usage_words(error: Any) -> str:
+def usage_message(error: Any) -> str:
     """Return what to print about a mistake on the command line: which command, what is wrong, where to read on.
 
     Nothing, where a command was given alone and its help stands there already.

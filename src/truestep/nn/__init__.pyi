@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from truestep.nn.activations import activation_gain as activation_gain
-from truestep.nn.arrays import Rounding as Rounding
+from truestep.nn.arrays.rounding import Rounding as Rounding
 from truestep.nn.batch_norm.exact import ExactBatchNorm as ExactBatchNorm
 from truestep.nn.batch_norm.exact import exact_batch_norm as exact_batch_norm
 from truestep.nn.batch_norm.momentum import MomentumChange as MomentumChange
@@ -16,7 +16,7 @@ from truestep.nn.norms.add import add_weight_norm as add_weight_norm
 from truestep.nn.norms.remove import remove_spectral_norm as remove_spectral_norm
 from truestep.nn.norms.remove import remove_weight_norm as remove_weight_norm
 from truestep.nn.norms.tensors import NormChange as NormChange
-from truestep.nn.seeds import Seeded as Seeded
+from truestep.nn.seeds.seeded import Seeded as Seeded
 from truestep.nn.sizes.adaptive import AdaptiveBins as AdaptiveBins
 from truestep.nn.sizes.adaptive import adaptive_bins as adaptive_bins
 from truestep.nn.sizes.output import find_windows as find_windows

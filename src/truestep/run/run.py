@@ -32,7 +32,7 @@ from truestep.engine.schedules import ScheduleFactory
 from truestep.engine.splitting import MicroBatch
 from truestep.engine.untrained import refuse_untrained
 from truestep.model.layers.interval import Every
-from truestep.nn.seeds import check_seed, seed_everything
+from truestep.nn.seeds.seeded import check_seed, seed_everything
 from truestep.report.best import MEASURED
 from truestep.run import elsewhere
 from truestep.run.cursor import Cursor, Stream
@@ -58,7 +58,7 @@ from truestep.run.options import (
     refuse_unnamed,
 )
 from truestep.run.owner import take_over
-from truestep.run.reading import Batches
+from truestep.run.pass_batches import Batches
 from truestep.run.session import Session
 from truestep.run.together import join
 from truestep.run.trackers.hub import Trackers

@@ -14,6 +14,7 @@ from truestep.engine.parts import Parts
 from truestep.engine.result import Update
 from truestep.report import write_report
 from truestep.run.agreement import Wishes
+from truestep.run.announcements import nothing_is_left, what_it_keeps, what_weakens, where_it_goes_on
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
 from truestep.run.endings import Endings, identity, noting
@@ -33,7 +34,6 @@ from truestep.run.rates import Rates
 from truestep.run.saver import Saver
 from truestep.run.signals import StopSignals
 from truestep.run.tracking import sizes
-from truestep.run.words import nothing_is_left, what_it_keeps, what_weakens, where_it_goes_on
 
 if TYPE_CHECKING:
     from truestep.run.run import Run

@@ -379,7 +379,7 @@ X = torch.ones(4, 3)
         (lambda: ts.gradient_penalty(SCORE, X), "fake is None"),
         (lambda: ts.gradient_penalty(SCORE, None, X), "real is None"),
         (lambda: ts.gradient_penalty(SCORE, X.long(), X), r"real holds torch.int64.*labels as conditions="),
-        (lambda: ts.gradient_penalty(SCORE, [1.0], X), "real holds float, which has no gradient"),
+        (lambda: ts.gradient_penalty(SCORE, [1.0], X), "real holds float, which has no derivative"),
         (lambda: ts.gradient_penalty(SCORE, (), ()), "real is an empty tuple"),
         (lambda: ts.gradient_penalty(SCORE, (X, X[:2]), (X, X)), "one row per example each, got shapes"),
         (lambda: ts.gradient_penalty(SCORE, torch.tensor(1.0), at="real"), "one row per example each"),

@@ -16,13 +16,13 @@ from torch.utils.data import DataLoader, Dataset
 
 import truestep as ts
 from truestep.core.errors import OptionError
-from truestep.nn.seeds import check_seed
 from truestep.nn.seeds.repeatability import (
     CUBLAS_VARIABLE,
     gaps_between_runs,
     read_flags,
     without_deterministic_form,
 )
+from truestep.nn.seeds.seeded import check_seed
 
 
 @pytest.fixture(autouse=True)

@@ -30,7 +30,7 @@ class Turn(NamedTuple):
     """What a worker sends instead of a batch that was used before the stream was resumed."""
 
 
-class Start(NamedTuple):
+class StreamStart(NamedTuple):
     """Where reading begins: the epoch and, after a resume, each worker's state and the next one."""
 
     epoch: int
@@ -38,7 +38,7 @@ class Start(NamedTuple):
     turn: int = 0
 
 
-class Stream:
+class SampleStream:
     """A stream that can be started for an epoch: an iterable, or a function that makes one."""
 
     def __init__(self, data: Any) -> None:
@@ -75,7 +75,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
     """The batches of one epoch of a stream, as one worker (or the training process) reads them."""
 
     def __init__(
-        self, stream: Stream, seed: int, batch_size: int | None, collate: Collate, *, drop_last: bool
+        self, stream: SampleStream, seed: int, batch_size: int | None, collate: Collate, *, drop_last: bool
     ):
         self._stream, self._batch_size, self._collate, self._drop_last = (
             stream,
@@ -84,7 +84,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
             drop_last,
         )
         self._seed = seed
-        self.start = Start(0)
+        self.start = StreamStart(0)
 
     def __iter__(self) -> Iterator[StreamedBatch | Turn]:
         info = get_worker_info()
@@ -117,7 +117,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
 class _Reader:
     """Reads one worker's share of a stream, each sample with its own random state."""
 
-    def __init__(self, stream: Stream, randomness: SampleRandomness, worker: int) -> None:
+    def __init__(self, stream: SampleStream, randomness: SampleRandomness, worker: int) -> None:
         self.worker, self.randomness = worker, randomness
         self._stream = stream
         self._saved: dict[str, Any] | None = None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from torch import nn
 
 from truestep.core.charts.standalone import image_of
-from truestep.core.errors import MissingPackageError, ModelError, OptionError, nearest
+from truestep.core.errors import MissingPackageError, ModelError, OptionError, check_choice, nearest
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size
 from truestep.model.calling import Arguments, arguments_of, mapped, undisturbed
@@ -44,8 +44,7 @@ class ModelGraph(Result):
 
     def picture(self, depth: int | None = None, kind: Kind = "modules") -> Picture:
         """Return the graph at one depth; by default the deepest that shows at most 60 boxes."""
-        if kind not in ("modules", "autograd"):
-            raise OptionError(f"kind={kind!r} is not known. {nearest(str(kind), ('modules', 'autograd'))}")
+        check_choice("picture", "kind", kind, ("modules", "autograd"))
         found = self.modules if kind == "modules" else self.autograd
         if not found:
             raise OptionError(f"There is no autograd graph: {' '.join(self.notes)}")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ts.watch_layers`: looks at a model's layers every so many steps, and says which of them do not learn."""
 
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -148,9 +147,7 @@ class LayerWatch(Result):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def to_dict(self) -> dict[str, Any]:

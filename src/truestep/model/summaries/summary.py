@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from truestep.core.errors import ModelError, OptionError, check_number, nearest
+from truestep.core.errors import ModelError, OptionError, check_choice, check_number, nearest
 from truestep.core.results import RenderableType, Result
 from truestep.model.calling import Arguments, arguments_of, tensors_in, undisturbed
 from truestep.model.summaries.copies import has_lazy, materialized
@@ -101,8 +101,7 @@ def summary(
     Raises:
         ModelError: the forward fails; the message names the module, what it got and the cause.
     """
-    if precision not in PRECISIONS:
-        raise OptionError(f"precision={precision!r} is not known here. {nearest(precision, PRECISIONS)}")
+    check_choice("ts.summary", "precision", precision, PRECISIONS)
     if depth is not None:
         check_number("ts.summary", "depth", depth, example=3)
     if optimizer is not None:

@@ -3,7 +3,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
@@ -116,7 +116,7 @@ def exact_batch_norm(
         exact = {layer: _statistics(layers[layer], held, unbiased) for layer, held in moments.items()}
     changes = tuple(_change(layers[layer], layer, *statistics) for layer, statistics in exact.items())
     for layer, statistics in exact.items():
-        _write(layer, *statistics[:2])
+        _write(layer, statistics)
     left = tuple(name for layer, name in layers.items() if layer not in exact)
     return ExactBatchNorm(layers=changes, left=left)
 
@@ -162,9 +162,8 @@ def _run_all(forward: Forward, batches: Iterable[Any]) -> Iterator[None]:
         raise OptionError("There are no batches, so there are no statistics to take.")
 
 
-@contextmanager
-def _measuring(layers: Iterable[BatchNorm]) -> Iterator[dict[BatchNorm, StreamMoments]]:
-    """Collect the moments of what is given to these layers, in the order in which they are first called."""
+def _measure(layers: Iterable[BatchNorm], passes: Passes) -> dict[BatchNorm, StreamMoments]:
+    """Return the moments of what one pass gives to these layers, in the order in which they are first called."""
     moments: dict[BatchNorm, StreamMoments] = {}
 
     @torch.no_grad()
@@ -177,23 +176,22 @@ def _measuring(layers: Iterable[BatchNorm]) -> Iterator[dict[BatchNorm, StreamMo
     with ExitStack() as hooks:
         for layer in layers:
             hooks.callback(layer.register_forward_pre_hook(look).remove)
-        yield moments
+        deque(passes(), maxlen=0)
+    return moments
 
 
 def _one_pass(layers: dict[BatchNorm, str], passes: Passes) -> dict[BatchNorm, StreamMoments]:
     for layer in layers:
         layer.train()
-    with _measuring(layers) as moments:
-        try:
-            deque(passes(), maxlen=0)
-        except ValueError as error:
-            if "more than 1 value per channel" not in str(error):
-                raise
-            raise OptionError(
-                "A batch has one value per channel, and its own statistics would make it 0. Use larger batches, or "
-                "method='layer_by_layer', which needs no statistics of batches."
-            ) from error
-    return moments
+    try:
+        return _measure(layers, passes)
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise OptionError(
+            "A batch has one value per channel, and its own statistics would make it 0. Use larger batches, or "
+            "method='layer_by_layer', which needs no statistics of batches."
+        ) from error
 
 
 def _layer_by_layer(
@@ -201,10 +199,8 @@ def _layer_by_layer(
 ) -> dict[BatchNorm, StreamMoments]:
     found: dict[BatchNorm, StreamMoments] = {}
     for layer in _order(layers, passes):
-        with _measuring([layer]) as moments:
-            deque(passes(), maxlen=0)
-        found |= moments
-        _write(layer, *_statistics(layers[layer], moments[layer], unbiased)[:2])
+        found |= _measure([layer], passes)
+        _write(layer, _statistics(layers[layer], found[layer], unbiased))
     return found
 
 
@@ -246,9 +242,9 @@ def _statistics(name: str, moments: StreamMoments, unbiased: bool) -> Statistics
 
 
 @torch.no_grad()
-def _write(layer: BatchNorm, mean: Tensor, variance: Tensor) -> None:
-    layer.get_buffer("running_mean").copy_(mean)
-    layer.get_buffer("running_var").copy_(variance)
+def _write(layer: BatchNorm, statistics: Statistics) -> None:
+    layer.get_buffer("running_mean").copy_(statistics[0])
+    layer.get_buffer("running_var").copy_(statistics[1])
 
 
 def _change(name: str, layer: BatchNorm, mean: Tensor, variance: Tensor, num_values: int) -> LayerChange:

@@ -15,8 +15,7 @@ from torch.func import functional_call
 
 from truestep.core.errors import LossError, OptionError
 from truestep.nn.derivatives.undisturbed import (
-    described,
-    has_gradients,
+    check_differentiable,
     ready,
     undisturbed,
     without_autocast,
@@ -24,6 +23,10 @@ from truestep.nn.derivatives.undisturbed import (
 from truestep.nn.layers import model_of, module_of, refuse_lazy, select_within
 
 Patterns = str | Sequence[str]
+_INSTEAD = (
+    "Give dense, real floating-point tensors (x.float(), embedded tokens), and what is not differentiated inside the function: "
+    'lambda x: net(x, labels). Or ask for parameters="*".'
+)
 
 
 @dataclass(frozen=True)
@@ -142,12 +145,7 @@ def _check_inputs(inputs: tuple[Any, ...]) -> None:
     if not inputs:
         raise LossError("There are no inputs to differentiate with respect to; give at least one tensor.")
     for number, value in enumerate(inputs):
-        if not isinstance(value, Tensor) or not has_gradients(value) or value.is_complex():
-            raise LossError(
-                f"Input {number} is {described(value)}, which has no derivative here. Give dense, real floating-point tensors "
-                "(x.float(), embedded tokens), and what is not differentiated inside the function: lambda x: net(x, labels). Or "
-                'ask for parameters="*".'
-            )
+        check_differentiable(f"Input {number} is", value, _INSTEAD, complex_too=False)
 
 
 def chosen_parameters(module: nn.Module, patterns: Patterns) -> dict[str, Tensor]:

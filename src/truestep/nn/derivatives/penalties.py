@@ -11,8 +11,7 @@ from torch import Tensor
 from truestep.core.errors import LossError, OptionError, check_choice, check_number
 from truestep.core.example_draws import rand
 from truestep.nn.derivatives.undisturbed import (
-    described,
-    has_gradients,
+    check_differentiable,
     in_full_precision,
     ready,
     undisturbed,
@@ -23,6 +22,9 @@ Place = Literal["interpolates", "real", "fake"]
 
 PLACES = ("interpolates", "real", "fake")
 SIDES = ("two", "one")
+_INSTEAD = (
+    "Give dense floating-point tensors (images.float() / 255, embedded tokens), and labels as conditions=."
+)
 
 
 def gradient_penalty(
@@ -119,11 +121,7 @@ def _inputs(name: str, value: Inputs | None) -> list[Tensor]:
     if not inputs:
         raise LossError(f"{name} is an empty {type(value).__name__}; give the critic's inputs.")
     for tensor in inputs:
-        if not isinstance(tensor, Tensor) or not has_gradients(tensor):
-            raise LossError(
-                f"{name} holds {described(tensor)}, which has no gradient here: give dense floating-point tensors "
-                "(images.float() / 255, embeddings of tokens), and labels as conditions=."
-            )
+        check_differentiable(f"{name} holds", tensor, _INSTEAD, complex_too=True)
         if tensor.ndim == 0 or len(tensor) != len(inputs[0]):
             shapes = ", ".join(str(tuple(each.shape)) for each in inputs)
             raise LossError(f"The inputs in {name} need one row per example each, got shapes {shapes}.")

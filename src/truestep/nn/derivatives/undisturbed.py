@@ -88,18 +88,16 @@ def mixes_examples(module: nn.Module) -> bool:
     return isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
 
 
-def has_gradients(tensor: Tensor) -> bool:
-    """Whether torch differentiates what is computed from such a tensor: dense floating-point or complex numbers."""
-    dense = tensor.layout is torch.strided and not tensor.is_quantized
-    return dense and (tensor.is_complex() or (tensor.is_floating_point() and tensor.dtype.itemsize > 1))
-
-
-def described(value: object) -> str:
-    """Return what a value is, for messages: its dtype and, where it is not dense, its layout."""
-    if not isinstance(value, Tensor):
-        return type(value).__name__
-    layout = "" if value.layout is torch.strided else f" ({value.layout})"
-    return f"{value.dtype}{layout}"
+def check_differentiable(start: str, value: object, instead: str, *, complex_too: bool) -> None:
+    """Raise a LossError that begins with `start` unless torch differentiates a value: a tensor of dense floating-point numbers."""
+    what = type(value).__name__
+    if isinstance(value, Tensor):
+        is_dense = value.layout is torch.strided and not value.is_quantized
+        is_real = value.is_floating_point() and value.dtype.itemsize > 1
+        if is_dense and (is_real or (complex_too and value.is_complex())):
+            return
+        what = f"{value.dtype}" if value.layout is torch.strided else f"{value.dtype} ({value.layout})"
+    raise LossError(f"{start} {what}, which has no derivative here. {instead}")
 
 
 def in_full_precision(value: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.results import RenderableType, Result, table_of
@@ -90,11 +91,7 @@ def initialize(
     refuse_lazy(model)
     _check_options(activation, scale, generator)
     found = list(slots(model))
-    norms = [
-        Slot(name, module, "weight", "scale")
-        for name, module in model.named_modules()
-        if isinstance(module, nn.modules.batchnorm._NormBase) and not module.affine
-    ]
+    norms = {name: each for name, each in model.named_modules() if isinstance(each, _NormBase)}
     if not found and not norms:
         raise OptionError(
             f"{type(model).__name__} has no layer whose weights can be initialised (linear, convolutional, recurrent, embedding, "
@@ -105,10 +102,10 @@ def initialize(
     rules = checked(rules, model, found)
     plans, tied = _plan(model, found, rules, activation, scale or {})
     tensors = tuple(_write(plan, generator) for plan in plans)
-    without_weights = [slot.module for slot in norms if choose(rules, slot) is not None]
-    for module in {plan.slot.module for plan in plans}.union(without_weights):
-        if isinstance(module, nn.modules.batchnorm._NormBase):
-            module.reset_running_stats()
+    written = {plan.slot.module for plan in plans}
+    for name, norm in norms.items():
+        if norm in written or (not norm.affine and choose(rules, Slot(name, norm, "weight", "scale"))):
+            norm.reset_running_stats()
     done = {plan.slot.name for plan in plans} | set(tied)
     return Initialization(tensors=tensors, tied=tied, left=_left(model, found, done))
 

@@ -2,6 +2,7 @@
 """Names of axes: how they are written, found and matched, and the functions of torch through which they are kept."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 
 import torch
 import torch.nn.functional as F
@@ -74,18 +75,14 @@ def find(names: str | Iterable[str], sizes: Mapping[str, int]) -> list[int]:
 
 def check_match(every: Sequence[Mapping[str, int]]) -> None:
     """Raise a ValueError where two operands have a name in common and not its size; sizes of 1 count as any other."""
-    for right in range(1, len(every)):
-        for left in range(right):
-            differing = [name for name, size in every[right].items() if every[left].get(name, size) != size]
-            if differing:
-                raise ValueError(
-                    f"{shown(every[left])} and {shown(every[right])} do not match: "
-                    + " and ".join(
-                        f"{name} is {every[left][name]} and {every[right][name]}" for name in differing
-                    )
-                    + ". Axes of one name have one size. Rename one of them if it is another axis; select(name, 0) drops an axis "
-                    "of size 1."
-                )
+    for one, other in combinations(every, 2):
+        differing = [name for name, size in other.items() if one.get(name, size) != size]
+        if differing:
+            sizes = " and ".join(f"{name} is {one[name]} and {other[name]}" for name in differing)
+            raise ValueError(
+                f"{shown(one)} and {shown(other)} do not match: {sizes}. Axes of one name have one size. Rename one of them if it "
+                "is another axis; select(name, 0) drops an axis of size 1."
+            )
 
 
 def together(every: Sequence[Mapping[str, int]]) -> Names:
