@@ -12,11 +12,11 @@ from truestep.engine.state import load_learner_state
 from truestep.report.history import NOTHING, Mark
 from truestep.run import snapshot
 from truestep.run.agreement import Wishes
+from truestep.run.announcements import Beginning
 from truestep.run.directory import CHECKPOINTS
 from truestep.run.pieces import SAID, SavesInPieces, all_see
 from truestep.run.tracking import sizes
 from truestep.run.user_state import digest, glance
-from truestep.run.words import Beginning
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Checkpoint, CheckpointStore
