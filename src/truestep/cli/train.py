@@ -67,15 +67,20 @@ def num_processes(arguments: Sequence[str]) -> tuple[int | None, list[str]]:
 
 
 def _train_in_processes(
-    processes: int, name: str, words: Sequence[str], prepared: "ParsedRecipe", folder: Path
+    processes: int, name: str, words: Sequence[str], prepared: "ParsedRecipe", *, as_json: bool
 ) -> int:
     """Train in processes of this machine, all in one folder; return the exit status."""
+    from truestep.recipes.loading.start import new_directory
     from truestep.run.launching.agent import LaunchOptions
     from truestep.run.launching.command import launch_python
 
+    folder = prepared.options.out or new_directory(Path("runs") / prepared.name)
     launch = LaunchOptions(processes=processes, logs=Path("logs"))  # where `truestep launch` has them
     out = [] if prepared.options.out else ["--out", str(folder)]
-    return launch_python(launch, ["-m", "truestep", "train", name, *words, *out])
+    status = launch_python(launch, ["-m", "truestep", "train", name, *words, *out])
+    if as_json:
+        _print_json(folder)
+    return status
 
 
 def _missing(name: str, package: str | None) -> typer.Exit:
@@ -95,18 +100,13 @@ def _train(name: str, arguments: Sequence[str]) -> None:
     description_of(path)  # refuses what is no recipe before torch is imported
     try:
         from truestep.recipes.loading.parse import parsed
-        from truestep.recipes.loading.start import new_directory, start
+        from truestep.recipes.loading.start import start
 
-        processes, words = num_processes(arguments)
-        as_json = "--json" in words
-        words = [word for word in words if word != "--json"]
+        as_json = "--json" in arguments
+        processes, words = num_processes([word for word in arguments if word != "--json"])
         prepared = parsed(path, words, name=name)
         if processes is not None:
-            directory = prepared.options.out or new_directory(Path("runs") / prepared.name)
-            status = _train_in_processes(processes, name, words, prepared, directory)
-            if as_json:
-                _print_json(directory)
-            raise typer.Exit(status)
+            raise typer.Exit(_train_in_processes(processes, name, words, prepared, as_json=as_json))
         # a recipe's own words leave stdout to the document
         with explain_errors(), redirect_stdout(sys.stderr if as_json else sys.stdout):
             directory = start(prepared)

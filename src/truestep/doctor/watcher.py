@@ -89,6 +89,9 @@ class Watcher(Check):
     def on_evaluation(self, history: "History", applied: "list[Application]") -> Observations | None:
         """Models were applied, and nothing went backward through them before the next pass, mode or the end."""
 
+    def on_logged(self, history: "History", name: str, value: float, place: Place) -> Observations | None:
+        """A share was printed or logged under a name, also while the watch does not look closely."""
+
     def on_finish(self, history: "History") -> Observations | None:
         """The run is over."""
 

@@ -17,7 +17,7 @@ from truestep.run.agreement import Wishes
 from truestep.run.announcements import nothing_is_left, what_it_keeps, what_weakens, where_it_goes_on
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
-from truestep.run.endings import Endings, identity
+from truestep.run.endings import Endings, identity, noting
 from truestep.run.fingerprint import fingerprint
 from truestep.run.first_steps import FirstSteps
 from truestep.run.layers import RunLayers
@@ -58,9 +58,8 @@ class Session:
         self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
         self._first_steps = FirstSteps(run, wanted=watching.doctor)
         self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
-        looks = (
-            run.is_main and not run.context.strategy.divides_weights
-        )  # nobody has whole weights to look at
+        # where weights are divided nobody has whole ones to look at
+        looks = run.is_main and not run.context.strategy.divides_weights
         self._layers.every = watching.layers_every if looks else 0
         self._rates = Rates(run.context, run.cursor, self.say)
         self.started = False
@@ -348,11 +347,10 @@ class Session:
             return
         meant = isinstance(error, SystemExit | GeneratorExit)
         try:
-            resumable = self._moments.are_resumable and not self.random.repeats
-            saved = self._saver.save_crashed(error, resumable=resumable)
-            self.say(f"{type(error).__name__} after step {self._run.cursor.done}; saved {saved}")
-        except Exception as own:  # noqa: BLE001  (a full disk, say: the user's exception is the one to see)
-            error.add_note(f"truestep: besides, the run could not be saved: {own}")
+            with noting(error, "besides, the run could not be saved: "):  # a full disk, say
+                resumable = self._moments.are_resumable and not self.random.repeats
+                saved = self._saver.save_crashed(error, resumable=resumable)
+                self.say(f"{type(error).__name__} after step {self._run.cursor.done}; saved {saved}")
         finally:
             self._finish(alive=meant)
 
@@ -361,17 +359,14 @@ class Session:
         world = self._run.context.world
         if world is not None:
             world.failed(error)
-            try:
+            with noting(error, "", CheckpointError):  # the save in flight needed the rank that has failed
                 self._finish(alive=False)
-            except CheckpointError as own:  # the save in flight needed the rank that has failed
-                error.add_note(f"truestep: {own}")
         return world is not None
 
     def _give_up_behind_passes(self, error: BaseException) -> None:
         try:
-            self._saver.give_up_behind_passes()
-        except Exception as own:  # noqa: BLE001  (as above)
-            error.add_note(f"truestep: besides, the checkpoints could not be marked: {own}")
+            with noting(error, "besides, the checkpoints could not be marked: "):
+                self._saver.give_up_behind_passes()
         finally:
             self._finish(alive=False)
 

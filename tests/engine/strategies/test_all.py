@@ -53,6 +53,7 @@ class LoneWorld:
     """A world of one process: what a strategy exchanges is its own."""
 
     rank = num_gathered = 0
+    size = 1
 
     def later(self, what, *numbers):
         return SimpleNamespace(wait=lambda: [list(numbers)])

@@ -29,6 +29,7 @@ WORDS: Mapping[str, Words] = {
     "batches": None,
     "classes": "There are {} classes.",
     "classes_in_turn": lambda classes: f"The classes came in this order: {_listed(classes)}.",
+    "compared": None,
     "dead_units": None,
     "deviation": "Their standard deviation is {}.",
     "difference": None,
@@ -80,6 +81,7 @@ WORDS: Mapping[str, Words] = {
     "tensors": None,
     "torch": "This is torch {}.",
     "units": None,
+    "value": None,
     "without_gradient": None,
 }
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import first_tensor, made_by
+from truestep.doctor.runtime.looking import first_tensor, is_plain, made_by
 from truestep.doctor.runtime.origins import Origin, Origins
 
 if TYPE_CHECKING:
@@ -31,6 +31,12 @@ class Forward:
     place: Place
     gradients_on: bool
     called: str  # the module, by the user's variable
+
+    @property
+    def numbers(self) -> Tensor | None:
+        """The first tensor that it was given, if that holds real numbers side by side: what a check may compute with."""
+        given = first_tensor(self.args)
+        return given if given is not None and is_plain(given) else None
 
     @property
     def variable(self) -> str:
@@ -105,6 +111,10 @@ class OptimizerRecord:
         """Tell whether any parameter has a gradient."""
         return any(each.grad is not None for each in self.parameters())
 
+    def holds_gradients(self) -> bool:
+        """Tell whether any of a few gradients is other than 0: by hand they may be cleared to either."""
+        return any(each.grad is not None and bool(each.grad.any()) for each in self.sample())
+
     def sample(self) -> list[Tensor]:
         """Return a few parameters with a gradient, from the first to the last."""
         held = [each for each in self.parameters() if each.grad is not None]
@@ -128,8 +138,10 @@ def address(gradient: Tensor) -> int:
 class History:
     """What has happened in one watched run."""
 
-    def __init__(self, *, thorough: bool = False) -> None:
+    def __init__(self, *, thorough: bool = False, is_whole: bool = False) -> None:
         self.thorough = thorough  # whether checks that cost many steps were asked for
+        self.is_whole = is_whole  # whether the watch began before the script did
+        self.loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # given weights by load_state_dict()
         self.records: dict[int, OptimizerRecord] = {}  # by the identity of the optimizer
         # applied by the user's code; by identity, since a module may have an __eq__ of its own
         self.models_by_id: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()

@@ -31,10 +31,11 @@ def is_on_host(tensor: Tensor) -> bool:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Tell a tensor of numbers that lie side by side from sparse, nested, quantized and meta ones."""
+    """Tell a tensor of real numbers that lie side by side from sparse, nested, quantized, complex and meta ones."""
     from torch import strided
 
-    return tensor.layout is strided and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta)
+    other = tensor.is_nested or tensor.is_quantized or tensor.is_meta or tensor.is_complex()
+    return tensor.layout is strided and not other
 
 
 def first_tensor(value: Any) -> Tensor | None:

@@ -24,7 +24,7 @@ from truestep.doctor.runtime.history import (
     OptimizerRecord,
     address,
 )
-from truestep.doctor.runtime.looking import sensitive_layers
+from truestep.doctor.runtime.looking import first_tensor, is_plain, sensitive_layers
 from truestep.doctor.runtime.origins import Origin
 
 Facts = tuple[Any, ...] | None
@@ -79,7 +79,8 @@ class Recorder:
 
     def on_layer(self, module: nn.Module, output: Any) -> Facts:
         """Any module, also within others, gave its output."""
-        return module, output
+        found = first_tensor(output)
+        return (module, output) if found is None or is_plain(found) else None
 
     def on_operation(self, name: str, result: Any, given: list[Tensor]) -> Facts:
         """An operation has been computed: remember where, for what it gave."""
@@ -96,9 +97,11 @@ class Recorder:
 
     def on_loss(self, name: str, given: Any, target: Any, options: dict[str, Any], value: Any) -> Facts:
         """A loss was computed."""
-        if not isinstance(given, Tensor) or not isinstance(target, Tensor) or given.is_meta:
+        if not isinstance(given, Tensor) or not isinstance(target, Tensor):
             return None
         self.on_operation(name, value, [given, target])
+        if not is_plain(given) or not is_plain(target):
+            return None
         return (Loss(name, given, target, options, value, user_place()),)
 
     def on_backward(self, tensors: Sequence[Tensor]) -> Facts:
@@ -116,6 +119,7 @@ class Recorder:
         for record in records:
             record.cleared_at = place if record.was_reached else record.cleared_at
             record.was_reached = False
+            record.stale = False  # what it added to is gone with it
             record.marks = []
         return records, place
 
@@ -129,7 +133,8 @@ class Recorder:
         if not record.num_steps:
             self.history.optimizer_names.add(self._named(optimizer))
         record.has_closure = has_closure
-        record.num_stale_steps = record.num_stale_steps + 1 if record.stale and record.num_backwards else 0
+        stale = record.stale and record.num_backwards and record.holds_gradients()
+        record.num_stale_steps = record.num_stale_steps + 1 if stale else 0
         return record, user_place()
 
     def on_stepped(self, record: OptimizerRecord) -> Facts:
@@ -153,6 +158,10 @@ class Recorder:
         applied, self.history.forwards_since_backward = self.history.forwards_since_backward, []
         return (applied,) if applied and self.history.num_steps else None
 
+    def on_logged(self, name: str, value: float) -> Facts:
+        """A share was printed or logged."""
+        return name, value, user_place()
+
     def on_finish(self) -> Facts:
         """The run is over."""
         return ()
@@ -169,6 +178,10 @@ class Recorder:
             record.cleared_at = None if record.was_reached else record.cleared_at
             if record.stale:
                 _mark(record)
+
+    def loaded(self, module: nn.Module) -> None:
+        """A module was given weights that were kept."""
+        self.history.loaded.add(module)
 
     def differentiated(self) -> None:
         """Gradients were computed past backward(): what was applied was no evaluation."""

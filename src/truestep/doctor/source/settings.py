@@ -46,4 +46,9 @@ def _is_made(resolver: Resolver, value: ast.expr, depth: int) -> bool:
         return isinstance(value, ast.Name) and is_setting(resolver, value, depth)
     if _MAKERS.match(resolver.linker.qualify(value.func) or ""):
         return True
-    return isinstance(value.func, ast.Attribute) and is_setting(resolver, value.func.value, depth)
+    if not isinstance(value.func, ast.Attribute):
+        return False
+    receiver = value.func.value
+    return is_setting(resolver, receiver, depth) or (
+        isinstance(receiver, ast.Call) and _is_made(resolver, receiver, depth)
+    )

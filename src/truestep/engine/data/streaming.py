@@ -17,7 +17,7 @@ from truestep.engine.data.randomness import SampleRandomness
 from truestep.engine.data.samples import Collate
 
 
-class Piece(NamedTuple):
+class StreamedBatch(NamedTuple):
     """A batch from a stream: which worker read it, where that worker stands, and what it began with."""
 
     worker: int
@@ -86,7 +86,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
         self._seed = seed
         self.start = StreamStart(0)
 
-    def __iter__(self) -> Iterator[Piece | Turn]:
+    def __iter__(self) -> Iterator[StreamedBatch | Turn]:
         info = get_worker_info()
         reader = _Reader(
             self._stream, SampleRandomness(self._seed, self._stream.data), info.id if info else 0
@@ -100,7 +100,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
             reader.resume(saved)
         yield from self._pieces(reader)
 
-    def _pieces(self, reader: "_Reader") -> Iterator[Piece]:
+    def _pieces(self, reader: "_Reader") -> Iterator[StreamedBatch]:
         while True:
             with reader.randomness.borrowed():
                 samples = reader.read(self.start.epoch, self._batch_size or 1)
@@ -109,7 +109,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
                     return
                 first = digest(samples[:1]) if reader.is_first() else None
                 batch = samples[0] if self._batch_size is None else self._collate(samples)
-            yield Piece(reader.worker, batch, reader.state(ended=short), first)
+            yield StreamedBatch(reader.worker, batch, reader.state(ended=short), first)
             if short:
                 return
 

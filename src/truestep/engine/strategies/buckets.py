@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients in flat buckets: filled by hooks while a backward runs, summed over the ranks, written back."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from truestep.engine.processes.world import World
+from truestep.engine.strategies.riders import num_slots, read, write
 from truestep.engine.weights import Weights
 
 BUCKET_BYTES = 25 * 2**20
@@ -18,10 +20,9 @@ Work = Any
 
 
 class Bucket:
-    """Consecutive parameters of one type, and the memory that their gradients travel in, with so many more numbers behind them."""
+    """Consecutive parameters of one type, and the memory that their gradients travel in, and what rides behind them."""
 
-    def __init__(self, parameters: Sequence[tuple[int, Tensor]], *, num_more: int = 0) -> None:
-        self.num_more = num_more
+    def __init__(self, parameters: Sequence[tuple[int, Tensor]]) -> None:
         self.indices = [index for index, _ in parameters]
         self._sizes = [parameter.numel() for _, parameter in parameters]
         self._shapes = [parameter.shape for _, parameter in parameters]
@@ -29,44 +30,35 @@ class Bucket:
         self._kind = first.dtype, first.device
         self._flat: Tensor | None = None
         self._views: list[Tensor] = []
-        self._more = torch.empty(0)
+        self.riders = torch.empty(0)
+        """The memory behind the gradients, in their type; complex ones as pairs."""
         self.num_missing = 0
         self.has_gone = False
 
-    @property
-    def flat(self) -> Tensor:
-        """The memory, made when it is first needed; complex numbers travel as pairs."""
-        if self._flat is None:
-            dtype, device = self._kind
-            whole = torch.zeros(
-                sum(self._sizes) + self.num_more, dtype=_WIRE.get(dtype, dtype), device=device
-            )
-            *parts, self._more = torch.split_with_sizes(whole, [*self._sizes, self.num_more])
-            self._views = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
-            self._flat = torch.view_as_real(whole) if whole.is_complex() else whole
-        return self._flat
+    def make(self, num_riders: int = 0) -> None:
+        """Make the memory, unless it is there; complex numbers travel as pairs."""
+        if self._flat is not None and len(self.riders) == num_riders:
+            return
+        dtype, device = self._kind
+        size = sum(self._sizes)
+        is_complex = dtype.is_complex
+        real = dtype.to_real() if is_complex else _WIRE.get(dtype, dtype)
+        self._flat = torch.zeros(size * (2 if is_complex else 1) + num_riders, dtype=real, device=device)
+        whole, self.riders = torch.split_with_sizes(self._flat, [len(self._flat) - num_riders, num_riders])
+        if is_complex:
+            whole = torch.view_as_complex(whole.view(-1, 2))
+        parts = torch.split_with_sizes(whole, self._sizes)
+        self._views = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
     def fill(self, gradients: Sequence[Tensor | None]) -> Tensor:
         """Copy the gradients in; zeros where there is none. Return what is to be sent."""
-        flat = self.flat
+        assert self._flat is not None
         found = [(view, each) for view, each in zip(self._views, gradients, strict=True) if each is not None]
         if len(found) < len(self._views):
-            flat.zero_()
+            self._flat.zero_()
         if found:
             torch._foreach_copy_([view for view, _ in found], [each for _, each in found])
-        return flat
-
-    @property
-    def more(self) -> list[float]:
-        """The numbers behind the gradients: small ones, which are exact in every type."""
-        more = self._more.real if self._more.is_complex() else self._more
-        numbers: list[float] = more.tolist()
-        return numbers
-
-    @more.setter
-    def more(self, numbers: Sequence[float]) -> None:
-        assert self._flat is not None
-        self._more.copy_(torch.tensor(numbers, dtype=self._more.dtype))
+        return self._flat
 
     @property
     def sums(self) -> list[Tensor]:
@@ -77,13 +69,13 @@ class Bucket:
 class Buckets:
     """The buckets of one set of learners, in the order in which gradients usually come: the last parameters first."""
 
-    def __init__(self, learners: Sequence[Weights], *, send: Callable[[Tensor], Work]) -> None:
-        self._send = send
+    def __init__(self, learners: Sequence[Weights], world: World) -> None:
+        self._world = world
         self._owners = [(weights, parameter) for weights in learners for parameter in weights.parameters][
             ::-1
         ]
         self.num_parameters = len(self._owners)
-        self.device = self._owners[0][1].device
+        self._num_flags = 1 + self.num_parameters  # of the last bucket's riders
         self._has_half = any(weights.has_half for weights in learners)
         self._trains: list[bool] = []
         self._buckets: list[Bucket] = []
@@ -140,8 +132,6 @@ class Buckets:
         for kind in waiting.values():
             if kind:
                 self._close(kind)
-        if self._buckets:
-            self._buckets[-1].num_more = 1 + self.num_parameters
         self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
 
     def _close(self, parameters: list[tuple[int, Tensor]]) -> None:
@@ -164,13 +154,17 @@ class Buckets:
         while self._num_sent < len(self._buckets) - 1 and not self._buckets[self._num_sent].num_missing:
             self._send_next()
 
-    def _send_next(self) -> None:
+    def _send_next(self, riders: Tensor | None = None) -> None:
         bucket = self._buckets[self._num_sent]
+        bucket.make(0 if riders is None else self._num_flags + num_slots(len(riders), self._world.size))
         with torch.no_grad():
             flat = bucket.fill([self._gradient(index) for index in bucket.indices])
-            if bucket.num_more:
-                bucket.more = [float(self.came_twice), *self._used]
-            self._works.append(self._send(flat))
+            if riders is not None:
+                bucket.riders.zero_()
+                flags, slots = self._flags_and_slots()
+                flags.copy_(torch.tensor([float(self.came_twice), *self._used]))
+                write(riders, slots, rank=self._world.rank, size=self._world.size)
+            self._works.append(self._world.reduce(flat))
         bucket.has_gone = True
         self._num_sent += 1
 
@@ -179,30 +173,32 @@ class Buckets:
         gradient = weights.gradient_so_far(parameter)
         return gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient
 
-    def flush(self) -> list[Work]:
-        """Send every bucket that has not gone; again, where all had. Return what is under way."""
+    def flush(self, numbers: Tensor) -> list[Work]:
+        """Send every bucket that has not gone, the last one with these numbers; again, where all had. Return what is under way."""
         self._lay_out()
         self._armed = False
         if self._num_sent == len(self._buckets) and not self._works:
             self._num_sent = 0
         while self._num_sent < len(self._buckets):
-            self._send_next()
+            is_last = self._num_sent == len(self._buckets) - 1
+            self._send_next(numbers if is_last else None)
         works, self._works = self._works, []
         return works
+
+    def riders(self, num_numbers: int) -> tuple[Tensor, bool]:
+        """Return the sums of the numbers, and whether a gradient came twice on some rank; learn who has used what."""
+        flags, slots = self._flags_and_slots()
+        came_twice, *self._used_by = flags.tolist()
+        return read(slots, num_numbers, size=self._world.size), bool(came_twice)
+
+    def _flags_and_slots(self) -> list[Tensor]:
+        riders = self._buckets[-1].riders
+        return list(riders.split_with_sizes([self._num_flags, len(riders) - self._num_flags]))
 
     @property
     def _used(self) -> list[float]:
         """For each parameter, whether this rank has a gradient of it."""
         return [float(weights.gradient_so_far(parameter) is not None) for weights, parameter in self._owners]
-
-    def settled(self) -> bool:
-        """All sums are here: learn who has used what, and return whether they hold, or all has to be sent again."""
-        if not self._buckets:
-            return True
-        came_twice, *self._used_by = self._buckets[-1].more
-        if came_twice:
-            self.sends_early = False
-        return not came_twice
 
     @torch.no_grad()
     def write_back(self) -> None:

@@ -2,8 +2,8 @@
 """Data parallel: every process has all weights and a part of each batch; gradients are summed while the last backward runs.
 
 No module is wrapped. Hooks on the bare parameters fill flat buckets in a fixed order, so methods, submodules, gradient penalties
-and layers that are left out on one rank need nothing. One short vector travels beside the last backward (`totals.py`). In the last
-bucket ride two things that are known when it is over: whether a gradient came twice, and by how many ranks each parameter was used.
+and layers that are left out on one rank need nothing. Behind the gradients of the last bucket ride one short vector (`totals.py`),
+whether a gradient came twice, and by how many ranks each parameter was used.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import Division
 from truestep.engine.strategies.buckets import Buckets
 from truestep.engine.strategies.division import SharedBatch
-from truestep.engine.strategies.statistics import has_statistics, keep_statistics, share_statistics
+from truestep.engine.strategies.statistics import keep_statistics, norms_of, share_statistics, take_statistics
 from truestep.engine.strategies.totals import Totals
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
@@ -39,9 +39,13 @@ class Ddp:
     def hooks(self, learners: Sequence[Weights], names: str) -> "DdpHooks":
         """Return what is done in the updates of these learners; asked again for the same parameters, the same."""
         key = tuple(id(parameter) for weights in learners for parameter in weights.parameters)
-        if key not in self._hooks:
-            self._hooks[key] = DdpHooks(self.world, learners, names)
-        return self._hooks[key]
+        hooks = self._hooks.get(key)
+        if hooks is None:
+            hooks = self._hooks[key] = DdpHooks(self.world, learners, names)
+        hooks.norms = norms_of(
+            weights.module for weights in learners
+        )  # asked again where a layer was replaced
+        return hooks
 
     def close(self) -> None:
         """Take the hooks off the parameters."""
@@ -58,12 +62,12 @@ class DdpHooks:
 
     def __init__(self, world: World, learners: Sequence[Weights], name: str) -> None:
         self._world, self._what = world, f"an update of {name}"
+        self.norms: list[Any] = []
         modules = [weights.module for weights in learners]
-        self._batch = SharedBatch(world, self._what, modules, lambda: any(map(has_statistics, modules)))
+        self._batch = SharedBatch(world, self._what, modules, lambda: take_statistics(self.norms))
         self.division: Division = self._batch
-        self._buckets = Buckets(learners, send=world.reduce)
+        self._buckets = Buckets(learners, world)
         self._totals = Totals(world, learners, self._what)
-        self._summing: list[Any] = []  # the totals, where they are on their way
 
     def close(self) -> None:
         """Take the hooks off the parameters."""
@@ -72,22 +76,22 @@ class DdpHooks:
     def begin(self) -> None:
         """Forget what was under way."""
         self._buckets.disarm()
-        self._summing = []
         self.division.begin()
 
     def before_backward(self, sums: Sums, *, is_last: bool | None) -> None:
-        """Send totals, and each bucket as soon as it is full, where no other backward follows and this one exchanges nothing."""
+        """Send each bucket as soon as it is full, where no other backward follows and this one exchanges nothing itself."""
         if is_last and not self._batch.exchanges:
-            self._summing = [self._totals.begin(sums)]
             self._buckets.arm()
 
     def gradients_ready(self, sums: Sums) -> None:
         """Sum what has not been sent; write the sums into every `.grad`."""
-        summing = self._summing or [self._totals.begin(sums)]  # before the buckets, on every rank
-        self._world.settle([*summing, *self._buckets.flush()], self._what)
-        self._totals.end(sums)
-        if not self._buckets.settled():  # a gradient came after its bucket had gone: now all is sent, once
-            self._world.settle(self._buckets.flush(), self._what)
+        mine = self._totals.mine(sums)
+        self._world.settle(self._buckets.flush(mine), self._what)
+        totals, came_twice = self._buckets.riders(len(mine))
+        if came_twice:  # on some rank, after its bucket had gone: now all is sent, once
+            self._buckets.sends_early = False
+            self._world.settle(self._buckets.flush(mine), self._what)
+        self._totals.take(totals, sums)
         self._buckets.write_back()
         self._batch.take_buffers()
 

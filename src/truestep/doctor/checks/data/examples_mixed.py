@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import RISK
 from truestep.doctor.probe import Probe
 from truestep.doctor.runtime.history import Forward
-from truestep.doctor.runtime.looking import first_tensor, is_plain
 from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class ExamplesMixed(Probe):
 
     def try_out(self, forward: Forward) -> Observations:
         """Change the other examples' inputs, and look at the output of the first."""
-        given = first_tensor(forward.args)
+        given = forward.numbers
         self.cannot_run = _obstacle(forward, given)
         if self.cannot_run is not None or given is None:
             return
@@ -105,6 +104,6 @@ def _changed(given: torch.Tensor, rows: slice) -> torch.Tensor:
 def _obstacle(forward: Forward, given: torch.Tensor | None) -> str | None:
     """Several inputs may mix examples by right: a graph's edges do."""
     single = len(forward.args) == 1 and not forward.kwargs
-    if not single or given is None or not is_plain(given) or given.is_complex() or given.dim() < 2:
+    if not single or given is None or given.dim() < 2:
         return "the model's only input is no batch of numbers"
     return None if len(given) > 1 else "the batch holds one example"

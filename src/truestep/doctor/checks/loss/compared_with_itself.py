@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
 from truestep.doctor.runtime.history import Loss
-from truestep.doctor.runtime.looking import is_plain
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class ComparedWithItself(Watcher):
     def on_loss(self, history: History, loss: Loss) -> Observations:
         """Compare addresses and layouts; nothing is read."""
         given, target = loss.input, loss.target
-        if not (is_plain(given) and is_plain(target)) or not given.numel() or not given.requires_grad:
+        if not given.numel() or not given.requires_grad:
             return
         same = given.data_ptr() == target.data_ptr() and given.shape == target.shape
         if same and given.stride() == target.stride() and given.dtype == target.dtype:
