@@ -39,10 +39,12 @@ def seed_streams(seed: int) -> tuple[str, ...]:
     return ("python", "numpy", "torch", *([f"torch, every {accelerator.type} device"] if accelerator else []))
 
 
-class Streams:
-    """The state of all global streams at the moment when this was made."""
+class StreamsBefore:
+    """All global streams, flags and environment variables as they were when this was made; a `with` block puts them back, once."""
 
     def __init__(self) -> None:
+        self.entered = False
+        self._flags = read_flags()
         self._host = host_streams()
         self._torch = torch.get_rng_state()
         self._torch_seed = torch.initial_seed()
@@ -55,7 +57,8 @@ class Streams:
             self._devices = [state.clone() for state in read()]
 
     def restore(self) -> None:
-        """Put every stream back where it was."""
+        """Put everything back as it was."""
+        self._flags.restore()
         set_host_streams(self._host)
         torch.set_rng_state(self._torch)
         if self._module is None:
@@ -68,18 +71,6 @@ class Streams:
             self._module.set_rng_state_all(self._devices)
         else:
             self._module.set_rng_state(self._devices[0])
-
-
-class StreamsBefore:
-    """Everything as it was; a `with` block puts it back, once."""
-
-    def __init__(self) -> None:
-        self.streams, self.flags, self.entered = Streams(), read_flags(), False
-
-    def restore(self) -> None:
-        """Put back flags, environment variables and streams."""
-        self.flags.restore()
-        self.streams.restore()
 
 
 @dataclass(frozen=True, kw_only=True)
