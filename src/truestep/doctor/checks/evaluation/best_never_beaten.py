@@ -4,12 +4,10 @@
 import ast
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, replaced
 from truestep.doctor.source.signatures import own_name
 
 _NOT_NEGATIVE = ("loss", "error", "perplexity", "ppl", "mse", "mae", "rmse", "wer", "cer")
@@ -60,14 +58,6 @@ class BestNeverBeaten(SourceCheck):
                     f"{ast.unparse(best)} starts at 0, and no {ast.unparse(score)} is below it.",
                     RISK,
                 )
-
-    def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Begin at the other end, where the start is written once."""
-        found = _compared(module.enclosing(node, ast.If))
-        starts = [] if found is None else _values(module, module.enclosing(node, ast.If), found[1])
-        if found is None or len(starts) != 1 or "math" not in module.own_identifiers:
-            raise RewriteError
-        return [replaced(module, starts[0], "math.inf" if found[2] else "-math.inf")]
 
 
 def _compared(branch: ast.If | None) -> tuple[ast.expr, ast.expr, bool] | None:
