@@ -75,7 +75,7 @@ def _trains(module: SourceModule, trace: Trace, forward: Event) -> bool:
     """Tell whether a loss that goes backward is computed from this forward: then its data are trained on, whatever their name."""
     losses = [each.receiver for each in trace.of("backward") if each.receiver is not None]
     mine = [each for each in losses if module.scope(each) is module.scope(forward.node)]
-    return any(forward.node in behind(module, each) for each in mine)
+    return any(forward.node is call for each in mine for call in behind(module, each))
 
 
 def _on_held_out(forward: Event) -> bool:

@@ -81,11 +81,8 @@ def _is_model(module: SourceModule, node: ast.expr) -> bool:
 
 def _is_replaced(module: SourceModule, node: ast.Assign, *names: str) -> bool:
     """Tell whether either name is given another model: `old = net`, and then `net = Net()`."""
-    stores = [
-        each
-        for each in [*module.all(ast.Name), *module.all(ast.Attribute)]
-        if isinstance(each.ctx, ast.Store)
-    ]
+    named: list[ast.Name | ast.Attribute] = [*module.all(ast.Name), *module.all(ast.Attribute)]
+    stores = [each for each in named if isinstance(each.ctx, ast.Store)]
     places = [each for each in stores if dotted(each) in names and module.statement(each) is not node]
     first = [each for each in places if dotted(each) == names[0]]
     return len(first) > 1 or any(dotted(each) == names[1] or each.lineno > node.lineno for each in places)
