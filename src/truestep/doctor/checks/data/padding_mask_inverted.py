@@ -42,7 +42,7 @@ class PaddingMaskInverted(SourceCheck):
     Fix: tokens == pad, or ~mask.
     """
 
-    code = "DATA034"
+    code = "DATA037"
     words = ("key_padding_mask",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -38,7 +38,7 @@ class FullBatchesAssumed(SourceCheck):
     Fix: len(loader.dataset), or count len(x) of each batch.
     """
 
-    code = "EVAL034"
+    code = "EVAL036"
     words = ("batch_size",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -32,7 +32,7 @@ class DivergenceOfRawValues(SourceCheck):
     Fix: log_softmax for the first, softmax for the second; for logarithms of both log_target=True.
     """
 
-    code = "LOSS038"
+    code = "LOSS039"
     words = ("kl_div", "KLDivLoss")
 
     def read(self, module: SourceModule) -> Iterator[At]:
