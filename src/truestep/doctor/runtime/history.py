@@ -151,6 +151,7 @@ class History:
         self.num_steps = 0
         self.num_backwards = 0
         self.compiled = False
+        self.unseen: set[str] = set()  # what is compiled, by its name: its inside can't be followed
         self.is_cut_short = False  # the code raised
         self.gave_up: str | None = None  # why the watch ended before the run
         self.thread: int | None = None  # the one that first goes backward or steps
