@@ -20,7 +20,7 @@ from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
 from truestep.run.media.folder import remove_unlisted
 from truestep.run.readback import Readback
 from truestep.run.trackers.hub import Trackers
-from truestep.run.window import Window
+from truestep.run.window import UpdateWindow
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Logbook:
         self._path = directory / "metrics.jsonl"
         self._file: MetricsFile | None = None
         self._learners = learners
-        self._windows: dict[str, Window] = {}
+        self._windows: dict[str, UpdateWindow] = {}
         self._readback = Readback()
         self._memory_read, self._memory_bytes = 0.0, 0.0
         self._began = self._since = time.monotonic()
@@ -69,7 +69,7 @@ class Logbook:
         """Note an update of a learner."""
         window = self._windows.get(learner.name)
         if window is None:
-            window = self._windows[learner.name] = Window()
+            window = self._windows[learner.name] = UpdateWindow()
         window.add(update)
 
     def write_window(self, step: int, epoch: int) -> None:
@@ -84,7 +84,7 @@ class Logbook:
             self._write(step, epoch, {**values, **self._machine()})
         self._windows.clear()
 
-    def _describe(self, learner: Parts, window: Window) -> dict[str, Tensor | float]:
+    def _describe(self, learner: Parts, window: UpdateWindow) -> dict[str, Tensor | float]:
         values: dict[str, Tensor | float] = dict(window.averages())
         if window.gradient_norm is not None:
             values["gradient_norm"] = window.gradient_norm
@@ -110,7 +110,7 @@ class Logbook:
         self, step: int, epoch: int, values: Mapping[str, float], media: Mapping[str, MediaLine]
     ) -> None:
         """Write one line of values that are on the host, and of media that are in their files."""
-        self.settle()
+        self.flush()
         self._write(step, epoch, dict(values), media=media)
 
     def _write(self, step: int, epoch: int, values: dict[str, Tensor | float], **more: Any) -> None:
@@ -118,9 +118,9 @@ class Logbook:
         self._readback.push({**where, **more}, values)
         self._take(self._readback.ready())
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Wait for values that are still on their way from the device, and write them."""
-        self._take(self._readback.settle())
+        self._take(self._readback.flush())
 
     def _take(self, lines: list[tuple[dict[str, Any], dict[str, float]]]) -> None:
         for where, values in lines:
@@ -136,7 +136,7 @@ class Logbook:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the end of the file (which is on disk then) and what is not in it yet."""
-        self.settle()
+        self.flush()
         if self._writes:
             self.file.flush(durable=True)
             self._trackers.flush()
@@ -178,12 +178,12 @@ class Logbook:
         self.go_back(Mark(*state["mark"]), others)
         self._began = time.monotonic() - state["elapsed_seconds"]
         for name, window in state["windows"].items():
-            self._windows[name] = Window()
+            self._windows[name] = UpdateWindow()
             self._windows[name].load_state_dict(window)
 
     def close(self) -> None:
         """Write everything and close the file; it is opened again when something is logged."""
-        self.settle()
+        self.flush()
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -12,7 +12,7 @@ from truestep.engine.result import Update
 from truestep.run.options import check_name
 
 
-class Window:
+class UpdateWindow:
     """The updates of one learner since the last line; kept one by one, so that a resumed run adds up the same bits."""
 
     def __init__(self) -> None:
