@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truestep.doctor.finding import Place
+from truestep.doctor.runtime.frames import path_from_here
 from truestep.doctor.runtime.looking import first_tensor, is_plain, made_by
 from truestep.doctor.runtime.origins import Origin, Origins
 
@@ -198,7 +199,7 @@ class History:
 
     def told(self, origin: Origin, used_at: Place | None = None) -> str:
         """Return where a value was made: `softmax at network.py:42 (model.head.act)`."""
-        where = "" if origin.place == used_at else f" at {origin.file()}:{origin.line}"
+        where = "" if origin.place == used_at else f" at {path_from_here(origin.path)}:{origin.line}"
         layer = f" ({self.path_of(origin.layer)})" if origin.layer is not None else ""
         return f"{origin.operation}{where}{layer}"
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from truestep.doctor.runtime.frames import user_line
+from truestep.doctor.runtime.frames import path_from_here, user_line
 from truestep.doctor.runtime.looking import is_plain, tensors_of
 from truestep.doctor.runtime.model_copy import ModelCopy
 from truestep.doctor.runtime.operations import OperationMode
@@ -34,9 +33,7 @@ class Computed:
     def told(self, model: str) -> str:
         """Return `softmax at network.py:42 (net.head.act)`; the model by its variable."""
         layer = ".".join(each for each in (model, self.layer) if each)
-        path = Path(self.path)
-        file = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path.name
-        return f"{self.operation} at {file}:{self.line} ({layer})"
+        return f"{self.operation} at {path_from_here(self.path)}:{self.line} ({layer})"
 
 
 class Passage:
