@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from truestep.core.files import open_regular, replacing
 from truestep.engine.context import Context
 from truestep.engine.parts import Parts
@@ -58,18 +56,16 @@ class RunLayers:
         if not self.every:
             return
         due = learner.counters.attempts % self.every == self.every - 1
-        looks = (
-            self._looks.get(learner.name) if learner.name in self._looks or not due else self._made(learner)
-        )
-        if looks is None:
+        looks = self._looks.get(learner.name)
+        if due and learner.name not in self._looks:
+            looks = self._made(learner)
+        if looks is None or not (due or looks.is_looking):
             return
         if looks.is_looking:
             looks.end(self._cursor.step)
+        self._take(learner.name, looks)
         if due:
-            self._take(learner.name, looks)
             looks.begin()
-        elif not torch.cuda.is_available():  # it is there already
-            self._take(learner.name, looks)
 
     def _made(self, learner: Parts) -> Looks | None:
         compiled = learner.options.compile or any(map(is_compiled, learner.module.modules()))
