@@ -270,29 +270,13 @@ def test_a_watch_is_a_life_cycle():
 # Two classes of one name, {name: the rooms that have it}. None may be added; a line goes when its owner has chosen another name.
 # A recipe is a file that stands alone, so that its classes are called what they are in every other one.
 HOMONYMS: dict[str, set[str]] = {
-    "Columns": {"engine", "report"},
     "Context": {"doctor", "engine"},
-    "Frame": {"doctor", "explainer", "model"},
-    "Kind": {"cli", "core"},
-    "Layer": {"explainer", "model", "recipes"},
-    "Named": {"explainer", "nn"},
-    "Place": {"doctor", "model"},
-    "Probe": {"doctor", "engine"},
-    "Progress": {"engine", "run"},
-    "Reading": {"run"},
-    "Samples": {"engine", "report"},
-    "Start": {"engine"},
-    "Stream": {"engine", "run"},
-    "Trace": {"doctor", "model"},
     "UnscaledTwice": {"doctor", "explainer"},  # the same fault, seen in the source and by its error
-    "Weighted": {"engine"},
-    "Window": {"doctor", "nn", "run"},
-    "_Drawn": {"core", "model"},
-    "_Tracer": {"doctor", "model"},
+    "Window": {"doctor", "nn"},
 }
 # Names that say nothing to a stranger; {name: the rooms that still have it}.
 EMPTY_NAMES: dict[str, set[str]] = {
-    "Group": {"model"}, "Kit": set(), "LastWord": set(), "Part": {"engine"}, "Rehearsal": set(), "Saw": set(), "Scene": set(),
+    "Group": set(), "Kit": set(), "LastWord": set(), "Part": {"engine"}, "Rehearsal": set(), "Saw": set(), "Scene": set(),
     "Sums": {"engine"}, "Transient": set(),
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from truestep.report import write_report
 from truestep.report.metrics import MetricsFile, read_metrics
 from truestep.run.progress import Progress
-from truestep.run.progress.reading import Reading
+from truestep.run.progress.reading import ProgressReading
 from truestep.run.progress.screens import Terminal
 
 VALUES = {
@@ -33,7 +33,7 @@ def tick_microseconds():
 
 
 def show_microseconds(times=200):
-    reading = Reading(total_epochs=10, batches_per_epoch=100, step=5, batch=5, values=dict(VALUES))
+    reading = ProgressReading(total_epochs=10, batches_per_epoch=100, step=5, batch=5, values=dict(VALUES))
     with Path(os.devnull).open("w") as nowhere:
         terminal = Terminal(nowhere)
         terminal.show(reading)

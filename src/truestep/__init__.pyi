@@ -66,9 +66,9 @@ from truestep.model.layers.watch import watch_layers as watch_layers
 from truestep.model.schedules.plot import plot_schedule as plot_schedule
 from truestep.model.summaries.summary import summary as summary
 from truestep.model.table import parameters as parameters
-from truestep.nn.arrays import from_numpy as from_numpy
-from truestep.nn.arrays import rounding as rounding
-from truestep.nn.arrays import to_numpy as to_numpy
+from truestep.nn.arrays.converting import from_numpy as from_numpy
+from truestep.nn.arrays.converting import to_numpy as to_numpy
+from truestep.nn.arrays.rounding import rounding as rounding
 from truestep.nn.capturing import capture as capture
 from truestep.nn.defaults import defaults as defaults
 from truestep.nn.derivatives.jacobians import jacobian as jacobian
@@ -83,7 +83,7 @@ from truestep.nn.packing import packed as packed
 from truestep.nn.rows import PackedRows as PackedRows
 from truestep.nn.rows import pack_rows as pack_rows
 from truestep.nn.sampling import sample_logits as sample_logits
-from truestep.nn.seeds import seed_everything as seed_everything
+from truestep.nn.seeds.seeded import seed_everything as seed_everything
 from truestep.report import write_report as write_report
 from truestep.report.listing import runs as runs
 from truestep.run.launching.spawn import spawn as spawn

@@ -117,6 +117,12 @@ def test_what_is_mistyped_is_answered_with_the_nearest_name(run, arguments, mean
     assert first.endswith(".")
 
 
+def test_an_option_without_its_value_says_so(run):
+    ended = run("report", "somewhere", "--csv")
+    assert ended.returncode == 2
+    assert ended.stderr == "truestep: --csv needs a value after it; the command with --help shows which.\n"
+
+
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_on_a_terminal_messages_are_broken_between_words(monkeypatch, columns):
     class Terminal(io.StringIO):

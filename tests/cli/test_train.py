@@ -123,6 +123,15 @@ def train(run, config):
 """
 
 
+def test_json_is_one_document_about_the_run_at_its_end(tmp_path):
+    (tmp_path / "small.py").write_text(RECIPE)
+    result = truestep("train", "small.py", "--json", "--steps", "5", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    (run,) = json.loads(result.stdout)["runs"]
+    assert (run["state"], run["step"]) == ("finished", 5)
+    assert "of 1 after 5" in result.stderr
+
+
 @pytest.mark.slow
 def test_a_recipe_trains_in_several_processes_in_one_folder(tmp_path):
     (tmp_path / "small.py").write_text(RECIPE)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from truestep.doctor.read import read_paths, read_texts
+from truestep.doctor.source.project import Project
 
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 ENGINE = """
@@ -350,3 +351,45 @@ fit(len(sys.argv) > 9)
     assert [code for code, _, _ in found({"main.py": text.replace("len(sys.argv) > 9", "False")})] == [
         "GRAD001"
     ]
+
+
+@pytest.mark.parametrize("leave", ["return net(x)", "raise ValueError"])
+def test_what_follows_a_way_out_is_another_world(leave):
+    text = f"""{HEAD}
+def step(net, opt, x, y, mode):
+    if mode == "test":
+        net.eval()
+        {leave}
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+"""
+    project = Project()
+    module = project.add(text, "main.py")
+    project.link()
+    kinds = [{event.kind for event in trace.events} for trace in module.traces]
+    assert any("backward" in each for each in kinds)
+    assert not any({"eval", "backward"} <= each for each in kinds)
+
+
+def test_a_loaded_model_that_another_file_puts_into_eval_mode_is_no_fault():
+    engine = f"{HEAD}\ndef evaluate(model, x):\n    MODE\n    return model(x)\n"
+    main = f"""{HEAD}from engine import evaluate
+net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+net.load_state_dict(torch.load("net.pt", map_location="cpu"))
+print(evaluate(net, torch.zeros(2, 4)))
+"""
+    codes = [
+        [code for code, *_ in found({"main.py": main, "engine.py": engine.replace("MODE", mode)})]
+        for mode in ("pass", "model.eval()")
+    ]
+    assert codes == [["EVAL008"], []]
+
+
+@pytest.mark.parametrize("form", ["opt.lr = 0.1", 'opt.defaults["lr"] = 0.1', "opt.params_groups[0]"])
+def test_a_guess_is_a_risk_whatever_a_finding_is_told_of(form):
+    certain = f"{HEAD}opt = torch.optim.SGD(nn.Linear(3, 3).parameters(), lr=1.0)\n{form}\n"
+    guessed = f"{HEAD}def change(opt):\n    {form}\n"
+    severities = [
+        [str(each.severity) for each in read_texts({"main.py": text}).findings] for text in (certain, guessed)
+    ]
+    assert severities == [["bug"], ["risk"]]

@@ -418,3 +418,163 @@ for step in range(18):
 """
     (finding,) = run_example(code).findings
     assert (finding.code, finding.place.line, finding.evidence) == ("PARAM018", 4, {"after_steps": 0})
+
+
+def test_a_model_that_no_optimizer_holds_is_never_trained():
+    code = """
+encoder, decoder = nn.Linear(4, 8), nn.Linear(8, 3)
+opt = torch.optim.SGD(decoder.parameters(), lr=0.1)
+for x, y in [*loader, *loader]:
+    opt.zero_grad()
+    encoder.zero_grad()
+    codes = encoder(x)
+    F.cross_entropy(decoder(codes), y).backward()
+    opt.step()
+"""
+    (finding,) = run_example(code).findings
+    assert (finding.code, finding.place.line, finding.severity) == ("PARAM015", 7, "risk")
+    assert finding.message.startswith("encoder (Linear) is never trained")
+    kept = "encoder.load_state_dict(nn.Linear(4, 8).state_dict())\n"
+    given = code.replace("opt = torch", f"{kept}opt = torch")
+    assert [each[::2] for each in found_in(given)] == [("PARAM015", "advice")]
+
+
+ACCUMULATED = """
+net.zero_grad()
+opt = torch.optim.{kind}(net.parameters(), lr=0.01)
+batches = [batch for _ in range(5) for batch in loader]
+for i, (x, y) in enumerate(batches):
+    loss = F.cross_entropy(net(x), y{more}){divided}
+    loss.backward()
+    if i % 4 == 3:
+        opt.step()
+        opt.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, [("GRAD005", 7, "risk")]),
+        ({"kind": "AdamW"}, []),
+        ({"divided": " / 4"}, []),
+        ({"more": ", reduction='sum'"}, []),
+    ],
+)
+def test_batches_that_are_added_up_are_counted(changes, found):
+    code = ACCUMULATED.format(**{"kind": "SGD", "more": "", "divided": "", **changes})
+    assert found_in(code) == found
+
+
+def test_two_losses_of_one_step_are_no_accumulation():
+    code = """
+for x, y in [*loader, *loader]:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    F.cross_entropy(net(x + 0.1), y).backward()
+    opt.step()
+"""
+    assert found_in(code) == []
+
+
+@pytest.mark.parametrize("clear", ["opt.zero_grad()", "net.zero_grad(set_to_none=False)", "clear_by_hand()"])
+def test_gradients_that_are_cleared_hold_nothing_of_earlier_steps(clear):
+    code = f"""
+def clear_by_hand():
+    for each in net.parameters():
+        each.grad = None
+
+
+for x, y in [*loader, *loader]:
+    F.cross_entropy(net(x), y).backward()
+    {clear}
+    opt.step()
+"""
+    assert "GRAD001" not in [each.code for each in run_example(code).findings]
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [("y.float().unsqueeze(1)", []), ("y.float()", [("EVAL030", 6, "bug")])],
+)
+def test_a_comparison_that_makes_a_square_is_seen_where_it_stands(labels, found):
+    code = f"""
+head = nn.Linear(4, 1)
+labels = {labels}
+with torch.no_grad():
+    outputs = (head(x).sigmoid() > 0.5).float()
+    right = (outputs == labels).float().mean()
+"""
+    assert found_in(code) == found
+
+
+def test_labels_compared_each_with_each_are_meant():
+    code = """
+labels = y.view(-1, 1)
+same = (labels == y).float()
+same = (labels == labels.T).float()
+"""
+    assert found_in(code) == []
+
+
+EPOCHS = """
+data = TensorDataset(torch.randn(256, 4), torch.arange(256) % 3)
+train_loader = DataLoader(data, batch_size=8, shuffle={shuffle})
+for epoch in range(2):
+    for x, y in train_loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+"""
+
+
+@pytest.mark.parametrize(("shuffle", "found"), [(False, [("DATA035", 7, "risk")]), (True, [])])
+def test_an_epoch_longer_than_the_window_is_compared_by_its_first_batch(shuffle, found):
+    assert found_in(EPOCHS.format(shuffle=shuffle)) == found
+
+
+def test_one_batch_for_ever_and_one_example_at_a_time_are_no_epochs():
+    code = """
+for _ in range(8):
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+for _ in range(3):
+    for i in range(3):
+        opt.zero_grad()
+        F.cross_entropy(net(x[i : i + 1]), y[i : i + 1]).backward()
+        opt.step()
+"""
+    assert found_in(code) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "found"),
+    [(0.0, []), (1e-7, [("SCHED010", 9, "bug")])],
+)
+def test_a_rate_that_reaches_nothing_at_the_very_end_has_not_collapsed(end, found):
+    code = f"""
+length = 60 if {end} else 400
+sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: max({end}, 1 - step / length))
+inputs = [batch for _ in range(100) for batch in loader]
+for x, y in inputs:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+    sched.step()
+"""
+    assert [each[:3] for each in found_in(code)] == found
+
+
+SHOWN = """
+print("Accuracy: 93.1%", "acc=0.93", "Accuracy: 9012/10000 (90%)", "acc 120.5 of 150.0")
+print("train acc", 0.5, "val_accuracy is 100.0", "accuracy: 100.04")
+print("accelerator: 300.0, account 512.5, loss 120.5")
+print(f"Epoch 3 | val acc: {value:.2f}%")
+"""
+
+
+@pytest.mark.parametrize(("value", "found"), [(92.5, []), (320.0, ["EVAL034"]), (-0.5, ["EVAL034"])])
+def test_only_a_share_that_is_none_is_no_accuracy(value, found):
+    seen = run_example(SHOWN.replace("{value:.2f}", f"{value:.2f}")).findings
+    assert [(each.code, each.place.line) for each in seen] == [(code, 5) for code in found]

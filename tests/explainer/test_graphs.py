@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import truestep as ts
-from truestep.explainer.crash import Frame
+from truestep.explainer.crash import CrashFrame
 
 
 def note_of(function, *arguments):
@@ -97,7 +97,7 @@ def test_what_torch_calls_back_is_not_taken_for_the_users_line():
 
 @pytest.mark.parametrize("path", ["<eval_with_key>.3", "/tmp/torchinductor_me/ab/cab.py"])
 def test_code_that_torch_wrote_is_not_the_users(path):
-    assert not Frame(path, 3, "forward").is_users
+    assert not CrashFrame(path, 3, "forward").is_users
     linecache.checkcache()
 
 

@@ -178,7 +178,7 @@ def test_the_report_can_be_read_and_saved():
     frozen = ts.freeze(Net(), "encoder", statistics=True)
     assert str(frozen).startswith("parameters that are frozen now: 6 (44 numbers)\nchanged: encoder.0.weight")
     assert "running statistics changed with them: encoder.1" in frozen.__rich__()
-    assert frozen._repr_html_().startswith("<pre>parameters that are frozen now: 6")
+    assert "parameters that are frozen now" in frozen._repr_html_()
     saved = json.loads(json.dumps(frozen.to_dict()))
     assert (saved["trains"], saved["num_elements"], saved["statistics"]) == (False, 44, ["encoder.1"])
     assert "_tensors" not in saved
@@ -270,13 +270,13 @@ def test_what_a_user_put_in_place_of_train_stays():
         (lambda: ts.freeze(Net(), 0), r"ts\.freeze takes names.*got a int"),
         (lambda: ts.freeze(Net(), ["head"]), r'got a list. Write each as a text: ts\.freeze\(net, "body"'),
         (lambda: ts.unfreeze(Net(), None), r"ts\.unfreeze takes names.*got a NoneType"),
-        (lambda: ts.freeze(Net(), statistics="no"), "statistics='no': write True or False"),
+        (lambda: ts.freeze(Net(), statistics="no"), r"statistics='no'\): write True or False"),
         (
             lambda: ts.freeze(Net(), "encoder.1.running_mean"),
             "No parameter is called 'encoder.1.running_mean'",
         ),
         (lambda: ts.freeze(nn.ReLU()), "There are none"),
-        (lambda: ts.freeze(nn.LazyLinear(2)), r"weight has no shape yet \(a lazy layer\)"),
+        (lambda: ts.freeze(nn.LazyLinear(2)), "weight, bias: no shape yet"),
         (lambda: ts.freeze(scripted(), statistics=True), "statistics of a scripted module"),
     ],
 )

@@ -344,7 +344,7 @@ def test_merging_changes_only_the_left_one():
         (lambda: Standardizer().partial_fit(torch.ones(3, 2)).transform(torch.ones(3, 4)), "same features"),
         (lambda: Standardizer().partial_fit(torch.ones(3, 2), torch.ones(2)), "one weight for each"),
         (lambda: Standardizer().partial_fit(torch.ones(3, 2), -torch.ones(3)), "negative"),
-        (lambda: Standardizer().load_state_dict({"mean": 0}), "no state of a Standardizer"),
+        (lambda: Standardizer().load_state_dict({"mean": 0}), "is no state of a Standardizer"),
         (
             lambda: (
                 Standardizer()

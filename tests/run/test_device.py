@@ -6,7 +6,7 @@ import torch
 
 from truestep.core.errors import OptionError
 from truestep.engine.context import Context
-from truestep.nn.seeds.flags import read_flags
+from truestep.nn.seeds.repeatability import read_flags
 from truestep.run.device import CudnnTuner, choose_device, set_determinism
 
 

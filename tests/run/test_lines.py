@@ -9,7 +9,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.run import logbook
-from truestep.run.window import MOST_NOTED, Window
+from truestep.run.window import MOST_NOTED, UpdateWindow
 
 
 def train(directory, steps, **options):
@@ -59,7 +59,7 @@ def learner(directory):
 
 def test_a_window_keeps_no_outputs_but_the_newest(tmp_path):
     net = learner(tmp_path / "run")
-    window, batch = Window(), torch.randn(4, 3)
+    window, batch = UpdateWindow(), torch.randn(4, 3)
 
     def loss(batch):
         hidden = net(batch)
@@ -76,7 +76,7 @@ def test_a_window_keeps_no_outputs_but_the_newest(tmp_path):
 
 def test_a_long_window_keeps_numbers(tmp_path):
     net = learner(tmp_path / "run")
-    window = Window()
+    window = UpdateWindow()
     updates = [net.update(lambda b: net(b).squeeze(1), torch.randn(4, 3)) for _ in range(2 * MOST_NOTED + 1)]
     for update in updates:
         window.add(update)

@@ -98,21 +98,32 @@ def undisturbed(tmp_path_factory):
     return last_line(finished[0].out)
 
 
+SAID = {
+    "kill": "is gone",
+    "raise": "raised ValueError: a bad sample",
+    "stop": "is stopped",
+    "hang": "did not come to .* within 10 seconds",
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(ROUNDS))
-@pytest.mark.parametrize("how", ["kill", "raise", "stop", "ask"])
+@pytest.mark.parametrize("how", ["kill", "raise", "stop", "hang", "miss", "ask"])
 def test_a_restart_ends_with_the_bits_of_a_run_that_nothing_happened_to(
     tmp_path, monkeypatch, undisturbed, how, attempt
 ):
-    monkeypatch.setenv("TIMEOUT", "10" if how == "stop" else "60")
+    hangs = how in ("stop", "hang")
+    monkeypatch.setenv("TIMEOUT", "10" if hangs else "60")
     failing = attempt % 2
     processes = start(PROGRAM, "trains", tmp_path, how, 2 + attempt % 21, failing, size=2)
-    finished = finish(processes, 120 if how != "stop" else 60)
+    finished = finish(processes, 120, hangs=failing if hangs else None)
     other = finished[1 - failing]
     assert other.status == (143 if how == "ask" else 1), other.error
     assert other.seconds < 10
-    if how != "ask":
-        said = {"kill": "is gone", "raise": "raised ValueError: a bad sample", "stop": "is stopped"}[how]
+    if how == "miss":
+        assert re.search(r"The ranks came to different places.* rank 0: .*; rank 1: ", other.error)
+    elif how != "ask":
+        said = SAID[how]
         assert re.search(rf"rank {failing} \(process \d+ on \S+\).*{said}", last_line(other.error))
     monkeypatch.setenv("TIMEOUT", "60")
     again = on_ranks(PROGRAM, "trains", tmp_path, how, 2 + attempt % 21, failing)

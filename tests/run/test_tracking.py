@@ -280,7 +280,7 @@ def test_what_is_tracked_per_rank_comes_back_on_one_process_and_stays_so(tmp_pat
 
 
 def test_strategies_are_checked_and_chosen_with_their_reason(tmp_path):
-    with pytest.raises(ts.OptionError, match="strategy='dpp' is not known"):
+    with pytest.raises(ts.OptionError, match=r"strategy='dpp'\) is unknown"):
         ts.Run(tmp_path / "x", strategy="dpp")
     for strategy in ("auto", "ddp", "single"):
         with ts.Run(tmp_path / strategy, strategy=strategy, progress=False) as run:

@@ -50,11 +50,14 @@ def start(program: Path, *arguments: object, size: int) -> list[warm.Process]:
     ]
 
 
-def finish(processes: list[warm.Process], seconds: float = 240) -> list[Finished]:
-    """Wait for all; whoever is left then is killed, with status -9."""
+def finish(
+    processes: list[warm.Process], seconds: float = 240, *, hangs: int | None = None
+) -> list[Finished]:
+    """Wait for all but the rank that `hangs`; whoever is left then is killed, with status -9."""
     until, begun = time.monotonic() + seconds, time.monotonic()
     ended: dict[int, float] = {}
-    while len(ended) < len(processes) and time.monotonic() < until:
+    waited_for = set(range(len(processes))) - {hangs}
+    while waited_for - ended.keys() and time.monotonic() < until:
         for rank, process in enumerate(processes):
             if rank not in ended and process.poll() is not None:
                 ended[rank] = time.monotonic()

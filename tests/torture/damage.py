@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from torture.parts import let_write, piece
 from truestep.checkpoints import Checkpoint, CheckpointStore
 from truestep.checkpoints.manifest import MANIFEST_NAME, seal
 from truestep.core.errors import CheckpointError
@@ -37,16 +38,21 @@ class Evil:
 
 
 def make(folder: Path, seed: int) -> Path:
-    """Write a sound checkpoint and return its folder."""
+    """Write a sound checkpoint, one tensor of which two processes had a piece each, and return its folder."""
     generator = torch.Generator().manual_seed(seed)
     net = {"a": torch.randn(40, 30, generator=generator), "b": torch.zeros(7, dtype=torch.bool)}
-    optimizer = {"state": {0: {"moment": torch.randn(40, 30, generator=generator), "step": 3}}}
+    moment = torch.randn(40, 30, generator=generator)
+    here, there = (
+        {"state": {0: {"moment": piece(moment, rows, slice(0, 30)), "step": 3}}}
+        for rows in (slice(0, 25), slice(25, 40))
+    )
     state = {
-        "learners": {"net": {"modules": net, "optimizers": [optimizer]}},
+        "learners": {"net": {"modules": net, "optimizers": [here]}},
         "rng": torch.arange(9) + seed,
         "lr": 0.1,
     }
-    with CheckpointStore(folder, background=False) as store:
+    with CheckpointStore(folder) as store:
+        let_write(store, [{"learners": {"net": {"optimizers": [there]}}}])
         store.save(5, state, metrics={"loss": 0.5})
         return store.newest().path
 

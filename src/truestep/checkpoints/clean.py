@@ -83,10 +83,17 @@ def _is_whole(checkpoint: Checkpoint) -> bool:
 
 
 def remove_leftovers(files: Files, directory: Path) -> None:
-    """Remove what killed processes left half written or half deleted. Needs the directory's lock."""
+    """Remove what killed processes left half written or half deleted. Needs the directory's lock.
+
+    Others that wrote under the lock of a process that is gone may still write: what they have open by its old name is renamed
+    first, so that nothing new comes in.
+    """
     for name in files.names(directory):
         if name.startswith((TEMPORARY, DELETED)):
             path = directory / name
+            if name.startswith(TEMPORARY):
+                path = directory / f"{DELETED}{name.removeprefix(TEMPORARY)}"
+                files.rename(directory / name, path)
             if stat.S_ISDIR(files.status(path).st_mode):
                 remove_tree(files, path)
             else:

@@ -63,9 +63,11 @@ class FileLayout:
 
 
 def lay_out(regions: list[Region], rank: int = 0) -> list[FileLayout]:
-    """Sort regions into files."""
+    """Sort regions into files of the process of this rank."""
     groups: dict[tuple[str, ...], list[Region]] = {}
     for region in regions:
+        if region.is_nothing:
+            continue
         groups.setdefault(_group(region.name), []).append(region)
     names: set[str] = set()
     files = []
@@ -102,6 +104,10 @@ def _header_entry(item: Placed) -> Entry:
 
 def _manifest_entry(file: str, item: Placed) -> TensorEntry:
     region = item.region
-    origin = (0,) * len(region.shape)
-    shard = Shard(file=file, key=item.key, begin=item.begin, end=item.end, offset=origin, shape=region.shape)
-    return TensorEntry(dtype=region.dtype, shape=region.shape, stride=region.stride, shards=(shard,))
+    whole, offset = (
+        (region.shape, (0,) * len(region.shape))
+        if region.piece is None
+        else (region.piece.whole, region.piece.offset)
+    )
+    shard = Shard(file=file, key=item.key, begin=item.begin, end=item.end, offset=offset, shape=region.shape)
+    return TensorEntry(dtype=region.dtype, shape=whole, stride=region.stride, shards=(shard,))

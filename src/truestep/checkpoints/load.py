@@ -58,17 +58,17 @@ def _buffers(file: str, manifest: Manifest, tensors: dict[str, Tensor]) -> Itera
 
 
 def _memory(shard: Shard, tensor: Tensor | None) -> Iterator[memoryview]:
-    """Yield memory for a shard: the tensor's own, or a detour where the shard is a box inside of it."""
+    """Yield memory for a shard: the tensor's own, or a detour where the shard is a box that lies scattered in it."""
     if tensor is None:
         yield from scratch(shard.end - shard.begin)
         return
-    if shard.shape == tuple(tensor.shape):
-        yield bytes_of(tensor)
+    box = tensor[tuple(slice(at, at + size) for at, size in zip(shard.offset, shard.shape, strict=True))]
+    if box.is_contiguous():
+        yield bytes_of(box)
         return
     part = torch.empty(shard.shape, dtype=tensor.dtype)
     yield bytes_of(part)
-    box = tuple(slice(at, at + size) for at, size in zip(shard.offset, shard.shape, strict=True))
-    tensor[box].copy_(part)
+    box.copy_(part)
 
 
 def _restrided(tensor: Tensor, entry: TensorEntry) -> Tensor:

@@ -177,8 +177,8 @@ def _check_format(body: dict[str, Any]) -> None:
 
 def _manifest(body: dict[str, Any]) -> Manifest:
     summary = CheckpointSummary(**{name: _typed(body, name, kind) for name, kind in _SUMMARY_TYPES.items()})
-    files = {_file_name(name): _file(entry) for name, entry in body["files"].items()}
-    tensors = {name: _tensor(entry, files) for name, entry in body["tensors"].items()}
+    files = files_in(body["files"])
+    tensors = tensors_in(body["tensors"], files)
     state = body["state"] if body["format"] > 1 else upgraded(body["state"])
     return Manifest(summary=summary, files=files, tensors=tensors, state=state, format=body["format"])
 
@@ -199,6 +199,16 @@ def _typed(body: dict[str, Any], name: str, kind: type) -> Any:
     if type(body[name]) is not kind:
         raise ValueError(f"{name!r} is {body[name]!r}, not of type {kind.__name__}")
     return body[name]
+
+
+def files_in(entries: dict[str, Any]) -> dict[str, FileEntry]:
+    """Read the entries of files, trusting nothing in them; raises KeyError, TypeError or ValueError."""
+    return {_file_name(name): _file(entry) for name, entry in entries.items()}
+
+
+def tensors_in(entries: dict[str, Any], files: dict[str, FileEntry]) -> dict[str, TensorEntry]:
+    """Read the entries of tensors, which lie in these files, in the same way."""
+    return {name: _tensor(entry, files) for name, entry in entries.items()}
 
 
 def _file_name(name: str) -> str:

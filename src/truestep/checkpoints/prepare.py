@@ -6,31 +6,37 @@ them share memory, the files they go to, and the places in the buffers.
 """
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from truestep.checkpoints.layout import FileLayout, lay_out
-from truestep.checkpoints.manifest import CheckpointSummary
 from truestep.checkpoints.regions import regions_of
 from truestep.checkpoints.retrace import ChangedError, part_of
-from truestep.checkpoints.save import FileImage, Pending
+from truestep.checkpoints.save import FileImage
 from truestep.checkpoints.snapshot import SnapshotBuffers, direct_image
 from truestep.checkpoints.tree import Encoded, encode
 
 MOST_MOVED = 100  # tensors at another address than last time that are looked at one by one
 
 
+class Prepared(NamedTuple):
+    """A state that can be written: the files with its tensors, and its tree."""
+
+    images: list[FileImage]
+    tree: Any
+
+
 class Preparing:
     """Makes checkpoints to be written, one after another, of the states of one run.
 
-    With buffers they hold a copy; without, the tensors themselves.
+    With buffers they hold a copy; without, the tensors themselves. Files are those of the process of this rank.
     """
 
-    def __init__(self, buffers: SnapshotBuffers | None) -> None:
-        self._buffers = buffers
+    def __init__(self, buffers: SnapshotBuffers | None, *, rank: int = 0) -> None:
+        self._buffers, self._rank = buffers, rank
         self._last: _Plan | None = None
 
     @property
@@ -38,8 +44,8 @@ class Preparing:
         """Whether what it makes outlives changes of the state."""
         return self._buffers is not None
 
-    def pending(self, state: Any, summary: CheckpointSummary) -> Pending:
-        """Return a checkpoint to be written.
+    def prepared(self, state: Any) -> Prepared:
+        """Return what is to be written of a state.
 
         Raises CheckpointError with the path of whatever can't be saved.
         """
@@ -51,13 +57,13 @@ class Preparing:
                 pass
             else:
                 self._last = last
-                return Pending(summary=summary, images=self._images(last, tensors), state=tree)
+                return Prepared(self._images(last, tensors), tree)
         encoded = encode(state)
-        plan = _Plan(state, encoded, lay_out(regions_of(encoded.leaves)))
+        plan = _Plan(state, encoded, lay_out(regions_of(encoded.leaves), self._rank))
         images = self._images(plan, [leaf.tensor for leaf in encoded.leaves])
         if plan.can_be_kept():
             self._last = plan
-        return Pending(summary=summary, images=images, state=encoded.tree)
+        return Prepared(images, encoded.tree)
 
     def _images(self, plan: "_Plan", tensors: list[Tensor]) -> list[FileImage]:
         sources = plan.sources(tensors)

@@ -4,12 +4,13 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from truestep.checkpoints.dtypes import DTYPES, is_dense
-from truestep.checkpoints.tree import Leaf
+from truestep.checkpoints.tree import Leaf, Piece
 from truestep.core.errors import CheckpointError
 
 
@@ -17,7 +18,8 @@ from truestep.core.errors import CheckpointError
 class Region:
     """One tensor to be written: a leaf of the state, or (`joint`) the memory that several leaves overlap in.
 
-    `stride` is what is to be restored: of a dense tensor in another order than usual (channels last), else None.
+    `stride` is what is to be restored: of a dense tensor in another order than usual (channels last), else None. `piece` says
+    where it lies in a whole that is divided among processes.
     """
 
     name: str
@@ -28,12 +30,14 @@ class Region:
     stride: tuple[int, ...] | None
     byte_count: int
     joint: bool = False
+    piece: Piece | None = None
 
     @classmethod
-    def of(cls, name: str, tensor: Tensor, *, joint: bool = False) -> "Region":
+    def of(cls, name: str, tensor: Tensor, *, joint: bool = False, piece: Piece | None = None) -> "Region":
         """Return the region that a tensor is."""
         shape, stride = tuple(tensor.shape), tuple(tensor.stride())
         usual = tensor.is_contiguous() or tensor.numel() == 0 or not is_dense(shape, stride)
+        usual = usual or piece is not None  # the strides of a piece are not those of the whole
         return cls(
             name=name,
             tensor=tensor,
@@ -43,7 +47,13 @@ class Region:
             stride=None if usual else stride,
             byte_count=tensor.numel() * tensor.element_size(),
             joint=joint,
+            piece=piece,
         )
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether this process has nothing of it to write: others have all of it."""
+        return self.piece is not None and not self.byte_count and 0 not in self.piece.whole
 
 
 @dataclass(frozen=True)
@@ -129,20 +139,26 @@ def _overlapping(extents: Iterable[_Extent]) -> Iterator[list[_Extent]]:
 def _merge(group: list[_Extent]) -> list[tuple[int, Region]]:
     if len(group) == 1:
         return [_single(group)]
-    views = {(extent.tensor.dtype, extent.tensor.shape, extent.tensor.stride()) for extent in group}
+    views = {_view(extent) for extent in group}
     if len(views) == 1 and len({extent.begin for extent in group}) == 1:
         return [_single(group)]
-    if len({extent.tensor.dtype for extent in group}) > 1:
-        # the same memory seen as two dtypes: the values are kept, the tie is not
+    if len({extent.tensor.dtype for extent in group}) > 1 or any(extent.leaf.piece for extent in group):
+        # the same memory seen as two dtypes, or pieces of two wholes: the values are kept, the tie is not
         return [_single([extent]) for extent in group]
     return [_flat(group)]
+
+
+def _view(extent: _Extent) -> tuple[Any, ...]:
+    piece = extent.leaf.piece
+    place = piece and (piece.whole, piece.offset)
+    return extent.tensor.dtype, extent.tensor.shape, extent.tensor.stride(), place
 
 
 def _single(group: list[_Extent]) -> tuple[int, Region]:
     first = min(group, key=lambda extent: extent.order)
     for extent in group:
         extent.leaf.node["tensor"] = first.leaf.name
-    return first.order, Region.of(first.leaf.name, first.tensor)
+    return first.order, Region.of(first.leaf.name, first.tensor, piece=first.leaf.piece)
 
 
 def _flat(group: list[_Extent]) -> tuple[int, Region]:

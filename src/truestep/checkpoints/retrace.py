@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.tree import children_of, plain_node
+from truestep.checkpoints.tree import Piece, children_of, plain_node
 
 
 class ChangedError(Exception):
@@ -33,6 +33,17 @@ class _TensorPart:
         return self._node
 
 
+class _PiecePart:
+    def __init__(self, value: Piece, node: Any) -> None:
+        self._place, self._node = (value.whole, value.offset), node
+
+    def node(self, value: Any, tensors: list[Tensor]) -> Any:
+        if not isinstance(value, Piece) or (value.whole, value.offset) != self._place:
+            raise ChangedError
+        tensors.append(value.tensor)
+        return self._node
+
+
 class _PlainPart:
     def __init__(self, value: Any, node: Any, path: tuple[Any, ...]) -> None:
         self._value, self._node, self._path = value, node, path
@@ -40,7 +51,7 @@ class _PlainPart:
     def node(self, value: Any, tensors: list[Tensor]) -> Any:
         if value is self._value:
             return self._node
-        if isinstance(value, dict | list | tuple | Tensor):
+        if isinstance(value, dict | list | tuple | Tensor | Piece):
             raise ChangedError
         self._value, self._node = value, plain_node(value, self._path)
         return self._node
@@ -96,6 +107,8 @@ def part_of(value: Any, node: Any, path: tuple[Any, ...] = ()) -> _Part:
     """Return what encodes values like `value`, which was encoded as `node`, again."""
     if isinstance(value, Tensor):
         return _TensorPart(node)
+    if isinstance(value, Piece):
+        return _PiecePart(value, node)
     if children_of(node) is None:
         return _PlainPart(value, node, path)
     return _DictPart(value, node, path) if isinstance(value, dict) else _ListPart(value, node, path)

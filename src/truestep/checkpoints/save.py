@@ -3,6 +3,8 @@
 
 A folder of a temporary name beside the target gets the files, then the manifest; each is synced, then the
 folder. One rename publishes it, and one sync of the parent makes that last. Only then is it acknowledged.
+Where a state is divided among processes, each of the others writes files of its own into that folder, and is
+waited for before the manifest is written.
 """
 
 import uuid
@@ -30,8 +32,10 @@ from truestep.checkpoints.manifest import (
     Manifest,
     promised_checksum,
     sealed,
+    tensors_text,
 )
 from truestep.checkpoints.names import TEMPORARY, name_of
+from truestep.checkpoints.parts import joined
 
 
 @dataclass(frozen=True)
@@ -44,13 +48,21 @@ class FileImage:
     pieces: Callable[[], Iterator[memoryview]]
 
 
+class Shared(NamedTuple):
+    """A folder in which other processes write, too; `wait` returns their ranks when all have, or raises."""
+
+    folder: Path
+    wait: Callable[[], list[int]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pending:
-    """A checkpoint about to be written."""
+    """A checkpoint about to be written; of one that is shared, what this process has of it."""
 
     summary: CheckpointSummary
     images: list[FileImage]
     state: Any
+    shared: Shared | None = None
 
     @property
     def bytes(self) -> int:
@@ -73,9 +85,8 @@ def commit(files: Files, directory: Path, pending: Pending) -> Committed:
     whole, but might not survive a loss of power, and it counts as not written.
     """
     name = name_of(pending.summary)
-    temporary = directory / f"{TEMPORARY}{name}-{uuid.uuid4().hex[:8]}"
+    temporary = pending.shared.folder if pending.shared else temporary_folder(files, directory, name)
     try:
-        files.make_folder(temporary)
         manifest, checksum = _fill(files, temporary, pending)
         files.rename(temporary, directory / name)
     except BaseException:
@@ -85,13 +96,29 @@ def commit(files: Files, directory: Path, pending: Pending) -> Committed:
     return Committed(directory / name, manifest, checksum)
 
 
+def temporary_folder(files: Files, directory: Path, name: str) -> Path:
+    """Make the folder that is to become the checkpoint of this name."""
+    temporary = directory / f"{TEMPORARY}{name}-{uuid.uuid4().hex[:8]}"
+    files.make_folder(temporary)
+    return temporary
+
+
 def _fill(files: Files, folder: Path, pending: Pending) -> tuple[Manifest, str]:
-    entries = {image.name: _write_image(files, folder / image.name, image) for image in pending.images}
+    entries, tensors = write_images(files, folder, pending.images)
+    if pending.shared is not None:
+        entries, found = joined(files, folder, entries, tensors, pending.shared.wait())
+        tensors = tensors_text(found)
     manifest = Manifest(summary=pending.summary, files=entries, tensors={}, state=pending.state)
-    data = sealed(manifest, ",".join(filter(None, (image.tensors() for image in pending.images))))
+    data = sealed(manifest, tensors)
     write_file(files, folder / MANIFEST_NAME, [memoryview(data)])
     sync_folder(files, folder)
     return manifest, promised_checksum(data[:HEAD_BYTES])
+
+
+def write_images(files: Files, folder: Path, images: list[FileImage]) -> tuple[dict[str, FileEntry], str]:
+    """Write files; return what the manifest says of them, and its text of their tensors."""
+    entries = {image.name: _write_image(files, folder / image.name, image) for image in images}
+    return entries, ",".join(filter(None, (image.tensors() for image in images)))
 
 
 def _write_image(files: Files, path: Path, image: FileImage) -> FileEntry:

@@ -24,7 +24,7 @@ from truestep.checkpoints.lock import RunLock
 from truestep.checkpoints.manifest import CheckpointSummary, Manifest
 from truestep.checkpoints.names import committed, name_of, next_sequence
 from truestep.checkpoints.retention import Retention
-from truestep.checkpoints.save import Pending, commit
+from truestep.checkpoints.save import Pending, Shared, commit, temporary_folder
 from truestep.checkpoints.selection import MID_STEP, ChosenCheckpoint, choose, mid_step, read_all, warn_of
 from truestep.checkpoints.tree import encode
 from truestep.checkpoints.writer import BackgroundWriter
@@ -74,6 +74,9 @@ class CheckpointStore:
         self._damaged: set[str] = set()
         self._known: dict[str, Manifest] = {}  # without tensors, by the checksum of what is on disk
         self._files = files or Files()
+        self.others: Callable[[Path], Callable[[], list[int]]] | None = None
+        """Where a state is divided among processes: what tells the others of the folder that they write in, too. What it returns
+        waits for them, returns their ranks, and raises a CheckpointError where one can't write. A thread does it in any case."""
         self._preparing: Preparing | None = None
         self._lock = self._take_directory()
         self._writer = BackgroundWriter()
@@ -152,7 +155,8 @@ class CheckpointStore:
                 if not goes_on:
                     return False
             self._sequence += 1
-            if self.background:
+            pending = self._shared(pending)
+            if self.background or pending.shared is not None:
                 self._writer.start(lambda: self._write(pending, keep))
             else:
                 self._write(pending, keep)
@@ -168,7 +172,16 @@ class CheckpointStore:
 
         if self._preparing is None or (copies and not self._preparing.copies):
             self._preparing = Preparing(SnapshotBuffers() if copies else None)
-        return self._preparing.pending(state, summary)
+        images, tree = self._preparing.prepared(state)
+        return Pending(summary=summary, images=images, state=tree)
+
+    def _shared(self, pending: Pending) -> Pending:
+        """Make the folder that others write in, and tell them of it, where there are others."""
+        if self.others is None:
+            return pending
+        with self._explained():
+            folder = temporary_folder(self._files, self.directory, name_of(pending.summary))
+        return replace(pending, shared=Shared(folder, self.others(folder)))
 
     def _write(self, pending: Pending, keep: int | None) -> None:
         name = name_of(pending.summary)

@@ -32,12 +32,22 @@ ADVICE = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class Piece:
+    """What this process has of a tensor that is divided among several: a box of it, and where that lies in the whole."""
+
+    tensor: Any
+    whole: tuple[int, ...]
+    offset: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Leaf:
-    """A tensor of a state, its name, and the JSON node that stands for it."""
+    """A tensor of a state, its name, and the JSON node that stands for it; of a divided one the piece that is here."""
 
     name: str
     tensor: Any
     node: dict[str, Any]
+    piece: Piece | None = None
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,7 @@ class Encoded:
 
 
 def encode(state: Any) -> Encoded:
-    """Split a state into a JSON tree, private to the caller, and its tensors (not copied).
+    """Split a state into a JSON tree, private to the caller, and its tensors and pieces of tensors (not copied).
 
     Raises CheckpointError with the path of whatever is neither a tensor nor a plain value.
     """
@@ -70,6 +80,8 @@ class _Encoder:
             return value
         if isinstance(value, self.tensor_type):
             return self._tensor(value, path)
+        if isinstance(value, Piece):
+            return self._tensor(value.tensor, path, piece=value)
         if len(path) > MAX_DEPTH:
             raise CheckpointError(
                 f"The state at {show_path(path[:5])}... is nested more than {MAX_DEPTH} deep, or holds "
@@ -90,11 +102,11 @@ class _Encoder:
         pairs = [[_key(key, path), self.node(item, (*path, key))] for key, item in value.items()]
         return {"counter" if isinstance(value, Counter) else "items": pairs}
 
-    def _tensor(self, tensor: Any, path: tuple[Any, ...]) -> dict[str, Any]:
+    def _tensor(self, tensor: Any, path: tuple[Any, ...], piece: Piece | None = None) -> dict[str, Any]:
         name = unused(tensor_name(path), self.names)
         self.names.add(name)
         node: dict[str, Any] = {"tensor": name}
-        self.leaves.append(Leaf(name=name, tensor=tensor, node=node))
+        self.leaves.append(Leaf(name=name, tensor=tensor, node=node, piece=piece))
         return node
 
 

@@ -64,16 +64,16 @@ def _wanted(check: str | None, how: How | None) -> list[type[Check]]:
     found = [each for code, each in checks().items() if check is None or code.startswith(check.upper())]
     if check is not None and not found:
         return [find_check(check)]
-    chosen = [each for each in found if how is None or _ways(each) in (how, How.BOTH)]
+    chosen = [each for each in found if how is None or _how(each) in (how, How.BOTH)]
     if not chosen:
-        ways = sorted({_ways(each) for each in found})
+        known = sorted({_how(each) for each in found})
         raise OptionError(
-            f"No check whose code begins with {check!r} has --how {how}, only {', '.join(ways)}."
+            f"No check whose code begins with {check!r} has --how {how}, only {', '.join(known)}."
         )
     return chosen
 
 
-def _ways(check: type[Check]) -> How:
+def _how(check: type[Check]) -> How:
     found = check.found_by()
     return How(found[0]) if len(found) == 1 else How.BOTH
 
@@ -96,7 +96,7 @@ def _entry(check: type[Check]) -> dict[str, object]:
         "name": check.name(),
         "topic": topic_of(check),
         "severities": check.severities(),
-        "how": _ways(check),
+        "how": _how(check),
         "summary": page.summary,
         "why": page.why,
         "bad": page.bad,
@@ -111,7 +111,7 @@ def _show_table(wanted: list[type[Check]]) -> None:
     for name in ("code", "severity", "how", "fault"):
         table.add_column(name, no_wrap=name != "fault")
     for check in wanted:
-        table.add_row(check.code, _severity(check), _ways(check), check.page().summary)
+        table.add_row(check.code, _severity(check), _how(check), check.page().summary)
     show(table)
     number = f"{len(wanted)} check{'s' if len(wanted) != 1 else ''}"
     show(Text(f"\n{number}. `truestep checks {wanted[0].code}` shows the page of one, with examples."))
@@ -120,7 +120,7 @@ def _show_table(wanted: list[type[Check]]) -> None:
 def _show_page(check: type[Check], screen: Console) -> None:
     page = check.page()
     show(Text.assemble((check.code, STYLES[check.severities()[0]]), "  ", (check.name(), "bold")))
-    show(Text.assemble("severity ", _severity(check), f", found by {_FOUND[_ways(check)]}\n"))
+    show(Text.assemble("severity ", _severity(check), f", found by {_FOUND[_how(check)]}\n"))
     show(Text(f"{page.summary}\n\nWhy: {page.why}\n"))
     for title, code in page.examples():
         show(Text(f"{title}:", "bold"))

@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 from truestep.cli.completion import VARIABLE
 from truestep.cli.screen import complain
 from truestep.cli.statuses import EXIT_FAILED, EXIT_MISSING, EXIT_USAGE
-from truestep.cli.usage import USAGE_ERROR, NamedCommands, usage_words
+from truestep.cli.usage import USAGE_ERROR, NamedCommands, usage_message
 from truestep.core.errors import MissingPackageError, ModelError, TruestepError
 
 # name: (module that holds its typer `app`, one line for `truestep --help`), in the order shown
@@ -178,7 +178,7 @@ class LazyCommands(NamedCommands):
         except USAGE_ERROR as error:
             if not standalone_mode:
                 raise
-            complain(usage_words(error))
+            complain(usage_message(error))
             sys.exit(EXIT_USAGE)
         if not standalone_mode:
             return status

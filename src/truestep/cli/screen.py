@@ -6,8 +6,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from truestep.core.results import RenderableType, print_all
+
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
 PIPED_COLUMNS = 200  # off a terminal nothing needs to be folded
 
@@ -24,15 +26,9 @@ def console() -> "Console":
     return Console(width=width, emoji=False, highlight=False)
 
 
-def show(result: "RenderableType") -> None:
+def show(result: RenderableType) -> None:
     """Print a result; off a terminal without the blanks that fill its lines."""
-    screen = console()
-    if screen.is_terminal:
-        screen.print(result)
-        return
-    with screen.capture() as captured:
-        screen.print(result)
-    sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+    print_all((result,), console())
 
 
 def print_document(document: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,7 @@ def _print_general_help() -> None:
         "Recipes:\n" + "\n".join(lines) + "\n\n"
         "Every recipe takes --out, --resume, --precision and --seed.\n"
         "--processes 4 trains in four processes of this machine.\n"
+        "--json prints at the end what truestep runs --json says of the run.\n"
         "truestep train NAME --help shows all options of a recipe."
     )
 
@@ -64,7 +66,9 @@ def num_processes(arguments: Sequence[str]) -> tuple[int | None, list[str]]:
     return None, words
 
 
-def _train_in_processes(processes: int, name: str, words: Sequence[str], prepared: "ParsedRecipe") -> int:
+def _train_in_processes(
+    processes: int, name: str, words: Sequence[str], prepared: "ParsedRecipe", *, as_json: bool
+) -> int:
     """Train in processes of this machine, all in one folder; return the exit status."""
     from truestep.recipes.loading.start import new_directory
     from truestep.run.launching.agent import LaunchOptions
@@ -73,7 +77,22 @@ def _train_in_processes(processes: int, name: str, words: Sequence[str], prepare
     folder = prepared.options.out or new_directory(Path("runs") / prepared.name)
     launch = LaunchOptions(processes=processes, logs=Path("logs"))  # where `truestep launch` has them
     out = [] if prepared.options.out else ["--out", str(folder)]
-    return launch_python(launch, ["-m", "truestep", "train", name, *words, *out])
+    status = launch_python(launch, ["-m", "truestep", "train", name, *words, *out])
+    if as_json:
+        _print_json(folder)
+    return status
+
+
+def _missing(name: str, package: str | None) -> typer.Exit:
+    sys.stderr.write(f"truestep: {name} needs {package}. Install it with: pip install 'truestep[recipes]'\n")
+    return typer.Exit(EXIT_MISSING)
+
+
+def _print_json(folder: Path) -> None:
+    from truestep.cli.screen import print_document
+    from truestep.report.listing import runs
+
+    print_document(runs(folder).to_dict())
 
 
 def _train(name: str, arguments: Sequence[str]) -> None:
@@ -83,19 +102,21 @@ def _train(name: str, arguments: Sequence[str]) -> None:
         from truestep.recipes.loading.parse import parsed
         from truestep.recipes.loading.start import start
 
-        processes, words = num_processes(arguments)
+        as_json = "--json" in arguments
+        processes, words = num_processes([word for word in arguments if word != "--json"])
         prepared = parsed(path, words, name=name)
         if processes is not None:
-            raise typer.Exit(_train_in_processes(processes, name, words, prepared))
-        with explain_errors():
+            raise typer.Exit(_train_in_processes(processes, name, words, prepared, as_json=as_json))
+        # a recipe's own words leave stdout to the document
+        with explain_errors(), redirect_stdout(sys.stderr if as_json else sys.stdout):
             directory = start(prepared)
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except ModuleNotFoundError as error:
         if name not in recipes() or error.name == "torch":
             raise
-        sys.stderr.write(
-            f"truestep: {name} needs {error.name}. Install it with: pip install 'truestep[recipes]'\n"
-        )
-        raise typer.Exit(EXIT_MISSING) from error
-    typer.echo(f"Report: {directory / 'report.html'}")
+        raise _missing(name, error.name) from error
+    if as_json:
+        _print_json(directory)
+    else:
+        typer.echo(f"Report: {directory / 'report.html'}")

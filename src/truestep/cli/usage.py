@@ -26,7 +26,7 @@ class NamedCommands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def usage_words(error: Any) -> str:
+def usage_message(error: Any) -> str:
     """Return what to print about a mistake on the command line: which command, what is wrong, where to read on.
 
     Nothing, where a command was given alone and its help stands there already.
@@ -35,7 +35,7 @@ def usage_words(error: Any) -> str:
         return ""
     context = getattr(error, "ctx", None)
     if context is None:
-        return f"truestep: {error.format_message()}\n"
+        return f"truestep: {_needing_a_value(error.format_message())}\n"
     return (
         f"{context.command_path}: {_wrong(error, context)}\nHow it is used: {context.command_path} --help\n"
     )
@@ -52,6 +52,16 @@ def _wrong(error: Any, context: Any) -> str:
     if match := re.fullmatch(r"Invalid value for '?([^':]+)'?: (?:Value error, )?(.*)", message, re.DOTALL):
         return f"{match[1]}: {_with_nearest(match[2])}"
     return message
+
+
+def _needing_a_value(message: str) -> str:
+    """Say what an option lacks, as the parser does not know for which command it was parsed."""
+    match = re.fullmatch(r"Option '([^']+)' requires (an argument|\d+ arguments)\.?", message)
+    if not match:
+        return message
+    option, wanted = match.groups()
+    what = "a value" if wanted == "an argument" else wanted.replace("arguments", "values")
+    return f"{option} needs {what} after it; the command with --help shows which."
 
 
 def _long_names(option: Any) -> list[str]:

@@ -59,7 +59,7 @@ class BufferSnapshot:
             if self._kept:
                 torch._foreach_copy_([kept[2] for kept in self._kept], [kept[3] for kept in self._kept])
             for module, name, buffer, _ in self._kept:
-                if module._buffers[name] is not buffer:
+                if module._buffers.get(name) is not buffer:
                     module._buffers[name] = buffer
 
 

@@ -11,9 +11,15 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def is_of_the_call(error: TypeError) -> bool:
-    """Whether a TypeError caught where a python function was called is about its arguments: none of its lines has run."""
-    return error.__traceback__ is not None and error.__traceback__.tb_next is None
+def is_of_the_call(error: TypeError, through: str | None = None) -> bool:
+    """Whether a TypeError caught where a python function was called is about its arguments: none of its lines has run.
+
+    `through`: how the modules begin whose functions may lie between the `except` and the call.
+    """
+    trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    while trace is not None and through and trace.tb_frame.f_globals.get("__name__", "").startswith(through):
+        trace = trace.tb_next
+    return trace is None
 
 
 def explains_calls(

@@ -80,7 +80,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
         return "There are none."
     close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
-    return f"{hint}There are: {', '.join(names)}." if names else "There are none."
+    return f"{hint}There are: {', '.join(names)}."
 
 
 def near_path(path: Path) -> str:
@@ -93,8 +93,8 @@ def near_path(path: Path) -> str:
     return f" Did you mean {' or '.join(repr(str(path.with_name(name))) for name in close)}?" if close else ""
 
 
-def check_number(owner: str, name: str, value: object, *, example: float) -> None:
-    """Raise an OptionError unless an option is a real number; a whole one, where the example is."""
+def check_number(owner: str, name: str, value: object, *, example: float, least: float | None = None) -> None:
+    """Raise an OptionError unless an option is a real number, a whole one where the example is, and at least `least`."""
     kind = numbers.Integral if isinstance(example, int) else numbers.Real
     if isinstance(value, bool) or not isinstance(value, kind):
         whole = "whole " if kind is numbers.Integral else ""
@@ -102,3 +102,20 @@ def check_number(owner: str, name: str, value: object, *, example: float) -> Non
             f"{owner}({name}={value!r}) was given a {type(value).__name__} where a {whole}number is compared: write one, such as "
             f"{owner}({name}={example})."
         )
+    if least is not None and not value >= least:  # type: ignore[operator]  # NaN is not
+        raise OptionError(
+            f"{owner}({name}={value!r}): give at least {least}, such as {owner}({name}={example})."
+        )
+
+
+def check_flag(owner: str, name: str, value: object) -> None:
+    """Raise an OptionError unless an option is a truth value."""
+    if not isinstance(value, bool):
+        raise OptionError(f"{owner}({name}={value!r}): write True or False.")
+
+
+def check_choice(owner: str, name: str, value: object, choices: Iterable[object]) -> None:
+    """Raise an OptionError unless an option is one of a few values; it names the nearest, and all."""
+    known = list(choices)
+    if value not in known:
+        raise OptionError(f"{owner}({name}={value!r}) is unknown. {nearest(str(value), map(str, known))}")

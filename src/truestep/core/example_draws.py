@@ -90,7 +90,8 @@ class ExampleDraws:
         self._update_key = 0
         self.first_row = 0
         """The row that parts of unknown place begin with."""
-        self._start: int | None = 0
+        self._start: int | Callable[[], int] | None = 0
+        self._after = 0
         self._size: int | None = None
         self._count = 0
 
@@ -101,7 +102,7 @@ class ExampleDraws:
         self.first_row = 0
         self._thread = get_ident()
         self._update_key = 0
-        self._start, self._size, self._count = 0, None, 0
+        self.begin(0)
 
     def close(self) -> None:
         """End the update."""
@@ -112,9 +113,14 @@ class ExampleDraws:
             self._drawn.clear()
             self._rows.clear()
 
-    def begin(self, start: int | None, size: int | None = None) -> None:
-        """Begin a part of the batch: its first row (None: after those of the parts before), its size (None: any)."""
-        self._start, self._size, self._count = start, size, 0
+    def begin(
+        self, start: int | Callable[[], int] | None, size: int | None = None, *, after: int = 0
+    ) -> None:
+        """Begin a part of the batch: its first row, so many `after` one that may be asked for, and its size (None: any).
+
+        Without a start it is after the rows of the parts before.
+        """
+        self._start, self._size, self._after, self._count = start, size, after, 0
 
     def is_here(self) -> bool:
         """Whether what is running belongs to the update: its thread, or a backward (a device has a thread of its own for it)."""
@@ -156,7 +162,10 @@ class ExampleDraws:
             return self._drawn[token]
         ordinal = self._count
         self._count += 1
-        start = self._rows.get(ordinal, self.first_row) if self._start is None else self._start
+        if self._start is None:
+            start = self._rows.get(ordinal, self.first_row)
+        else:
+            start = self._after + (self._start() if callable(self._start) else self._start)
         self._rows[ordinal] = start + num_rows
         drawn = self._drawn[token] = _Drawn(ordinal, start)
         return drawn

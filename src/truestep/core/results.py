@@ -5,21 +5,30 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich import console  # at run time it is imported when something is shown
+
+RenderableType: TypeAlias = "console.RenderableType"
 
 NOTEBOOK_COLUMNS = 110
 
 
-class Result(ABC):
+class Shown:
+    """What `rich` draws in a terminal is a cell in a notebook too."""
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+
+class Result(Shown, ABC):
     """A frozen data class that can be shown and saved; a printed one is plain text."""
 
     schema_version: ClassVar[int] = 1
 
     @abstractmethod
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         """Return what `rich` draws in a terminal."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -30,16 +39,27 @@ class Result(ABC):
         from rich.console import Console
 
         screen = StringIO()
-        Console(file=screen, width=NOTEBOOK_COLUMNS, color_system=None, emoji=False).print(self)
+        # in a notebook rich would show it there and then
+        console = Console(
+            file=screen, width=NOTEBOOK_COLUMNS, color_system=None, emoji=False, force_jupyter=False
+        )
+        console.print(self)
         return "\n".join(line.rstrip() for line in screen.getvalue().splitlines())
 
-    def _repr_html_(self) -> str:
-        return html_of(self)
+
+def print_all(shown: Iterable[RenderableType], screen: "console.Console") -> None:
+    """Print what is shown; to a file without the blanks that fill up each line, and never cut."""
+    if screen.is_terminal or screen.is_jupyter:
+        for each in shown:
+            screen.print(each, crop=False)
+        return
+    with screen.capture() as captured:
+        for each in shown:
+            screen.print(each, crop=False)
+    screen.file.write("\n".join(line.rstrip() for line in captured.get().split("\n")))
 
 
-def table_of(
-    title: str, columns: Sequence[str], rows: "Iterable[Iterable[RenderableType]]"
-) -> "RenderableType":
+def table_of(title: str, columns: Sequence[str], rows: Iterable[Iterable[RenderableType]]) -> RenderableType:
     """Return a table with a title and a heading for each column; a row may be short."""
     from rich.table import Table
 
@@ -49,16 +69,17 @@ def table_of(
     return table
 
 
-def html_of(shown: "RenderableType") -> str:
+def html_of(shown: object) -> str:
     """Return what rich would draw as a cell of a notebook."""
     from rich.console import Console
 
-    console = Console(record=True, file=StringIO(), width=NOTEBOOK_COLUMNS, emoji=False)
+    console = Console(record=True, file=StringIO(), width=NOTEBOOK_COLUMNS, emoji=False, force_jupyter=False)
     console.print(shown)
-    return console.export_html(inline_styles=True, code_format='<pre style="line-height:1.2">{code}</pre>')
+    style = "line-height:1.2;font-family:ui-monospace,Menlo,Consolas,monospace"
+    return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
 
 
-def facts_of(title: str, facts: Iterable[tuple[str, str]]) -> "RenderableType":
+def facts_of(title: str, facts: Iterable[tuple[str, str]]) -> RenderableType:
     """Return a title and a line for each fact, with texts as they are: a name in brackets is no style."""
     from rich.console import Group
     from rich.table import Table
@@ -71,10 +92,12 @@ def facts_of(title: str, facts: Iterable[tuple[str, str]]) -> "RenderableType":
 
 
 def plain(value: Any) -> Any:
-    """Return `value` with data classes as dicts of their public fields, sequences as lists and keys as strings."""
+    """Return `value` with data classes as dicts of their shown fields, sequences as lists and keys as strings."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        public = [field.name for field in dataclasses.fields(value) if not field.name.startswith("_")]
-        return {name: plain(getattr(value, name)) for name in public}
+        shown = [
+            each.name for each in dataclasses.fields(value) if each.repr and not each.name.startswith("_")
+        ]
+        return {name: plain(getattr(value, name)) for name in shown}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

@@ -121,16 +121,26 @@ def _report(check: SourceCheck, module: SourceModule, found: At, reading: Source
 
 def _rests_on_a_guess(module: SourceModule, node: ast.AST) -> bool:
     """Tell whether only a name says that this is an optimizer, a model or a loader: then it is no certain fault."""
-    if not isinstance(node, ast.Call):
-        return False
-    subjects = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-    subjects += [each for each in node.args[:1] if isinstance(each, ast.Name | ast.Attribute)]
-    kinds = [
-        each
-        for each in subjects
-        if module.kind(each) in ("optimizer", "scheduler", "scaler", "module", "ddp")
-    ]
-    return any(module.is_guess(each) for each in kinds)
+    kinds = ("optimizer", "scheduler", "scaler", "module", "ddp", "loader", "loss")
+    return any(module.kind(each) in kinds and module.is_guess(each) for each in _subjects(node))
+
+
+def _subjects(node: ast.AST) -> list[ast.expr]:
+    """Return what a finding is about: the object of a method, its first argument, what an attribute is set on."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=receiver)):
+            found = [receiver, *node.args[:1]]
+        case ast.Call():
+            found = node.args[:1]
+        case ast.Attribute() | ast.Subscript():
+            found = [node.value, *_subjects(node.value)]
+        case ast.Assign():
+            found = [inner for each in node.targets for inner in _subjects(each)]
+        case ast.AugAssign() | ast.AnnAssign():
+            found = _subjects(node.target)
+        case _:
+            found = []
+    return [each for each in found if isinstance(each, ast.Name | ast.Attribute)]
 
 
 def _is_excused(check: SourceCheck, module: SourceModule, node: ast.AST) -> bool:

@@ -8,7 +8,8 @@ from truestep.doctor.check import Check
 from truestep.doctor.watcher import Observations
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import Forward, History
+    from truestep.doctor.runtime.history import Forward, History, Loss
+    from truestep.doctor.runtime.sequences import Sight, Task
 
 
 class Probe(Check):
@@ -22,6 +23,10 @@ class Probe(Check):
         if self.tried or history.num_steps or not (forward.module.training and forward.gradients_on):
             return
         self.tried = True
+        yield from self.tried_out(forward)
+
+    def tried_out(self, forward: "Forward") -> Observations:
+        """Yield what the copy shows; what breaks is the reason given for nothing."""
         try:
             yield from self.try_out(forward)
         except Exception as error:  # noqa: BLE001 - a check of ours must not stop the user's training
@@ -30,3 +35,41 @@ class Probe(Check):
     @abstractmethod
     def try_out(self, forward: "Forward") -> Observations:
         """Yield what the copy shows."""
+
+
+class SequenceProbe(Probe):
+    """A probe of what a model of sequences is asked for, and what it sees when it answers."""
+
+    def __init__(self) -> None:
+        self.forward: Forward | None = None
+        self.loss: Loss | None = None
+
+    def on_forward(self, history: "History", forward: "Forward") -> Observations:
+        """Remember the forward that trains; the loss may come before its end, or after."""
+        if not self.tried and not history.num_steps and forward.module.training and forward.gradients_on:
+            self.forward = forward
+        yield from ()
+
+    def on_loss(self, history: "History", loss: "Loss") -> None:
+        """Remember the loss."""
+        self.loss = loss
+
+    def on_backward(self, history: "History", tensors: object, place: object) -> Observations:
+        """Try the copy out before the first step."""
+        if not self.tried and self.forward is not None:
+            self.tried = True
+            yield from self.tried_out(self.forward)
+        self.forward = self.loss = None
+
+    def try_out(self, forward: "Forward") -> Observations:
+        """Find out what is asked for, and change the last step."""
+        from truestep.doctor.runtime.sequences import sight_of, task_of
+
+        task = task_of(forward, self.loss) if self.loss is not None else None
+        sight = sight_of(forward, task) if task is not None else None
+        if task is not None and sight is not None:
+            yield from self.judge(forward, task, sight)
+
+    @abstractmethod
+    def judge(self, forward: "Forward", task: "Task", sight: "Sight") -> Observations:
+        """Yield what the sight shows."""

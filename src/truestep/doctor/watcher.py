@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from truestep.doctor.runtime.history import Application, Forward, History, Loss, OptimizerRecord
+    from truestep.doctor.runtime.origins import Origin
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class Watcher(Check):
 
     def on_layer(self, history: "History", module: "nn.Module", output: Any) -> Observations | None:
         """Any module, also within others, gave its output."""
+
+    def on_operation(
+        self, history: "History", origin: "Origin", given: "list[Tensor]", result: Any
+    ) -> Observations | None:
+        """An operation of torch's was computed, by the user's code or in a layer."""
 
     def on_loss(self, history: "History", loss: "Loss") -> Observations | None:
         """A loss was computed."""
@@ -82,6 +88,9 @@ class Watcher(Check):
 
     def on_evaluation(self, history: "History", applied: "list[Application]") -> Observations | None:
         """Models were applied, and nothing went backward through them before the next pass, mode or the end."""
+
+    def on_logged(self, history: "History", name: str, value: float, place: Place) -> Observations | None:
+        """A share was printed or logged under a name, also while the watch does not look closely."""
 
     def on_finish(self, history: "History") -> Observations | None:
         """The run is over."""

@@ -73,7 +73,7 @@ class Accumulating:
             if part.is_scalar and self._weight is None and self._plan.hooks.division.shares_batches:
                 raise _uncounted()
             self._scalars = part.is_scalar
-            self._sums.expected = self._weight or self._plan.hooks.division.place(part.num_values).total
+            self._sums.expect(self._weight or self._plan.hooks.division.place(part.num_values).total)
         if self._scalars != part.is_scalar:
             raise LossError(
                 "This update mixes scalar losses, which add up as they are, with losses per example, which are averaged over all "
@@ -102,14 +102,14 @@ class Accumulating:
         context.draws.begin(None)
         context.random.set(context.key(0))
         plan.side_effects.begin(cleared=True)
-        self._surround = learner.precision.surround(context.device)
-        self._surround.__enter__()
+        self._autocast = learner.precision.autocast_context(context.device)
+        self._autocast.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._surround.__exit__(kind, error, trace)
+        self._autocast.__exit__(kind, error, trace)
         self._plan.side_effects.end()
         step = None
         try:

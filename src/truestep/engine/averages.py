@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.core.errors import OptionError, check_number
+from truestep.core.errors import OptionError, check_flag, check_number
 from truestep.engine.processes.shards import here, is_divided
 
 
@@ -41,8 +41,7 @@ class EMA:
                 f"EMA(decay={self.decay}): the decay lies between 0 (no memory) and 1 (never changes); 0.999 is usual."
             )
         for flag in ("warmup", "buffers"):
-            if not isinstance(getattr(self, flag), bool):
-                raise OptionError(f"EMA({flag}={getattr(self, flag)!r}): write True or False.")
+            check_flag("EMA", flag, getattr(self, flag))
 
     def decay_at(self, updates: int) -> float:
         """Return the decay of update number `updates` (counted from one)."""

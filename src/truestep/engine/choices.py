@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An automatic choice with its reason."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from truestep.core.results import RenderableType, Shown, table_of
 
 
 class Choice(NamedTuple):
@@ -17,17 +16,10 @@ class Choice(NamedTuple):
     """Whether a law can't be kept because of it; the run then says so when it starts."""
 
 
-class Choices(list[Choice]):
+class Choices(Shown, list[Choice]):
     """Choices that show as a table in a terminal and in a notebook."""
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from rich.text import Text
 
-        from truestep.core.results import table_of
-
         return table_of("", ("choice", "value", "reason"), (map(Text, each[:3]) for each in self))
-
-    def _repr_html_(self) -> str:
-        from truestep.core.results import html_of
-
-        return html_of(self.__rich__())

@@ -66,7 +66,7 @@ def _evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
             seen = _with_lent(context, batch, is_here=is_here)
             result = None
             if seen is not None:
-                with learner.precision.surround(context.device):
+                with learner.precision.autocast_context(context.device):
                     result = values(to_device(seen, context.device))
             result = result if is_here else None
             if fed is not None:

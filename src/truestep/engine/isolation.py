@@ -2,7 +2,6 @@
 """Keeping an update to its own learners: everybody else is frozen meanwhile and found again as it was."""
 
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Self
 
 from torch import Tensor, nn
@@ -28,9 +27,7 @@ class Isolation:
             parameter.requires_grad_(False)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for parameter in self._frozen:
             parameter.requires_grad_(True)
         self._frozen = []

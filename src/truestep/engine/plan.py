@@ -181,7 +181,7 @@ class Plan:
 
     def call(self, loss: Callable[[Any], Any], batch: Any) -> Any:
         """Call the loss function under autocast, or compiled, as was asked for."""
-        with self.precision.surround(self.context.device):
+        with self.precision.autocast_context(self.context.device):
             return loss(batch) if self._compiler is None else self._compiler.call(loss, batch)
 
     def seed(self, part: Part, expected: float) -> Tensor:

@@ -2,7 +2,7 @@
 """What the parts of a batch add up to: the loss, its weight, named values, and the factor still to be applied."""
 
 import operator
-from collections.abc import KeysView
+from collections.abc import Callable, KeysView
 from typing import Any
 
 import torch
@@ -22,22 +22,13 @@ class Sums:
     """
 
     __slots__ = (
-        *("_adds_up", "_fixed_total", "_loss", "_means", "_metrics", "_outputs", "_outputs_dim"),
-        *(
-            "_weight",
-            "_weights",
-            "copies",
-            "expected",
-            "is_finite",
-            "least",
-            "may_be_empty",
-            "num_parts",
-            "total",
-        ),
+        *("_adds_up", "_expected", "_fixed_total", "_loss", "_means", "_metrics", "_outputs"),
+        *("_outputs_dim", "_weight", "_weights", "copies", "is_finite", "least", "may_be_empty"),
+        *("num_parts", "total"),
     )
 
     def __init__(self, fixed_total: float | None = None, *, outputs_dim: int = 0) -> None:
-        self.expected: float = 0
+        self._expected: float | Callable[[], int] = 0
         self.num_parts = 0
         """How many have been added."""
         self.may_be_empty = False
@@ -59,6 +50,17 @@ class Sums:
         self._outputs: Outputs | None = None  # most losses hand out nothing
         self._loss: Tensor | None = None
         self._weight: Tensor | None = None
+
+    @property
+    def expected(self) -> float:
+        """How many examples there are, over which each backward is divided; asked for when it is first needed."""
+        if callable(self._expected):
+            self._expected = self._expected()
+        return self._expected
+
+    def expect(self, number: float | Callable[[], int]) -> None:
+        """Divide by so many, or by what waits for the other processes and returns it."""
+        self._expected = number
 
     def shares(self) -> tuple[Tensor | int, Tensor | float, dict[str, Tensor]]:
         """Return the total weight, and the loss and the metrics before they are divided by it."""

@@ -153,9 +153,9 @@ def _place(plan: Plan, batch: Batch, cutting: Cutting) -> Placing:
 
 def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, placed: Placing) -> Sums:
     """Compute the loss and its gradient, of the whole batch at once or part by part."""
-    sizes, split, first = cutting.sizes, cutting.split, placed.first
+    sizes, split, done = cutting.sizes, cutting.split, 0
     sums = Sums(outputs_dim=split.dim if split else 0)
-    sums.expected = placed.total
+    sums.expect(placed.total)
     lent = plan.hooks.division.example(batch, split) if placed.lends else None
     if placed.num_calls > cutting.num_calls:
         cutting = cutting._replace(num_calls=placed.num_calls)
@@ -163,7 +163,7 @@ def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, placed: P
     if shares and placed.num_here == 0:
         pass  # no example is here
     elif sizes is None:
-        plan.context.draws.begin(first, placed.num_here if shares else None)
+        plan.context.draws.begin(placed.first, placed.num_here if shares else None)
         _compute(plan, loss, batch, placed.num_here, sums=sums, cutting=cutting)
     else:
         plan.warn_of_batch_statistics(len(sizes))
@@ -171,8 +171,8 @@ def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, placed: P
         for part, size in zip(cut(batch, sizes, split), sizes, strict=True):
             if sums.num_parts and spectral is not None:
                 spectral.restore()
-            plan.context.draws.begin(first, size)
-            first += size
+            plan.context.draws.begin(placed.first, size, after=done)
+            done += size
             _compute(plan, loss, part, size, sums=sums, cutting=cutting)
             plan.accumulate_half()
     if lent is not None:
@@ -199,7 +199,7 @@ def _compute(
         counted = num_examples if part.weights is not None else None
         counted = counted or values.numel()
         if counted != num_examples:
-            sums.expected = division.place(counted).total
+            sums.expect(division.place(counted).total)
     sums.add(part, num_examples)
     is_last = None if cutting.may_change else index + 1 == cutting.num_calls
     hooks.before_backward(sums, is_last=is_last)

@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from truestep.core.calls import is_of_the_call
 from truestep.core.errors import LossError, nearest
 
 _OPTIONS = ("loss", "batch", "micro_batch", "split", "decomposable")
@@ -42,11 +43,8 @@ def explain_update(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> str:
 
 def explain_loss(error: TypeError, function: Callable[[Any], Any], batch: Any) -> LossError | None:
     """Say what is wrong with a loss that takes other arguments than one batch; None where the error is another one."""
-    trace = error.__traceback__
-    while trace is not None:  # a line of the loss itself, or of what it calls: it was called rightly
-        if not trace.tb_frame.f_globals.get("__name__", "").startswith("truestep.engine."):
-            return None
-        trace = trace.tb_next
+    if not is_of_the_call(error, through="truestep.engine."):
+        return None
     given = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
     name = getattr(function, "__qualname__", type(function).__name__).rpartition(".")[2]
     return LossError(

@@ -7,20 +7,20 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.explainer.crash import Crash, Frame
+from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.source import Line, file_name, text_without_strings, tree_of, where_made
 
 _OFF = ("no_grad", "inference_mode")
 
 
-def made_inside(frame: Frame, line: Line, name: str) -> Line | None:
+def made_inside(frame: CrashFrame, line: Line, name: str) -> Line | None:
     """Return the line of a user's function that made what `name = function(...)` gave; None where that is not the form."""
     assignment = _assignment(line)
     if assignment is None or not isinstance(assignment.value, ast.Call):
         return None
     function = _function(frame, assignment.value.func)
     code = getattr(function, "__code__", None)
-    if code is None or not Frame(code.co_filename, 0, "").is_users:
+    if code is None or not CrashFrame(code.co_filename, 0, "").is_users:
         return None
     returned = _returned(code)
     if returned is None:
@@ -49,7 +49,7 @@ def _assignment(line: Line) -> ast.Assign | None:
     return next((node for node in nodes if isinstance(node, ast.Assign) and node.lineno == line.number), None)
 
 
-def _function(frame: Frame, node: ast.AST) -> Any:
+def _function(frame: CrashFrame, node: ast.AST) -> Any:
     """Return the function that a plain name stands for."""
     if not isinstance(node, ast.Name) or frame.live is None:
         return None

@@ -14,7 +14,7 @@ from typing import Any
 
 from truestep.doctor.runtime.frames import is_library
 from truestep.explainer.source import Line, expression_at, file_name, parsed_line, text_at, where_made
-from truestep.explainer.values import Named, describe_layer, is_layer, is_tensor, named_values
+from truestep.explainer.values import NamedValue, describe_layer, is_layer, is_tensor, named_values
 
 # a log's paths are of another machine, so that their form is all there is to go by
 _LIBRARY = re.compile(
@@ -26,7 +26,7 @@ _CALLED_BACK = {"__torch_function__", "__torch_dispatch__"}
 
 
 @dataclass(frozen=True)
-class Frame:
+class CrashFrame:
     """One call that the error came through."""
 
     path: str
@@ -60,7 +60,7 @@ class Frame:
             return found or parsed_line(self.text)
         return parsed_line(self.text)
 
-    def values(self) -> tuple[Named, ...]:
+    def values(self) -> tuple[NamedValue, ...]:
         """Return the values that the line names; none in a log."""
         expression = self.expression()
         if self.live is None or expression is None:
@@ -69,12 +69,12 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Layer:
+class RunningLayer:
     """A layer that was running, by the name that its model has for it."""
 
     path: str
     module: Any
-    frame: Frame
+    frame: CrashFrame
 
     def __str__(self) -> str:
         return f"{self.path} = {describe_layer(self.module)}" if self.path else describe_layer(self.module)
@@ -86,7 +86,7 @@ class Crash:
 
     type_names: tuple[str, ...]  # the type's own name, then its bases' where they are known
     message: str
-    frames: tuple[Frame, ...] = ()  # outermost first
+    frames: tuple[CrashFrame, ...] = ()  # outermost first
     is_live: bool = False
     error: BaseException | None = field(default=None, repr=False, compare=False)
     context: str = ""  # in a log: the lines before and after
@@ -99,23 +99,23 @@ class Crash:
         return f"{name}: {first}" if name and first else name or first
 
     @cached_property
-    def user(self) -> Frame | None:
+    def user(self) -> CrashFrame | None:
         """Return the innermost frame of the user's own code; one that torch called back only where there is no other."""
         own = [frame for frame in reversed(self.frames) if frame.is_users]
         return next((frame for frame in own if frame.function not in _CALLED_BACK), next(iter(own), None))
 
     @cached_property
-    def values(self) -> tuple[Named, ...]:
+    def values(self) -> tuple[NamedValue, ...]:
         """Return the values on the user's line."""
         return self.user.values() if self.user else ()
 
     @property
-    def tensors(self) -> tuple[Named, ...]:
+    def tensors(self) -> tuple[NamedValue, ...]:
         """Return the tensors on the user's line."""
         return tuple(each for each in self.values if is_tensor(each.value))
 
     @cached_property
-    def layer(self) -> Layer | None:
+    def layer(self) -> RunningLayer | None:
         """Return the innermost layer that was running."""
         running = [(frame, frame.locals().get("self")) for frame in self.frames if frame.live is not None]
         layers = [(frame, layer) for frame, layer in running if is_layer(layer)]
@@ -124,7 +124,7 @@ class Crash:
         frame, innermost = layers[-1]
         path = _path_of(innermost, layers[0][1])
         owner = self._name_of(layers[0][1])
-        return Layer(".".join(part for part in (owner, path) if part), innermost, frame)
+        return RunningLayer(".".join(part for part in (owner, path) if part), innermost, frame)
 
     def _name_of(self, module: Any) -> str:
         """Return what the user's code calls a model."""
@@ -135,7 +135,7 @@ class Crash:
                         return name
         return ""
 
-    def users_locals(self) -> Iterator[tuple[Frame, str, Any]]:
+    def users_locals(self) -> Iterator[tuple[CrashFrame, str, Any]]:
         """Yield every name of the user's running functions, innermost first."""
         for frame in reversed(self.frames):
             if frame.is_users and frame.live is not None:
@@ -176,11 +176,11 @@ def _qualified(kind: type) -> str:
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
-def _frame(live: FrameType, line: int, instruction: int) -> Frame:
+def _frame(live: FrameType, line: int, instruction: int) -> CrashFrame:
     code = live.f_code
     first, last, begin, end = list(code.co_positions())[instruction // 2] if instruction >= 0 else (line,) * 4
     exact = None not in (first, last, begin, end) and first == line
-    return Frame(
+    return CrashFrame(
         path=code.co_filename,
         line=line,
         function=code.co_name,

@@ -4,11 +4,11 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from truestep.explainer.crash import Crash, Frame
+from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.origins import data_set_behind, origin
 from truestep.explainer.source import Line, file_name
 from truestep.explainer.values import (
-    Named,
+    NamedValue,
     dtype_of,
     is_layer,
     is_tensor,
@@ -56,17 +56,17 @@ def _layer_made(crash: Crash) -> str:
     return ""
 
 
-def tensors_with(crash: Crash, holds: Callable[[Any], bool]) -> list[Named]:
+def tensors_with(crash: Crash, holds: Callable[[Any], bool]) -> list[NamedValue]:
     """Return the tensors on the user's line of which something holds."""
     return [each for each in crash.tensors if holds(each.value)]
 
 
-def with_origin(crash: Crash, each: Named) -> str:
+def with_origin(crash: Crash, each: NamedValue) -> str:
     """Return `name (float32 (4, 3)), made at FILE:LINE: TEXT`, and the data set that it is from."""
     return f"{each.name} ({dtype_of(each.value)} {shape_text(shape_of(each.value))}){made_at(crash, each)}"
 
 
-def made_at(crash: Crash, each: Named) -> str:
+def made_at(crash: Crash, each: NamedValue) -> str:
     """Return ", made at FILE:LINE: TEXT" for a value, and the data set that it is from."""
     line = origin(crash, each.name, each.value)
     return f"{at(line)}{data_set_behind(crash, line)}"
@@ -77,7 +77,7 @@ def shapes(crash: Crash) -> str:
     return ", ".join(f"{each.name} {shape_text(shape_of(each.value))}" for each in crash.tensors)
 
 
-def argument(frame: Frame, position: int) -> Named | None:
+def argument(frame: CrashFrame, position: int) -> NamedValue | None:
     """Return an argument of the call on a frame's line, if it is a plain name."""
     import ast
 

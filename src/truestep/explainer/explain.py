@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from truestep.core.errors import TruestepError
 from truestep.explainer.catalogue import recognised
-from truestep.explainer.crash import Crash, Frame, crash_of
+from truestep.explainer.crash import Crash, CrashFrame, crash_of
 from truestep.explainer.explainer import Cause, Explainer, Match
 from truestep.explainer.explanation import TITLE, Explanation
 from truestep.explainer.findings import finding_of
@@ -64,7 +64,7 @@ def _chain(error: BaseException) -> list[BaseException]:
     return chain
 
 
-def _with_users_line(crash: Crash, outer: tuple[Frame, ...]) -> Crash:
+def _with_users_line(crash: Crash, outer: tuple[CrashFrame, ...]) -> Crash:
     """Return a crash with the outermost error's frames before its own, where it has none of the user's."""
     return crash if crash.user else replace(crash, frames=(*outer, *crash.frames))
 

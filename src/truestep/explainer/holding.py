@@ -108,8 +108,8 @@ def _holder_anywhere(storages: Any, key: int, alive: Alive) -> str:
     from truestep.machine.memory.holders import Holders
 
     own = [alive.large, storages.tensors, storages.storages, storages.owners, *storages.tensors.values()]
-    ways = Holders(ignored=own, max_seconds=_MAX_SECONDS).ways_to(storages.tensors[key][0])
-    return "" if not ways or ways[0].startswith("not found") else _KEYS.sub("[...]", ways[0])
+    paths = Holders(ignored=own, max_seconds=_MAX_SECONDS).paths_to(storages.tensors[key][0])
+    return "" if not paths or paths[0].startswith("not found") else _KEYS.sub("[...]", paths[0])
 
 
 def other_processes(num: int = 3) -> str:

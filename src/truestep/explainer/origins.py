@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.explainer.calls import made_inside
-from truestep.explainer.crash import Crash, Frame
+from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.source import Line, file_name, text_without_strings, tree_of, where_made
 from truestep.explainer.values import is_layer, stored_attribute
 
@@ -62,13 +62,13 @@ def _getter(loader: Any) -> str:
     found, data_set = stored_attribute(loader, "dataset")
     kind = type(data_set) if found else loader if isinstance(loader, type) else type(loader)
     code = getattr(getattr(kind, "__getitem__", None), "__code__", None)
-    if code is None or not Frame(code.co_filename, 0, "").is_users:
+    if code is None or not CrashFrame(code.co_filename, 0, "").is_users:
         return ""
     file = file_name(code.co_filename)
     return f"{kind.__name__}.__getitem__, {file}:{code.co_firstlineno}"
 
 
-def _looped_over(frame: Frame, line: Line) -> Iterator[Any]:
+def _looped_over(frame: CrashFrame, line: Line) -> Iterator[Any]:
     """Yield the values that the `for` at a line names after `in`."""
     assert frame.live is not None
     for node in ast.walk(tree_of(line.path) or ast.Module([], [])):
@@ -95,7 +95,7 @@ def files_of_models(crash: Crash) -> list[str]:
                 if path and not type(each).__module__.startswith(("torch.", "torchvision.")):
                     found[path] = None
     running = {frame.path for frame in crash.frames if frame.is_users}
-    return [path for path in found if Frame(path, 0, "").is_users or path in running]
+    return [path for path in found if CrashFrame(path, 0, "").is_users or path in running]
 
 
 def shown_line(path: str, number: int) -> str:
@@ -110,6 +110,6 @@ def defined_at(function: Any) -> str:
         path, number = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
     except (OSError, TypeError):
         return ""
-    if not path or not Frame(path, 0, "").is_users:
+    if not path or not CrashFrame(path, 0, "").is_users:
         return ""
     return f", defined at {path.replace(chr(92), '/').rpartition('/')[2]}:{number}"

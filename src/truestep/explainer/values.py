@@ -16,7 +16,7 @@ _HIDDEN = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedValue:
     """A value with the words by which the user's line calls it."""
 
     name: str
@@ -101,7 +101,7 @@ def _describe_container(value: Any) -> str:
 
 def named_values(
     expression: ast.AST, names: Mapping[str, Any], more: Mapping[str, Any] | None = None
-) -> Iterator[Named]:
+) -> Iterator[NamedValue]:
     """Yield the values that an expression names, each once, in the order of writing."""
     seen: set[str] = set()
     written = [node for node in ast.walk(expression) if isinstance(node, ast.Name | ast.Attribute)]
@@ -114,7 +114,7 @@ def named_values(
             continue
         if found and name not in seen and not issubclass(type(value), _HIDDEN):
             seen.add(name)
-            yield Named(name, value)
+            yield NamedValue(name, value)
 
 
 def _looked_up(node: ast.AST, names: Mapping[str, Any], more: Mapping[str, Any]) -> tuple[str, bool, Any]:

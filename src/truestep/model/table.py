@@ -4,18 +4,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size, number, number_or_dash
-from truestep.nn.parts import model_of
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from truestep.nn.layers import model_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +43,7 @@ class ParameterTable(Result):
     size_bytes: int
     gradient_norm: float | None  # of all gradients together
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from rich.console import Group
         from rich.table import Table
 

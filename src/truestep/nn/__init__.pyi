@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 from truestep.nn.activations import activation_gain as activation_gain
-from truestep.nn.arrays import Rounding as Rounding
+from truestep.nn.arrays.rounding import Rounding as Rounding
+from truestep.nn.batch_norm.exact import ExactBatchNorm as ExactBatchNorm
 from truestep.nn.batch_norm.exact import exact_batch_norm as exact_batch_norm
 from truestep.nn.batch_norm.momentum import MomentumChange as MomentumChange
 from truestep.nn.batch_norm.momentum import batch_norm_momentum as batch_norm_momentum
-from truestep.nn.batch_norm.report import ExactBatchNorm as ExactBatchNorm
 from truestep.nn.capturing import Captured as Captured
 from truestep.nn.capturing import CapturedLayer as CapturedLayer
 from truestep.nn.freezing import Freezing as Freezing
+from truestep.nn.initialization.initialize import Initialization as Initialization
 from truestep.nn.initialization.initialize import initialize as initialize
-from truestep.nn.initialization.report import Initialization as Initialization
 from truestep.nn.named_axes.tensor import Named as Named
 from truestep.nn.norms.add import add_spectral_norm as add_spectral_norm
 from truestep.nn.norms.add import add_weight_norm as add_weight_norm
-from truestep.nn.norms.change import NormChange as NormChange
 from truestep.nn.norms.remove import remove_spectral_norm as remove_spectral_norm
 from truestep.nn.norms.remove import remove_weight_norm as remove_weight_norm
-from truestep.nn.seeds import Seeded as Seeded
+from truestep.nn.norms.tensors import NormChange as NormChange
+from truestep.nn.seeds.seeded import Seeded as Seeded
 from truestep.nn.sizes.adaptive import AdaptiveBins as AdaptiveBins
 from truestep.nn.sizes.adaptive import adaptive_bins as adaptive_bins
 from truestep.nn.sizes.output import find_windows as find_windows

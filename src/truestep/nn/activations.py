@@ -35,7 +35,7 @@ def activation_gain(activation: Activation) -> float:
     """
     if isinstance(activation, type) or not callable(activation):
         raise OptionError(
-            f"An activation is an instance or a function: nn.ReLU(), F.relu; got {activation!r}."
+            f"An activation is an instance or a function, nn.ReLU() or F.relu; got {activation!r}."
         )
     points = torch.linspace(-_HALF_WIDTH, _HALF_WIDTH, _NUM_POINTS, dtype=torch.float64)
     density = torch.exp(-points.square() / 2) / math.sqrt(2 * math.pi)
@@ -43,13 +43,11 @@ def activation_gain(activation: Activation) -> float:
         values = _applied(activation, points)
         half = _applied(activation, points[: _NUM_POINTS // 2])
     if not torch.allclose(values[: _NUM_POINTS // 2], half, equal_nan=True):
-        raise OptionError(
-            f"{activation!r} looks at several numbers at once: a gain is defined where each is changed alone."
-        )
+        raise OptionError(f"{activation!r} looks at several numbers at once; a gain is of one alone.")
     second = float(torch.trapezoid(values.square() * density, points))
     if not (0 < second < math.inf):
         raise OptionError(
-            f"{activation!r} turns standard normal numbers into a mean square of {second}; it has no gain."
+            f"{activation!r} has no gain: of normal numbers it makes a mean square of {second}."
         )
     return 1 / math.sqrt(second)
 

@@ -3,17 +3,13 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import torch
 
 from truestep.core.errors import OptionError
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.nn.devices import usable_device
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # all that torch takes as a default
 NOT_GOVERNED = (
@@ -34,11 +30,9 @@ class Defaults(Result):
     not_governed: tuple[str, ...] = NOT_GOVERNED
     _open: list[ExitStack] = field(default_factory=list, repr=False, compare=False)
 
-    def __rich__(self) -> "RenderableType":
-        heading = (
-            f"default dtype {self.dtype or 'as before'}, device {self.device or 'as before'}; not governed:"
-        )
-        return "\n  ".join([heading, *self.not_governed])
+    def __rich__(self) -> RenderableType:
+        dtype, device = self.dtype or "as before", self.device or "as before"
+        return "\n  ".join([f"default dtype {dtype}, device {device}; not governed:", *self.not_governed])
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:
@@ -50,9 +44,7 @@ class Defaults(Result):
             self._open.append(undo.pop_all())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.pop().close()
 
 

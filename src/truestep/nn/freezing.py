@@ -1,25 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Taking parameters, and running statistics, out of training and back."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from html import escape
-from types import TracebackType
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.parameter import is_lazy
 
-from truestep.core.errors import OptionError
-from truestep.nn.parts import model_of, select_within
+from truestep.core.errors import OptionError, check_flag
+from truestep.core.results import Result
+from truestep.nn.layers import full_name, model_of, refuse_lazy, select_within
 
 SHOWN_NAMES = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Freezing:
+class Freezing(Result):
     """What `ts.freeze` or `ts.unfreeze` changed; `undo()`, or the end of a `with` block, puts it back.
 
     Attributes:
@@ -39,7 +36,7 @@ class Freezing:
     statistics: tuple[str, ...] = ()
     moving_statistics: tuple[str, ...] = ()
     with_gradient: tuple[str, ...] = ()
-    _tensors: tuple[Tensor, ...] = field(repr=False, default=())
+    _tensors: tuple[Tensor, ...] = field(repr=False, default=())  # each once
     _layers: tuple[nn.Module, ...] = field(repr=False, default=())
 
     def undo(self) -> None:
@@ -52,17 +49,10 @@ class Freezing:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.undo()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name[0] != "_"}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-    def __str__(self) -> str:
+    def __rich__(self) -> str:
         what = "training" if self.trains else "frozen"
         lines = [f"parameters that are {what} now: {len(self._tensors)} ({self.num_elements:,} numbers)"]
         for name, meaning in _LINES.items():
@@ -70,12 +60,6 @@ class Freezing:
                 more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
                 lines.append(f"{meaning}: {', '.join(names[:SHOWN_NAMES])}{more}")
         return "\n".join(lines)
-
-    def __rich__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
 
 
 _LINES = {
@@ -117,8 +101,9 @@ def unfreeze(model: object, *patterns: str) -> Freezing:
 
 
 def _change(model: object, patterns: tuple[str, ...], *, trains: bool, statistics: bool) -> Freezing:
-    module = model_of(model, "ts.unfreeze" if trains else "ts.freeze")
-    _check(module, patterns, statistics=statistics, trains=trains)
+    piece = "ts.unfreeze" if trains else "ts.freeze"
+    module = model_of(model, piece)
+    _check(piece, module, patterns, statistics)
     asked, layers = _asked_for(module, patterns or ("*",), statistics=statistics)
     changed = {name: tensor for name, tensor in asked.items() if tensor.requires_grad != trains}
     tensors = tuple({id(tensor): tensor for tensor in changed.values()}.values())
@@ -126,7 +111,11 @@ def _change(model: object, patterns: tuple[str, ...], *, trains: bool, statistic
         tensor.requires_grad_(trains)
     moved = {name: layer for name, layer in layers.items() if statistics and _is_held(layer) == trains}
     for layer in moved.values():
-        _let_follow(layer, module) if trains else _hold(layer)
+        if trains:
+            _release(layer)
+            layer.train(module.training)
+        else:
+            _hold(layer)
     following = () if trains else tuple(name for name, layer in layers.items() if not _is_held(layer))
     return Freezing(
         trains=trains,
@@ -142,7 +131,7 @@ def _change(model: object, patterns: tuple[str, ...], *, trains: bool, statistic
 
 
 def _asked_for(
-    module: nn.Module, patterns: Sequence[str], *, statistics: bool
+    module: nn.Module, patterns: tuple[str, ...], *, statistics: bool
 ) -> tuple[dict[str, Tensor], dict[str, nn.Module]]:
     """Return the parameters that the patterns name, under all their names, and the layers whose statistics they name."""
     parameters: dict[str, Tensor] = {
@@ -150,9 +139,13 @@ def _asked_for(
         for name, parameter in module.named_parameters(remove_duplicate=False)
         if parameter.is_floating_point() or parameter.is_complex()
     }
-    layers = _layers_with_statistics(module)
+    layers = {
+        name: layer
+        for name, layer in module.named_modules()
+        if isinstance(layer, _NormBase) and layer.running_mean is not None
+    }
     owners = {
-        f"{name}.{own}".removeprefix("."): name
+        full_name(name, own): name
         for name, layer in layers.items()
         for own in (*layer._parameters, *(layer._buffers if statistics else ()))
     }
@@ -164,25 +157,16 @@ def _asked_for(
     return asked, {name: layer for name, layer in layers.items() if name in touched}
 
 
-def _layers_with_statistics(module: nn.Module) -> dict[str, nn.Module]:
-    """Return the layers that follow the data by running statistics."""
-    return {
-        name: layer
-        for name, layer in module.named_modules()
-        if isinstance(layer, _NormBase) and layer.running_mean is not None
-    }
-
-
+@dataclass
 class _InEvaluation:
     """Stand in for `layer.train` while the layer's statistics are frozen, and remember what was asked for."""
 
-    def __init__(self, layer: nn.Module) -> None:
-        self._layer = layer
-        self.asked = layer.training
+    layer: nn.Module
+    asked: bool
 
     def __call__(self, mode: bool = True) -> nn.Module:
         self.asked = mode
-        return type(self._layer).train(self._layer, False)
+        return type(self.layer).train(self.layer, False)
 
 
 def _is_held(layer: nn.Module) -> bool:
@@ -192,7 +176,7 @@ def _is_held(layer: nn.Module) -> bool:
 def _hold(layer: nn.Module) -> None:
     """Keep the layer in evaluation mode; what does it is of this module, so that it can be copied and pickled."""
     if not _is_held(layer):
-        held = _InEvaluation(layer)
+        held = _InEvaluation(layer, layer.training)
         layer.eval()
         layer.__dict__["train"] = held
 
@@ -204,30 +188,14 @@ def _release(layer: nn.Module) -> None:
         layer.train(held.asked)
 
 
-def _let_follow(layer: nn.Module, model: nn.Module) -> None:
-    """Bring a layer that was held to the mode of its model."""
-    _release(layer)
-    layer.train(model.training)
-
-
-def _check(module: nn.Module, patterns: Sequence[object], *, statistics: bool, trains: bool) -> None:
-    piece = "ts.unfreeze" if trains else "ts.freeze"
+def _check(piece: str, module: nn.Module, patterns: tuple[object, ...], statistics: object) -> None:
     if strange := [each for each in patterns if not isinstance(each, str)]:
         raise OptionError(
             f"{piece} takes names of parameters or modules, and got a {type(strange[0]).__name__}. Write each as a text: "
             f'{piece}(net, "body", "head.*").'
         )
-    if not isinstance(statistics, bool):
-        raise OptionError(f"statistics={statistics!r}: write True or False.")
-    if lazy := [name for name, parameter in module.named_parameters() if is_lazy(parameter)]:
-        raise OptionError(
-            f"{lazy[0]} has no shape yet (a lazy layer). Call the module on a batch first, then {piece}."
-        )
-    if (
-        statistics
-        and not trains
-        and any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
-    ):
-        raise OptionError(
-            "The statistics of a scripted module can't be frozen. Freeze the original, then script it."
-        )
+    check_flag(piece, "statistics", statistics)
+    refuse_lazy(module)
+    scripted = any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
+    if scripted and statistics and piece == "ts.freeze":
+        raise OptionError("The statistics of a scripted module can't be frozen. Freeze the original.")

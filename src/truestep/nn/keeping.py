@@ -7,6 +7,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from truestep.core.buffers import BufferSnapshot, buffer_places
+
 
 @contextmanager
 def only_looking(model: nn.Module) -> Iterator[None]:
@@ -14,18 +16,11 @@ def only_looking(model: nn.Module) -> Iterator[None]:
     tensors = [*model.parameters(), *model.buffers()]
     devices = list({tensor.device for tensor in tensors if tensor.device.type == "cuda"})
     modes = [(module, module.training) for module in model.modules()]
-    places = [
-        (module, name, buffer, buffer.clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
+    buffers = BufferSnapshot(buffer_places(model))
     with torch.random.fork_rng(devices=devices), torch.no_grad():
         try:
             yield
         finally:
             for module, training in modes:
                 module.training = training
-            for module, name, buffer, value in places:
-                buffer.copy_(value)
-                module._buffers[name] = buffer
+            buffers.restore()

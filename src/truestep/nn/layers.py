@@ -1,44 +1,121 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choosing layers of a model by kind or by name, and describing them in messages."""
+"""Finding the layers and tensors of a model by kind, name or pattern, with messages that list what there is."""
 
+import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import accumulate
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
 
 from truestep.core.errors import OptionError, nearest
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+SHOWN_NAMES = 20
 
 Selector = type[nn.Module] | str
 Layers = Selector | Iterable[Selector]
 
 
-def check_model(model: Any) -> nn.Module:
-    """Return `model` if it is a module; a learner or something else is refused with what to give instead."""
-    if isinstance(model, nn.Module):
-        return model
-    inner = getattr(model, "module", None)
-    instead = "give its module: net.module" if isinstance(inner, nn.Module) else "give an nn.Module"
-    raise OptionError(f"A model is expected, got {type(model).__name__}; {instead}.")
+@dataclass(frozen=True)
+class LayerTensor:
+    """One tensor of one layer of a model."""
+
+    layer: str
+    module: nn.Module = field(repr=False)
+    tensor: str
+
+    @property
+    def name(self) -> str:
+        """The tensor's name in the model."""
+        return full_name(self.layer, self.tensor)
+
+    @property
+    def is_parametrized(self) -> bool:
+        """Whether the tensor is computed from others."""
+        return parametrize.is_parametrized(self.module, self.tensor)
+
+    @property
+    def parametrization(self) -> parametrize.ParametrizationList:
+        """What computes the tensor."""
+        held = self.module.parametrizations[self.tensor]  # type: ignore[index]
+        assert isinstance(held, parametrize.ParametrizationList)
+        return held
 
 
-def selectors(layers: Layers) -> tuple[Selector, ...]:
-    """Return what was given for `layers` as a tuple of kinds and name patterns."""
-    one = isinstance(layers, str | type | nn.Module) or not isinstance(layers, Iterable)
-    chosen: tuple[Any, ...] = (layers,) if one else tuple(layers)  # type: ignore[arg-type]
-    wrong = [each for each in chosen if not isinstance(each, str) and not _is_kind(each)]
-    if wrong or not chosen:
+def full_name(layer: str, tensor: str) -> str:
+    """Return the name of a tensor within the model; the root's own name is the empty string."""
+    return f"{layer}.{tensor}" if layer else tensor
+
+
+def called_module(function: object) -> nn.Module | None:
+    """Return the module that is called: a module itself, a learner's, or a bound method's."""
+    function = getattr(function, "__self__", function)
+    module = function if isinstance(function, nn.Module) else getattr(function, "module", None)
+    return module if isinstance(module, nn.Module) else None
+
+
+def module_of(function: object) -> nn.Module | None:
+    """Return the module that is called; of one that `torch.compile` made, the original."""
+    called = called_module(function)
+    return getattr(called, "_orig_mod", called)
+
+
+def model_of(model: object, piece: str) -> nn.Module:
+    """Return the module that a user's `model` is or owns (a learner, a compiled module)."""
+    module = module_of(model)
+    if module is None:
+        raise OptionError(f"{piece} needs a module, or a learner of a run, got {type(model).__name__}.")
+    return module
+
+
+def check_model(model: object) -> None:
+    """Raise an OptionError unless `model` is a module; what changes a model's tensors takes no learner, which knows them."""
+    if not isinstance(model, nn.Module):
+        owns = isinstance(getattr(model, "module", None), nn.Module)
+        instead = "give its module: net.module" if owns else "give an nn.Module"
+        raise OptionError(f"A model is expected, got {type(model).__name__}; {instead}.")
+
+
+def refuse_lazy(model: nn.Module) -> None:
+    """Raise an OptionError for layers that don't know their shape yet."""
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    if lazy := [name for name, tensor in tensors if is_lazy(tensor)]:
         raise OptionError(
-            f"Layers are chosen by kind (nn.Linear) or by a pattern of their names ('head.*'); got "
-            f"{', '.join(map(repr, wrong)) or 'none at all'}."
+            f"{', '.join(lazy[:6])}: no shape yet; lazy layers learn it from their first input. Call the model once on an example, "
+            "under torch.no_grad(), and come back then."
         )
-    return chosen
 
 
-def _is_kind(each: object) -> bool:
-    return isinstance(each, type) and issubclass(each, nn.Module)
+def select(pattern: str, names: Iterable[str], kind: str) -> list[str]:
+    """Return the names that a pattern matches as in a shell (`*` matches dots too); at least one, or it is an error."""
+    known = list(names)
+    found = [name for name in known if fnmatchcase(name, pattern)]
+    if not found:
+        raise OptionError(f"No {kind} is called {pattern!r}. {_near(pattern, known)}")
+    return found
+
+
+def select_within(pattern: str, names: Iterable[str], kind: str) -> list[str]:
+    """Do the same, where the name of a module stands for everything inside it: "encoder" is "encoder.*" too."""
+    known = list(names)
+    inside = [name for name in known if any(fnmatchcase(part, pattern) for part in _prefixes(name))]
+    return inside or select(pattern, known, kind)
+
+
+def _prefixes(name: str) -> Iterable[str]:
+    return accumulate(name.split("."), "{}.{}".format)
+
+
+def _near(word: str, known: list[str]) -> str:
+    if len(known) <= SHOWN_NAMES:
+        return nearest(word, filter(None, known))
+    close = difflib.get_close_matches(word, known, n=5, cutoff=0.4) or known[:5]
+    return f"The nearest of {len(known)} names are: {', '.join(close)}. Patterns are those of a shell, such as {known[-1][:1]}*."
 
 
 def matches(selector: Selector, name: str, module: nn.Module) -> bool:
@@ -46,33 +123,22 @@ def matches(selector: Selector, name: str, module: nn.Module) -> bool:
     return fnmatchcase(name, selector) if isinstance(selector, str) else isinstance(module, selector)
 
 
-def refuse_unmatched(model: nn.Module, chosen: Iterable[Selector]) -> None:
-    """Raise an OptionError for a kind or pattern that no layer of the model matches, listing what there is."""
+def selectors(layers: Layers, model: nn.Module) -> tuple[Selector, ...]:
+    """Return what was given for `layers` as kinds and name patterns; each of them matches a layer, or it is an error."""
+    one = isinstance(layers, str | type | nn.Module) or not isinstance(layers, Iterable)
+    chosen: tuple[Any, ...] = (layers,) if one else tuple(layers)  # type: ignore[arg-type]
+    kinds = [each for each in chosen if isinstance(each, type) and issubclass(each, nn.Module)]
+    wrong = [each for each in chosen if not isinstance(each, str) and each not in kinds]
+    if wrong or not chosen:
+        raise OptionError(
+            f"Layers are chosen by kind (nn.Linear) or by a pattern of their names ('head.*'); got "
+            f"{', '.join(map(repr, wrong)) or 'none at all'}."
+        )
     modules = dict(model.named_modules())
     for selector in chosen:
-        if any(matches(selector, name, module) for name, module in modules.items()):
-            continue
-        what = repr(selector) if isinstance(selector, str) else selector.__name__
-        known = modules if isinstance(selector, str) else {type(each).__name__ for each in modules.values()}
-        listed = nearest(what.strip("'"), [name for name in known if name])
-        raise OptionError(f"{what} matches no layer of {type(model).__name__}. {listed}")
-
-
-def refuse_lazy(model: nn.Module) -> None:
-    """Raise an OptionError for layers that don't know their shape yet."""
-    lazy = [
-        name
-        for name, module in model.named_modules()
-        for tensor in [*module._parameters.values(), *module._buffers.values()]
-        if isinstance(tensor, (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer))
-    ]
-    if lazy:
-        raise OptionError(
-            f"{', '.join(name or type(model).__name__ for name in dict.fromkeys(lazy))}: no shape yet; lazy layers learn it from "
-            "their first input. Call the model once on an example, under torch.no_grad(), and come back then."
-        )
-
-
-def full_name(layer: str, tensor: str) -> str:
-    """Return the name of a tensor within the model."""
-    return f"{layer}.{tensor}" if layer else tensor
+        if isinstance(selector, str):
+            select(selector, modules, "layer")
+        elif not any(isinstance(module, selector) for module in modules.values()):
+            there = nearest(selector.__name__, {type(module).__name__ for module in modules.values()})
+            raise OptionError(f"{type(model).__name__} has no layer of kind {selector.__name__}. {there}")
+    return chosen

@@ -25,15 +25,10 @@ class StreamMoments(NamedTuple):
     squares_low: Tensor
 
 
-def nothing(num_features: int) -> StreamMoments:
-    """Return the moments of no observation."""
-    return StreamMoments(*torch.zeros(5, num_features, dtype=torch.float64))
-
-
 def measure(values: Tensor, weights: Tensor) -> StreamMoments:
     """Return the moments of float64 `values` (rows, features) with `weights` >= 0 of shape (rows, features) or (rows, 1)."""
     if values.shape[0] == 0:
-        return nothing(values.shape[1])
+        return StreamMoments(*torch.zeros(5, values.shape[1], dtype=torch.float64))
     seen = (weights > 0).expand_as(values)
     total = weights.sum(0).expand(values.shape[1])
     divisor = torch.where(total > 0, total, 1.0)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from truestep.core.errors import OptionError
+from truestep.core.errors import OptionError, check_choice
 from truestep.nn import moments
 from truestep.nn.moments import StreamMoments
 
@@ -35,8 +35,7 @@ class Standardizer:
         feature_axis: int | tuple[int, ...] | None = -1,
         nan: Literal["refuse", "omit"] = "refuse",
     ) -> None:
-        if nan not in ("refuse", "omit"):
-            raise OptionError(f'nan={nan!r} is unknown. There are: "refuse" (the default) and "omit".')
+        check_choice("ts.nn.Standardizer", "nan", nan, ("refuse", "omit"))
         self.feature_axis = _axes(feature_axis)
         self.nan = nan
         self._moments: StreamMoments | None = None  # each part in the shape of the features
@@ -60,11 +59,8 @@ class Standardizer:
         features = moved.shape[len(observations) :]
         self._check_features(features)
         rows = moved.reshape(observations.numel(), features.numel())
-        row_weights = _row_weights(weights, observations, rows)
-        row_weights = self._without_nan(rows, row_weights)
-        self._take(
-            StreamMoments(*(part.reshape(features).cpu() for part in moments.measure(rows, row_weights)))
-        )
+        found = moments.measure(rows, self._without_nan(rows, _row_weights(weights, observations, rows)))
+        self._take(StreamMoments(*(part.reshape(features).cpu() for part in found)))
         return self
 
     def merge(self, other: "Standardizer") -> "Standardizer":
@@ -89,13 +85,11 @@ class Standardizer:
 
     def transform(self, values: Array) -> Array:
         """Return (values − mean) / scale; floating types stay, integers become torch's default type (arrays: float64)."""
-        mean, low, scale = self.mean, self._seen().mean_low, self.scale
-        return self._apply(values, lambda moved: (moved - mean.to(moved) - low.to(moved)) / scale.to(moved))
+        return self._apply(values, lambda moved, mean, low, scale: (moved - mean - low) / scale)
 
     def inverse_transform(self, values: Array) -> Array:
         """Return values · scale + mean, the inverse of `transform`."""
-        mean, low, scale = self.mean, self._seen().mean_low, self.scale
-        return self._apply(values, lambda moved: (moved * scale.to(moved) + low.to(moved)) + mean.to(moved))
+        return self._apply(values, lambda moved, mean, low, scale: (moved * scale + low) + mean)
 
     @property
     def count(self) -> Tensor:
@@ -126,17 +120,14 @@ class Standardizer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> "Standardizer":
         """Take over what `state_dict` returned, in place of all that was seen here."""
-        if not isinstance(state, Mapping) or set(state) != set(StreamMoments._fields):
+        names = StreamMoments._fields
+        if not isinstance(state, Mapping) or set(state) != set(names):
             found = f"has {sorted(state)}" if isinstance(state, Mapping) else f"is a {type(state).__name__}"
-            raise ValueError(
-                f"This is no state of a Standardizer: it {found}, expected {sorted(StreamMoments._fields)}."
-            )
-        parts = (state[name] for name in StreamMoments._fields)
-        self._moments = (
-            None
-            if state["weight"] is None
-            else StreamMoments(*(part.to("cpu", torch.float64, copy=True) for part in parts))
-        )
+            raise ValueError(f"This is no state of a Standardizer: it {found}, expected {sorted(names)}.")
+        self._moments = None
+        if state["weight"] is not None:
+            parts = (state[name].to("cpu", torch.float64, copy=True) for name in names)
+            self._moments = StreamMoments(*parts)
         return self
 
     def __add__(self, other: "Standardizer") -> "Standardizer":
@@ -197,15 +188,16 @@ class Standardizer:
 
     def _seen(self) -> StreamMoments:
         if self._moments is None:
-            raise ValueError(
-                "This Standardizer has seen no data. Call partial_fit(chunk) with the training data first."
-            )
+            raise ValueError("This Standardizer has seen no data. Call partial_fit(chunk) first.")
         return self._moments
 
-    def _apply(self, values: Array, function: Callable[[Tensor], Tensor]) -> Array:
+    def _apply(self, values: Array, function: Callable[..., Tensor]) -> Array:
+        """Return `function` of float64 values with their features last, mean, its low part and scale, in the values' form."""
+        statistics = (self.mean, self._seen().mean_low, self.scale)
         moved = self._features_last(_to_float64(values))
         self._check_features(moved.shape[moved.ndim - len(self.feature_axis) :])
-        result = function(moved).movedim(tuple(range(-len(self.feature_axis), 0)), self.feature_axis)
+        result = function(moved, *(part.to(moved) for part in statistics))
+        result = result.movedim(tuple(range(-len(self.feature_axis), 0)), self.feature_axis)
         if isinstance(values, Tensor):
             return result.to(values.dtype if values.is_floating_point() else torch.get_default_dtype())
         kept = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
@@ -213,13 +205,9 @@ class Standardizer:
 
 
 def _axes(feature_axis: object) -> tuple[int, ...]:
-    several = (
-        feature_axis
-        if isinstance(feature_axis, tuple | list)
-        else ()
-        if feature_axis is None
-        else (feature_axis,)
-    )
+    if feature_axis is None:
+        return ()
+    several = feature_axis if isinstance(feature_axis, tuple | list) else (feature_axis,)
     whole = all(isinstance(each, int) and not isinstance(each, bool) for each in several)
     if not whole or len(set(several)) < len(several):
         raise OptionError(
@@ -260,9 +248,6 @@ def _row_weights(weights: Any, observations: torch.Size, rows: Tensor) -> Tensor
             "observation: the shape of the leading observation axes."
         )
     if not bool((found.isfinite() & (found >= 0)).all()):
-        raise ValueError(
-            "A weight is negative, infinite or NaN. A weight says how often its observation counts."
-        )
-    for _ in observations[found.ndim :]:
-        found = found.unsqueeze(-1)
-    return found.expand(observations).reshape(-1, 1)
+        raise ValueError("A weight is negative, infinite or NaN; it says how often a row counts.")
+    missing = [1] * (len(observations) - found.ndim)
+    return found.reshape(*found.shape, *missing).expand(observations).reshape(-1, 1)

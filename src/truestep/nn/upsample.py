@@ -8,13 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from truestep.core.errors import OptionError, nearest
+from truestep.core.errors import OptionError, check_choice, check_number
 
-_TRANSPOSED: dict[int, Callable[..., Tensor]] = {
-    1: F.conv_transpose1d,
-    2: F.conv_transpose2d,
-    3: F.conv_transpose3d,
-}
+_TRANSPOSED: dict[int, Callable[..., Tensor]]
+_TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 _LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
@@ -46,31 +43,32 @@ class Upsample(nn.Module):
         num_dims: int | None = None,
     ) -> None:
         super().__init__()
-        if mode not in (*_INTERPOLATIONS, "transposed"):
-            known = nearest(mode, (*_INTERPOLATIONS, "transposed"))
-            raise OptionError(f"mode={mode!r} is unknown. {known}")
+        check_choice("ts.nn.Upsample", "mode", mode, (*_INTERPOLATIONS, "transposed"))
         scales = scale if isinstance(scale, tuple) else (scale,)
         if not all(_is_count(one) for one in scales) or not 1 <= len(scales) <= 3:
             raise OptionError(
                 f"scale={scale!r}: give a whole number from 1 on, or a tuple of one to three. For other sizes write "
                 "F.interpolate(x, size=...), which has a size to keep and no multiple."
             )
-        _check_counts(scale, channels, num_dims)
+        if channels is not None:
+            check_number("ts.nn.Upsample", "channels", channels, example=64, least=1)
+        check_choice("ts.nn.Upsample", "num_dims", num_dims, (None, 1, 2, 3))
+        if isinstance(scale, tuple) and num_dims not in (None, len(scale)):
+            raise OptionError(
+                f"scale={scale} has {len(scale)} dimensions and num_dims={num_dims}: leave that out."
+            )
         self.mode, self.channels = mode, channels
         self.num_dims = num_dims if isinstance(scale, int) else len(scales)
-        self.scales = (
-            scales if self.num_dims is None or not isinstance(scale, int) else scales * self.num_dims
-        )
+        self.scales = scales * (self.num_dims or 1) if isinstance(scale, int) else scales
         if mode == "transposed":
             self._make_weights()
 
     def forward(self, images: Tensor) -> Tensor:
         """Return `images` of shape (batch, channels, *sizes) with each size multiplied by its scale."""
         self._check(images)
-        rank = images.ndim - 2
-        scales = self.scales if len(self.scales) == rank else self.scales * rank
         if self.mode == "transposed":
             return self._transposed(images)
+        scales = self.scales if self.num_dims else self.scales * (images.ndim - 2)
         return _INTERPOLATIONS[self.mode](images, scales)
 
     def extra_repr(self) -> str:
@@ -90,16 +88,11 @@ class Upsample(nn.Module):
         self.bias = nn.Parameter(torch.zeros(self.channels))
 
     def _transposed(self, images: Tensor) -> Tensor:
-        for dimension in range(2, images.ndim):
-            ends = (images.narrow(dimension, 0, 1), images.narrow(dimension, images.shape[dimension] - 1, 1))
+        for dimension in range(2, images.ndim):  # F.pad's backward has no deterministic form on a GPU
+            ends = [images.narrow(dimension, at, 1) for at in (0, images.shape[dimension] - 1)]
             images = torch.cat((ends[0], images, ends[1]), dimension)
-        images = _TRANSPOSED[images.ndim - 2](
-            images,
-            self.weight,
-            self.bias,
-            stride=self.scales,
-            padding=tuple(scale + scale // 2 for scale in self.scales),
-        )
+        padding = tuple(scale + scale // 2 for scale in self.scales)
+        images = _TRANSPOSED[images.ndim - 2](images, self.weight, self.bias, self.scales, padding)
         for dimension, scale in enumerate(self.scales, start=2):
             idle = scale % 2  # the kernel of an odd scale has a first tap that interpolation does not use
             images = images.narrow(dimension, idle, images.shape[dimension] - idle)
@@ -123,17 +116,6 @@ class Upsample(nn.Module):
             )
 
 
-def _check_counts(scale: int | tuple[int, ...], channels: object, num_dims: object) -> None:
-    if channels is not None and not _is_count(channels):
-        raise OptionError(f"channels={channels!r}: give a whole number from 1 on.")
-    if num_dims is not None and num_dims not in _TRANSPOSED:
-        raise OptionError(f"num_dims={num_dims!r}: give a whole number from 1 to 3.")
-    if isinstance(scale, tuple) and num_dims not in (None, len(scale)):
-        raise OptionError(
-            f"scale={scale} has {len(scale)} dimensions and num_dims={num_dims}; leave num_dims out."
-        )
-
-
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
@@ -142,15 +124,10 @@ def _linear_kernel(scales: tuple[int, ...]) -> Tensor:
     """Return the weights with which a stride of `scales` interpolates linearly, 2·scale taps along each dimension."""
     kernel = torch.ones(())
     for scale in scales:
-        centre = scale - 0.5 if scale % 2 == 0 else float(scale)
+        centre = scale - 0.5 * (scale % 2 == 0)
         taps = 1 - (torch.arange(2 * scale) - centre).abs() / scale
         kernel = kernel[..., None] * taps
     return kernel
-
-
-def _nearest(images: Tensor, scales: tuple[int, ...]) -> Tensor:
-    # "nearest" would round i / scale down, and 49 · (1 / 49) is less than 1
-    return F.interpolate(images, scale_factor=scales, mode="nearest-exact")
 
 
 def _linear(images: Tensor, scales: tuple[int, ...]) -> Tensor:
@@ -168,7 +145,8 @@ def _cubic(images: Tensor, scales: tuple[int, ...]) -> Tensor:
 
 
 _INTERPOLATIONS: dict[str, Callable[[Tensor, tuple[int, ...]], Tensor]] = {
-    "nearest": _nearest,
+    # torch's "nearest" would round i / scale down, and 49 · (1 / 49) is less than 1
+    "nearest": lambda images, scales: F.interpolate(images, scale_factor=scales, mode="nearest-exact"),
     "linear": _linear,
     "cubic": _cubic,
 }

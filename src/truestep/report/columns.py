@@ -21,7 +21,7 @@ Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
+class MetricColumns:
     """Lines that follow one another: `values` are each metric's steps and values, where it was logged."""
 
     steps: Steps
@@ -33,14 +33,14 @@ class Columns:
     """Step, name and file of what was logged besides numbers."""
 
 
-def read_columns(path: Path) -> Iterator[Columns]:
+def read_columns(path: Path) -> Iterator[MetricColumns]:
     """Yield the lines of a `metrics.jsonl` in their order; those that a crash or a disk spoiled are counted."""
     rest = raw_lines(path)
     while lines := list(islice(rest, LINES_AT_ONCE)):
         yield _at_once(lines) or _one_by_one(lines)
 
 
-def _at_once(lines: list[bytes]) -> Columns | None:
+def _at_once(lines: list[bytes]) -> MetricColumns | None:
     """Read lines as one JSON document; None where any of them is not quite as a run writes it."""
     text = b",".join(lines)
     whole = text.startswith(b'{"step":') and text.endswith(b"}\n")
@@ -65,7 +65,7 @@ def _at_once(lines: list[bytes]) -> Columns | None:
         if "media" in line
         for name, each in decode_media(line["media"]).items()
     ]
-    return Columns(
+    return MetricColumns(
         steps=steps, epochs=epochs, elapsed_seconds=elapsed.astype(np.float64), values=columns, media=media
     )
 
@@ -111,7 +111,7 @@ def _column(items: Sequence[Any], kinds: str) -> Any:
     return array if array.ndim == 1 and array.dtype.kind in kinds else None
 
 
-def _one_by_one(raw: list[bytes]) -> Columns:
+def _one_by_one(raw: list[bytes]) -> MetricColumns:
     lines = [decode(line) if line.endswith(b"\n") else None for line in raw]
     whole: list[MetricsLine] = [line for line in lines if line is not None]
     gathered: dict[str, tuple[list[int], list[float]]] = {}
@@ -120,7 +120,7 @@ def _one_by_one(raw: list[bytes]) -> Columns:
             steps, values = gathered.setdefault(name, ([], []))
             steps.append(line.step)
             values.append(value)
-    return Columns(
+    return MetricColumns(
         steps=np.array([line.step for line in whole], dtype=np.int64),
         epochs=np.array([line.epoch for line in whole], dtype=np.int64),
         elapsed_seconds=np.array([line.elapsed_seconds for line in whole], dtype=np.float64),

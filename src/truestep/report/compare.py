@@ -4,15 +4,12 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.report.best import Better, best, better, shared
 from truestep.report.record import Record
 from truestep.report.tables import leaves
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 NOT_OF_THE_RUN = ("schema_version",)
 
@@ -54,7 +51,7 @@ class RunComparison(Result):
     steps: tuple[int, ...]
     elapsed_seconds: tuple[float, ...]
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from truestep.report.screen import comparison_screen
 
         return comparison_screen(self)

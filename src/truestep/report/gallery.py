@@ -6,12 +6,12 @@ import struct
 from collections.abc import Callable, Iterator
 
 from truestep.core.charts.markup import Html, tag
-from truestep.report.samples import Sample, Samples
+from truestep.report.samples import LoggedSamples, Sample
 
 SMALL = 192  # pixels; pictures that are narrower are enlarged by a whole factor, each pixel a square
 
 
-def cards(groups: list[Samples]) -> Iterator[Html]:
+def cards(groups: list[LoggedSamples]) -> Iterator[Html]:
     """Return one card a name, its files in the order of their steps."""
     for group in groups:
         yield tag(
@@ -23,7 +23,7 @@ def cards(groups: list[Samples]) -> Iterator[Html]:
         )
 
 
-def _left_out(group: Samples) -> str:
+def _left_out(group: LoggedSamples) -> str:
     folder = group.shown[-1].file.rpartition("/")[0]
     return f"{len(group.shown)} of {group.num_logged:,}, at even distances; all are in {folder}."
 

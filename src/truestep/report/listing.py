@@ -7,18 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from truestep.checkpoints.sources import FOLDER
 from truestep.core.errors import OptionError, RunDirectoryError, near_path, nearest
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.report.best import best, better, deciding
 from truestep.report.names import CONFIG, METRICS, REPORT
 from truestep.report.record import Record, read_curves
 from truestep.report.state import state_of
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 MAX_DEPTH = 4  # a run lies no deeper: a folder of data below is not searched to its ground
 
@@ -46,7 +42,7 @@ class RunList(Result):
     folder: str
     runs: tuple[RunSummary, ...]
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from truestep.report.screen import runs_screen
 
         return runs_screen(self)

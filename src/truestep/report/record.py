@@ -11,11 +11,11 @@ import numpy as np
 
 from truestep.core.charts.curve import Curve
 from truestep.core.files import read_regular
-from truestep.report.columns import Columns, Steps, Values, read_columns
+from truestep.report.columns import MetricColumns, Steps, Values, read_columns
 from truestep.report.layers import LAYERS, read_looks
 from truestep.report.media import MediaLine
 from truestep.report.names import CONFIG, METRICS
-from truestep.report.samples import Samples, read_samples
+from truestep.report.samples import LoggedSamples, read_samples
 
 FINDINGS = "doctor.json"
 
@@ -31,7 +31,7 @@ class Record:
     findings: list[dict[str, Any]] = field(default_factory=list)  # of the doctor, in the first updates
     looks: list[dict[str, Any]] = field(default_factory=list)  # at the layers
     curves: dict[str, Curve] = field(default_factory=dict)
-    samples: list[Samples] = field(default_factory=list)  # pictures, sounds and texts
+    samples: list[LoggedSamples] = field(default_factory=list)  # pictures, sounds and texts
     elapsed: Curve | None = None
     epochs: dict[int, int] = field(default_factory=dict)  # the first step of each
     first_step: int = 0
@@ -117,7 +117,7 @@ def _read_metrics(path: Path, record: Record) -> list[tuple[int, str, MediaLine]
     return media
 
 
-def _take(columns: Columns, record: Record) -> None:
+def _take(columns: MetricColumns, record: Record) -> None:
     """Add lines to the curves."""
     steps = columns.steps
     if len(steps):

@@ -25,7 +25,7 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Samples:
+class LoggedSamples:
     """What was logged under one name, as far as it is shown, in the order of steps."""
 
     name: str
@@ -33,7 +33,7 @@ class Samples:
     shown: list[Sample]
 
 
-def read_samples(directory: Path, lines: Iterable[tuple[int, str, MediaLine]]) -> list[Samples]:
+def read_samples(directory: Path, lines: Iterable[tuple[int, str, MediaLine]]) -> list[LoggedSamples]:
     """Read the files that are shown; the newest come first where they don't all fit into the page."""
     by_name: dict[str, list[tuple[int, MediaLine]]] = {}
     for step, name, line in lines:
@@ -46,7 +46,7 @@ def read_samples(directory: Path, lines: Iterable[tuple[int, str, MediaLine]]) -
             room -= len(content or b"")
             note = "; ".join(filter(None, [line.note, problem]))
             shown.insert(0, Sample(step=step, kind=line.kind, file=line.file, note=note, content=content))
-        groups.append(Samples(name=name, num_logged=len(logged), shown=shown))
+        groups.append(LoggedSamples(name=name, num_logged=len(logged), shown=shown))
     return groups
 
 

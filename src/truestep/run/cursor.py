@@ -15,7 +15,7 @@ from truestep.core.errors import DataError
 from truestep.engine.data import BatchSource
 from truestep.run.directory import START_ANEW
 from truestep.run.onward import STEPS, Onward, StepNumbers
-from truestep.run.reading import Reading
+from truestep.run.pass_batches import ReadAhead
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Stream:
     reader: object | None = None
     """Stands for the loop that reads it now."""
     onward: Onward = field(default_factory=Onward)
-    reading: Reading | None = None
+    reading: ReadAhead | None = None
     """What reads a pass of unknown length."""
     _over: int = 0
     _resumed: bool = False
@@ -67,7 +67,7 @@ class Stream:
         batches = self.source.batches(self.number, self.batch)
         if self.source.num_batches is not None:
             return batches
-        self.reading = Reading(batches)
+        self.reading = ReadAhead(batches)
         return self.reading
 
     @property

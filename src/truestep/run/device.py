@@ -10,7 +10,7 @@ from truestep.core.errors import OptionError
 from truestep.engine.batches import map_tensors
 from truestep.engine.context import Context
 from truestep.nn.devices import usable_device
-from truestep.nn.seeds import make_deterministic
+from truestep.nn.seeds.repeatability import make_deterministic
 from truestep.run.ranks import launched
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from truestep.checkpoints.names import LOCK
-from truestep.core.errors import OptionError, RunDirectoryError, nearest
+from truestep.core.errors import OptionError, RunDirectoryError, check_choice
 from truestep.core.files import is_partial, read_regular, replacing
 from truestep.run.launchers import Launch, launch
 from truestep.run.options import RESUME, Resume
@@ -37,8 +37,7 @@ def choose_directory(directory: Path | None, resume: Resume) -> Path:
 
     A process that its launcher started again goes on in the directory that its job was given, rather than in one more.
     """
-    if resume not in RESUME:
-        raise OptionError(f"resume={resume!r} is not known. {nearest(str(resume), RESUME)}")
+    check_choice("ts.Run", "resume", resume, RESUME)
     if directory is None and resume in ("must", "edited"):
         raise OptionError(
             f"ts.Run(resume={resume!r}) goes on with a run, and no directory says which. Give it: ts.Run('runs/x', ...)."

@@ -4,6 +4,8 @@
 import atexit
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +128,15 @@ class _UncaughtInThread(_Hook):
 
 
 _hooks: list[_Hook] = [_Uncaught(sys), _UncaughtInThread(threading)]
+
+
+@contextmanager
+def noting(error: BaseException, words: str, kind: type[Exception] = Exception) -> Iterator[None]:
+    """Note beside an exception what goes wrong while it is dealt with: it is the one to see."""
+    try:
+        yield
+    except kind as own:
+        error.add_note(f"truestep: {words}{own}")
 
 
 def identity(error: BaseException | None) -> int | None:

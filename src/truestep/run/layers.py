@@ -12,6 +12,7 @@ from truestep.core.files import open_regular, replacing
 from truestep.engine.context import Context
 from truestep.engine.parts import Parts
 from truestep.model.layers.findings import LayerFinding, Look, plain
+from truestep.model.layers.interval import SHARE, Every
 from truestep.model.layers.look import is_compiled
 from truestep.model.layers.measures import SPAN
 from truestep.model.layers.watch import Looks
@@ -38,7 +39,7 @@ class RunLayers:
         self._cursor = cursor
         self._trackers = trackers
         self._say = say
-        self.every = 0
+        self.every: Every = 0
         self._looks: dict[str, Looks | None] = {}
         self._num_seen = 0
 
@@ -55,29 +56,29 @@ class RunLayers:
         """An update is done: it may have been looked at, and the next one may be."""
         if not self.every:
             return
-        due = learner.counters.attempts % self.every == self.every - 1
-        looks = self._looks.get(learner.name)
-        if due and learner.name not in self._looks:
-            looks = self._made(learner)
-        if looks is None or not (due or looks.is_looking):
+        if learner.name not in self._looks:
+            self._looks[learner.name] = self._made(learner)
+        looks = self._looks[learner.name]
+        if looks is None:
             return
-        if looks.is_looking:
+        following = learner.counters.attempts + 1
+        if not looks.is_looking and following % looks.interval.every:
+            return
+        with looks.interval.clock:
             looks.end(self._cursor.step)
-        self._take(learner.name, looks)
-        if due:
-            looks.begin()
+            self._take(learner.name, looks)  # what is on its way from the device comes next time
+            if looks.interval.allows(following, SHARE / len(self._looks)):
+                looks.begin(following)
 
     def _made(self, learner: Parts) -> Looks | None:
         compiled = learner.options.compile or any(map(is_compiled, learner.module.modules()))
         if compiled:
             reason = "hooks would have it compiled anew; compile=False watches its layers"
             self._context.choose(f"layers of {learner.name}", "not watched", f"it is compiled, and {reason}")
-            self._looks[learner.name] = None
-        elif learner.needs_closure:
-            self._looks[learner.name] = None  # its forward runs many times an update
-        else:
-            self._looks[learner.name] = Looks(learner.module, self.every)
-        return self._looks[learner.name]
+            return None
+        if learner.needs_closure:  # its forward runs many times an update
+            return None
+        return Looks(learner.module, self.every)
 
     def _take(self, name: str, looks: Looks, *, wait: bool = False) -> None:
         known = len(looks.findings)

@@ -10,6 +10,7 @@ import torch
 from truestep.core.errors import RankError
 from truestep.engine.context import Context
 from truestep.engine.parts import Parts
+from truestep.engine.processes.shards import here
 from truestep.engine.state import settings
 from truestep.run.agreement import Agreement
 from truestep.run.own_code import OwnCode
@@ -60,6 +61,17 @@ def sums_of_weights(context: Context) -> dict[str, list[float]]:
 def _sum(weight: torch.Tensor) -> torch.Tensor:
     flat = torch.view_as_real(weight) if weight.is_complex() else weight
     return flat.double().sum()
+
+
+@torch.no_grad()
+def are_finite(context: Context) -> bool:
+    """Whether no weight that is here is NaN or infinite."""
+    weights = [here(weight) for learner in context.learners.values() for weight in learner.weights.parameters]
+    measured = [
+        weight for weight in weights if weight.numel() and (weight.is_floating_point() or weight.is_complex())
+    ]
+    norms = torch._foreach_norm(measured, float("inf")) if measured else ()
+    return all(bool(torch.isfinite(norm)) for norm in norms)
 
 
 def check_weights(context: Context, everybody: list[dict[str, list[float]]]) -> None:

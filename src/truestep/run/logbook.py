@@ -20,7 +20,7 @@ from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
 from truestep.run.media.folder import remove_unlisted
 from truestep.run.readback import Readback, Values
 from truestep.run.trackers.hub import Trackers
-from truestep.run.window import Window
+from truestep.run.window import UpdateWindow
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Logbook:
         self._path = directory / "metrics.jsonl"
         self._file: MetricsFile | None = None
         self._learners = learners
-        self._windows: dict[str, Window] = {}
+        self._windows: dict[str, UpdateWindow] = {}
         self._readback = Readback()
         self._memory_read, self._memory_bytes = 0.0, 0.0
         self._began = self._since = self._read = time.monotonic()
@@ -76,7 +76,7 @@ class Logbook:
         """Note an update of a learner."""
         window = self._windows.get(learner.name)
         if window is None:
-            window = self._windows[learner.name] = Window()
+            window = self._windows[learner.name] = UpdateWindow()
         window.add(update)
 
     def write_if_due(self, step: int, epoch: int) -> bool:
@@ -117,7 +117,7 @@ class Logbook:
         """Write one line of values that are on the host, and of media that are in their files."""
         where = {"step": step, "epoch": epoch, "media": media}
         self._write(where, lambda: dict(values), time.monotonic(), at_hand=True)
-        self.settle()
+        self.flush()
 
     def _write(
         self, where: dict[str, Any], values: Callable[[], Values], now: float, *, at_hand: bool
@@ -128,9 +128,9 @@ class Logbook:
             self._read = now
             self._take(self._readback.ready())
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Wait for values that are still on their way from the device, and write them."""
-        self._take(self._readback.settle())
+        self._take(self._readback.flush())
 
     def _take(self, lines: list[tuple[dict[str, Any], dict[str, float]]]) -> None:
         for where, values in lines:
@@ -146,7 +146,7 @@ class Logbook:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the end of the file (which is on disk then) and what is not in it yet."""
-        self.settle()
+        self.flush()
         if self._writes:
             self.file.flush(durable=True)
             self._trackers.flush()
@@ -188,12 +188,12 @@ class Logbook:
         self.go_back(Mark(*state["mark"]), others)
         self._began = time.monotonic() - state["elapsed_seconds"]
         for name, window in state["windows"].items():
-            self._windows[name] = Window()
+            self._windows[name] = UpdateWindow()
             self._windows[name].load_state_dict(window)
 
     def close(self) -> None:
         """Write everything and close the file; it is opened again when something is logged."""
-        self.settle()
+        self.flush()
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -204,7 +204,7 @@ class Logbook:
         return read_metrics(self._path) if self._path.exists() else iter(())
 
 
-def _measured(learner: Parts, window: Window) -> Values:
+def _measured(learner: Parts, window: UpdateWindow) -> Values:
     """Return what is true now, and not of the whole window."""
     norm = window.gradient_norm
     values: Values = {} if norm is None else {"gradient_norm": norm}
@@ -214,7 +214,7 @@ def _measured(learner: Parts, window: Window) -> Values:
 
 
 def _values_of(
-    parts: Sequence[tuple[str, Window, Values]], machine: dict[str, float], seconds: float
+    parts: Sequence[tuple[str, UpdateWindow, Values]], machine: dict[str, float], seconds: float
 ) -> Values:
     """Return the values of a line."""
     values: Values = {}

@@ -9,7 +9,7 @@ import torch
 
 from truestep.core.random_streams import host_streams, key_of, set_host_streams
 from truestep.engine.context import Context
-from truestep.nn.seeds import seed_everything
+from truestep.nn.seeds.seeded import seed_everything
 from truestep.run.cursor import Cursor
 
 _BODIES = 0xB0D7  # keeps the keys of bodies apart from those of updates

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from truestep.core.errors import OptionError, check_number, nearest
+from truestep.core.errors import OptionError, check_choice, check_flag, check_number
 from truestep.engine.policy import NON_FINITE
 from truestep.engine.strategies import STRATEGIES
+from truestep.model.layers.interval import Every, check_every
 from truestep.report.metrics import is_name
 
 if TYPE_CHECKING:
@@ -78,8 +79,7 @@ class Saving:
                 "every_seconds=nan: no time would ever have gone. Give a positive time, or None."
             )
         for flag in ("at_epoch_end", "background"):
-            if not isinstance(getattr(self, flag), bool):
-                raise OptionError(f"ts.Saving({flag}={getattr(self, flag)!r}): write True or False.")
+            check_flag("ts.Saving", flag, getattr(self, flag))
         if self.best is not None and (not isinstance(self.best, str) or not self.best):
             raise OptionError(
                 f"ts.Saving(best={self.best!r}): give the name of what is logged, best='accuracy' for run.log(accuracy=...)."
@@ -120,7 +120,7 @@ class Watching(NamedTuple):
     """How closely a run looks at what is trained."""
 
     doctor: bool
-    layers_every: int  # 0 for never
+    layers_every: Every  # 0 for never
 
 
 def plain_config(config: Any) -> dict[str, Any]:
@@ -223,26 +223,19 @@ def check_statuses(statuses: Any) -> dict[int, int]:
 
 def check_strategy(strategy: Any) -> None:
     """Raise an OptionError unless it is "auto" or in the table of strategies."""
-    known = ("auto", *STRATEGIES)
-    if strategy not in known:
-        raise OptionError(f"strategy={strategy!r} is not known. {nearest(str(strategy), known)}")
+    check_choice("ts.Run", "strategy", strategy, ("auto", *STRATEGIES))
 
 
 def check_options(
     nonfinite: Any, saving: Any, log_every: Any, watch_layers: Any, timeout_seconds: Any
 ) -> None:
     """Raise an OptionError unless these options of a run can be used."""
-    if nonfinite not in NON_FINITE:
-        raise OptionError(f"nonfinite={nonfinite!r} is not known. {nearest(str(nonfinite), NON_FINITE)}")
+    check_choice("ts.Run", "nonfinite", nonfinite, NON_FINITE)
     if saving is not None and not isinstance(saving, Saving):
         raise OptionError(
             f"saving={saving!r}: write ts.Saving(every_steps=...), which says when to save and what to keep."
         )
-    check_number("ts.Run", "watch_layers", watch_layers, example=64)
-    if watch_layers < 0 or watch_layers == 1:
-        raise OptionError(
-            f"watch_layers={watch_layers}: give at least 2, updates between two looks, or 0 for none."
-        )
+    check_every(watch_layers, "ts.Run", "watch_layers", least=2, or_none=True)
     check_number("ts.Run", "log_every", log_every, example=10)
     check_number("ts.Run", "timeout_seconds", timeout_seconds, example=600.0)
     if not timeout_seconds > 0:

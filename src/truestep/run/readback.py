@@ -35,7 +35,7 @@ class Readback:
             lines.append(self._line())
         return lines
 
-    def settle(self) -> list[Line]:
+    def flush(self) -> list[Line]:
         """Wait for all that is on its way."""
         lines = []
         while self._waiting:

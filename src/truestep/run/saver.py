@@ -3,21 +3,20 @@
 
 import operator
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryError
 from truestep.engine.state import load_learner_state
 from truestep.report.history import NOTHING, Mark
 from truestep.run import snapshot
 from truestep.run.agreement import Wishes
+from truestep.run.announcements import Beginning
 from truestep.run.directory import CHECKPOINTS
+from truestep.run.pieces import SAID, SavesInPieces, all_see
 from truestep.run.tracking import sizes
 from truestep.run.user_state import digest, glance
-from truestep.run.words import Beginning
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Checkpoint, CheckpointStore
@@ -31,6 +30,7 @@ class Saver:
         self._run = run
         self._options = run.saving
         self._store: CheckpointStore | None = None
+        self._pieces: SavesInPieces | None = None  # where each rank writes what it has of the weights
         self._saved_at = time.monotonic()
         self._saved_place: tuple[Any, ...] | None = None
         self._went_on_from: str | None = None
@@ -67,8 +67,21 @@ class Saver:
                     f"Another process went on with the run in {self._run.directory} after this one had closed it, so what this one "
                     "holds is of the past. Make the run anew, ts.Run(...), to go on from where it stands now."
                 )
+            store.others = self._pieces.begin if self._pieces else None
             self._store = store
         return self._store
+
+    def divide(self) -> None:
+        """Where weights are divided, find out whether all ranks write what they have; else rank 0 gathers and writes all."""
+        context = self._run.context
+        if context.world is None or not context.strategy.divides_weights:
+            return
+        folder = self._run.directory / CHECKPOINTS
+        if all_see(self._run.agreement, context.world, folder):
+            self._pieces = SavesInPieces(context.world, folder, background=self._options.background)
+        if self._run.is_main:
+            self.store.others = self._pieces.begin if self._pieces else None
+        context.choose("checkpoints", *SAID[self._pieces is not None])
 
     def open(self) -> None:
         """Hold the directory's lock from now on; of several processes rank 0 does."""
@@ -249,16 +262,23 @@ class Saver:
         return not self._run.cursor.in_body or all(map(operator.ge, self._made(), usual))
 
     def _newest(self) -> str:
+        self._wait()
+        return str(self._run.directory / CHECKPOINTS)
+
+    def _wait(self) -> None:
         if self._run.is_main:
             with self._busy():
                 self.store.wait()
-        return str(self._run.directory / "checkpoints")
+
+    def _wait_unless_in_background(self) -> None:
+        if not self._options.background:
+            self._wait()
 
     def _save(self, reason: str, *, complete: bool = True, only_if: Callable[[], bool] | None = None) -> bool:
         run = self._run
         logged = {name: value for name, value in run.logbook.newest.items() if name not in self._logged}
         metrics = logged | self._metrics
-        state = snapshot.take(run)
+        state, healthy = snapshot.take(run, in_pieces=self._pieces is not None)
         run.tracked.note_sizes(snapshot.tracked_in(run, state), run.context)
         place, behind = self._place(), run.cursor.is_behind_a_pass
         saved = run.agreement.from_rank_0(
@@ -267,11 +287,15 @@ class Saver:
                 state,
                 reason=reason,
                 metrics=metrics,
+                healthy=healthy,
                 complete=complete,
                 only_if=only_if,
                 keep_way_back=behind,
             ),
         )
+        if saved and self._pieces is not None:
+            self._pieces.write(saved, state)
+            self._wait_unless_in_background()
         if saved:
             self._saved_at, self._saved_place, self._saved_digest = time.monotonic(), place, None
             self._best_found, self._due = False, None
@@ -284,17 +308,15 @@ class Saver:
         keep_way_back: bool,
         complete: bool,
         **told: Any,
-    ) -> bool:
-        """Have the store write a state; return whether it did."""
+    ) -> bool | str:
+        """Have the store write a state; return whether it did, or the folder that the other ranks write in."""
         run, number = self._run, self.store.next_sequence
         keep = self._way_back if keep_way_back else None
-        saved = self.store.save(
-            run.cursor.done, state, healthy=is_healthy(run, state), complete=complete, keep=keep, **told
-        )
+        saved = self.store.save(run.cursor.done, state, complete=complete, keep=keep, **told)
         run.logbook.stall_seconds = self.store.stall_seconds.total
         if saved and complete and not keep_way_back:
             self._way_back = number
-        return saved
+        return self._pieces.folder if saved and self._pieces is not None else saved
 
     def _busy(self) -> AbstractContextManager[None]:
         """Have the other processes wait for as long as the disk takes."""
@@ -335,6 +357,8 @@ class Saver:
 
     def close(self, *, alive: bool = True) -> None:
         """Finish what is being written and let go of the directory; `alive`: no exception ended the run."""
+        if self._pieces is not None:
+            self._pieces.close()
         if self._store is not None:
             store, self._store = self._store, None
             try:
@@ -358,32 +382,6 @@ def _finds_its_way(checkpoint: "Checkpoint") -> bool:
 
 def _sequence(checkpoint: "Checkpoint") -> int:
     return checkpoint.summary.sequence
-
-
-def is_healthy(run: "Run", state: dict[str, Any]) -> bool:
-    """Whether all weights are finite; of divided ones the whole is in `state`."""
-    return all_finite(
-        weight
-        for name, learner in run.context.learners.items()
-        for weight in (
-            state["learners"][name]["modules"].values()
-            if learner.weights.are_divided
-            else learner.weights.parameters
-        )
-    )
-
-
-@torch.no_grad()
-def all_finite(weights: Iterable[torch.Tensor]) -> bool:
-    """Whether no weight is NaN or infinite; an empty one has nothing that could be."""
-    measured = [
-        weight for weight in weights if weight.numel() and (weight.is_floating_point() or weight.is_complex())
-    ]
-    return (
-        all(bool(torch.isfinite(norm)) for norm in torch._foreach_norm(measured, float("inf")))
-        if measured
-        else True
-    )
 
 
 def _marks_in(store: "CheckpointStore") -> list[Mark]:

@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from truestep.core.errors import DataError, RunDirectoryError
+from truestep.core.errors import CheckpointError, DataError, RunDirectoryError
 from truestep.core.files import remove_partial
 from truestep.engine.parts import Parts
 from truestep.engine.result import Update
 from truestep.report import write_report
 from truestep.run.agreement import Wishes
+from truestep.run.announcements import nothing_is_left, what_it_keeps, what_weakens, where_it_goes_on
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
-from truestep.run.endings import Endings, identity
+from truestep.run.endings import Endings, identity, noting
 from truestep.run.fingerprint import fingerprint
 from truestep.run.first_steps import FirstSteps
 from truestep.run.layers import RunLayers
@@ -33,7 +34,6 @@ from truestep.run.rates import Rates
 from truestep.run.saver import Saver
 from truestep.run.signals import StopSignals
 from truestep.run.tracking import sizes
-from truestep.run.words import nothing_is_left, what_it_keeps, what_weakens, where_it_goes_on
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
@@ -58,9 +58,8 @@ class Session:
         self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
         self._first_steps = FirstSteps(run, wanted=watching.doctor)
         self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
-        looks = (
-            run.is_main and not run.context.strategy.divides_weights
-        )  # nobody has whole weights to look at
+        # where weights are divided nobody has whole ones to look at
+        looks = run.is_main and not run.context.strategy.divides_weights
         self._layers.every = watching.layers_every if looks else 0
         self._rates = Rates(run.context, run.cursor, self.say)
         self.started = False
@@ -126,6 +125,7 @@ class Session:
         resumed = self._saver.resume()
         if resumed is None:
             share_weights(run.context)
+        self._saver.divide()
         self.started = True  # only now: a run that could not be restored must not save what it holds
         run.accept_edits()
         run.trackers.open()
@@ -347,11 +347,10 @@ class Session:
             return
         meant = isinstance(error, SystemExit | GeneratorExit)
         try:
-            resumable = self._moments.are_resumable and not self.random.repeats
-            saved = self._saver.save_crashed(error, resumable=resumable)
-            self.say(f"{type(error).__name__} after step {self._run.cursor.done}; saved {saved}")
-        except Exception as own:  # noqa: BLE001  (a full disk, say: the user's exception is the one to see)
-            error.add_note(f"truestep: besides, the run could not be saved: {own}")
+            with noting(error, "besides, the run could not be saved: "):  # a full disk, say
+                resumable = self._moments.are_resumable and not self.random.repeats
+                saved = self._saver.save_crashed(error, resumable=resumable)
+                self.say(f"{type(error).__name__} after step {self._run.cursor.done}; saved {saved}")
         finally:
             self._finish(alive=meant)
 
@@ -360,14 +359,14 @@ class Session:
         world = self._run.context.world
         if world is not None:
             world.failed(error)
-            self._finish(alive=False)
+            with noting(error, "", CheckpointError):  # the save in flight needed the rank that has failed
+                self._finish(alive=False)
         return world is not None
 
     def _give_up_behind_passes(self, error: BaseException) -> None:
         try:
-            self._saver.give_up_behind_passes()
-        except Exception as own:  # noqa: BLE001  (as above)
-            error.add_note(f"truestep: besides, the checkpoints could not be marked: {own}")
+            with noting(error, "besides, the checkpoints could not be marked: "):
+                self._saver.give_up_behind_passes()
         finally:
             self._finish(alive=False)
 

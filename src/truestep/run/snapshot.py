@@ -3,10 +3,10 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truestep.core.errors import CheckpointError, DataError, OptionError, nearest
-from truestep.engine.processes.shards import whole
+from truestep.engine.processes.shards import pieces, whole
 from truestep.engine.state import (
     changed_options,
     changed_settings,
@@ -18,7 +18,7 @@ from truestep.engine.state import (
 from truestep.report.history import Mark
 from truestep.run.directory import START_ANEW, ways_out
 from truestep.run.fingerprint import fingerprint
-from truestep.run.likeness import check_weights, sums_of_weights
+from truestep.run.likeness import are_finite, check_weights, sums_of_weights
 from truestep.run.loop_random import random_state
 from truestep.run.user_state import check_user_state, decode_value, encode_value
 
@@ -26,13 +26,23 @@ if TYPE_CHECKING:
     from truestep.run.run import Run
 
 
-def take(run: "Run") -> dict[str, Any]:
-    """Return the run's whole state as a tree of tensors and plain values."""
+class Taken(NamedTuple):
+    """The run's state, of rank 0 a whole one, and whether the weights of all ranks are finite."""
+
+    state: dict[str, Any]
+    healthy: bool
+
+
+def take(run: "Run", *, in_pieces: bool = False) -> Taken:
+    """Return the run's state as a tree of tensors and plain values.
+
+    Divided tensors are gathered by rank 0 or, with `in_pieces`, are on each rank the piece that it has.
+    """
     check_user_state(run.state)
     tracked, own = run.tracked.divided(run.tracked.state())
-    return {
+    state = {
         "learners": {
-            name: whole(learner_state(learner), keep=run.is_main)
+            name: _undivided(learner_state(learner), in_pieces=in_pieces, is_main=run.is_main)
             if learner.weights.are_divided
             else learner_state(learner)
             for name, learner in run.context.learners.items()
@@ -45,12 +55,20 @@ def take(run: "Run") -> dict[str, Any]:
         "user": encode_value(run.state),
         "tracked": tracked,
         "environment": fingerprint(run.context.device),
-        "ranks": _ranks(run, own),
     }
+    state["ranks"], healthy = _ranks(run, own)
+    return Taken(state, healthy)
 
 
-def _ranks(run: "Run", tracked: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what each process has of its own; nothing where one has nothing. Their weights must be the same."""
+def _undivided(state: dict[str, Any], *, in_pieces: bool, is_main: bool) -> Any:
+    return pieces(state, alone=not is_main) if in_pieces else whole(state, keep=is_main)
+
+
+def _ranks(run: "Run", tracked: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+    """Return what each process has of its own, nothing where one has nothing, and whether all weights are finite.
+
+    Their weights must be the same, those of which each has a part excepted.
+    """
     context = run.context
     mine = {
         "random": random_state(context.device),
@@ -58,10 +76,12 @@ def _ranks(run: "Run", tracked: dict[str, Any]) -> list[dict[str, Any]]:
         "tracked": tracked,
     }
     if context.world is None:
-        return [mine] if tracked else []
-    everybody = run.agreement.gathered("a checkpoint", mine | {"sums": sums_of_weights(context)})
+        return [mine] if tracked else [], are_finite(context)
+    seen = {"sums": sums_of_weights(context), "healthy": are_finite(context)}
+    everybody = run.agreement.gathered("a checkpoint", mine | seen)
     check_weights(context, [each.pop("sums") for each in everybody])
-    return everybody
+    healthy = [each.pop("healthy") for each in everybody]
+    return everybody, all(healthy)
 
 
 def tracked_in(run: "Run", state: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ MOST_NOTED = 64
 """Updates that are noted before what they gave is taken in; of some, each holds a copy of its losses until then."""
 
 
-class Window:
+class UpdateWindow:
     """The updates of one learner since the last line; kept one by one, so that a resumed run adds up the same bits.
 
     Between two lines an update is only noted: what is computed for many at once, where it is needed, costs a fraction.

@@ -17,8 +17,8 @@ class Block(nn.Module):
         )
 
     def forward(self, x):
-        normed = self.norm1(x)
-        x = x + self.attention(normed, normed, normed, need_weights=False)[0]
+        normed, causal = self.norm1(x), nn.Transformer.generate_square_subsequent_mask(x.size(1))
+        x = x + self.attention(normed, normed, normed, attn_mask=causal, need_weights=False)[0]
         return x + self.feed(self.norm2(x))
 
 

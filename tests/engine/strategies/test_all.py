@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an update asks of a strategy, and when; and what every strategy of the table promises on one process."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -51,9 +53,10 @@ class LoneWorld:
     """A world of one process: what a strategy exchanges is its own."""
 
     rank = num_gathered = 0
+    size = 1
 
-    def meet(self, what, *numbers):
-        return [list(numbers)]
+    def later(self, what, *numbers):
+        return SimpleNamespace(wait=lambda: [list(numbers)])
 
     def share_bytes(self, mine, what):
         return [mine]

@@ -10,6 +10,8 @@ from support.layer_plants import DEAD, EXPLODING, NETS, PLANTS, SATURATED, VANIS
 from torch import nn
 
 import truestep as ts
+from truestep.model.layers import interval as interval_module
+from truestep.model.layers.interval import Interval
 
 
 def trained(net, steps, *, every, planted=None, at=0, optimizer=None):
@@ -116,6 +118,56 @@ def test_what_is_measured_is_so():
     assert last.output_gradient == pytest.approx(float(output.grad.square().mean().sqrt()), rel=1e-5)
     assert sum(last.counts) == 12
     assert act.gradient is None
+
+
+class StepClock:
+    """A clock that the test moves on."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+@pytest.mark.parametrize(("look", "step"), [(0.001, 0.01), (0.02, 0.001), (0.005, 0.0005)])
+def test_by_default_looks_take_at_most_a_fiftieth_of_the_time(monkeypatch, look, step):
+    clock = StepClock()
+    monkeypatch.setattr(interval_module, "time", clock)
+    interval, looks = Interval("auto", 8), []
+    for update in range(1, 20_001):
+        clock.now += step
+        if interval.allows(update):
+            assert update % 64 == 0
+            interval.looked(update)
+            looks.append(update)
+            with interval.clock:
+                clock.now += look
+    assert interval.clock.seconds == pytest.approx(look * len(looks))
+    assert interval.clock.seconds <= 0.02 * clock.now
+    affordable = 0.02 * 20_000 * step / look
+    assert len(looks) >= 0.9 * min(20_000 // 64, affordable) - 1
+    assert interval.span == looks[-1] - looks[-8] + 64
+
+
+def test_a_number_of_steps_is_kept_to_whatever_a_look_takes(monkeypatch):
+    clock = StepClock()
+    monkeypatch.setattr(interval_module, "time", clock)
+    interval = Interval(2, 8)
+    for update in range(1, 9):
+        assert interval.allows(update) == (update % 2 == 0)
+        with interval.clock:
+            clock.now += 1.0
+
+
+def test_what_the_hooks_take_is_counted():
+    net = NETS["relu"]()
+    watch = trained(net, 12, every=2)
+    assert watch._looks.interval.clock.seconds > 0.0
+    before = watch._looks.interval.clock.seconds
+    with torch.no_grad():
+        net(batch(torch.Generator().manual_seed(0))[0])
+    assert watch._looks.interval.clock.seconds == before  # closed
 
 
 def digest(net):

@@ -379,7 +379,7 @@ X = torch.ones(4, 3)
         (lambda: ts.gradient_penalty(SCORE, X), "fake is None"),
         (lambda: ts.gradient_penalty(SCORE, None, X), "real is None"),
         (lambda: ts.gradient_penalty(SCORE, X.long(), X), r"real holds torch.int64.*labels as conditions="),
-        (lambda: ts.gradient_penalty(SCORE, [1.0], X), "real holds float, which has no gradient"),
+        (lambda: ts.gradient_penalty(SCORE, [1.0], X), "real holds float, which has no derivative"),
         (lambda: ts.gradient_penalty(SCORE, (), ()), "real is an empty tuple"),
         (lambda: ts.gradient_penalty(SCORE, (X, X[:2]), (X, X)), "one row per example each, got shapes"),
         (lambda: ts.gradient_penalty(SCORE, torch.tensor(1.0), at="real"), "one row per example each"),
@@ -411,12 +411,12 @@ def test_bad_input_gets_a_loss_error(call, message):
     ("call", "message"),
     [
         (lambda: ts.gradient_penalty(None, X, X), "a module or a function of the inputs, got NoneType"),
-        (lambda: ts.gradient_penalty(SCORE, X, X, at="between"), "There are: interpolates, real, fake"),
+        (lambda: ts.gradient_penalty(SCORE, X, X, at="between"), "There are: fake, interpolates, real"),
         (lambda: ts.gradient_penalty(SCORE, X, X, sides="both"), "sides='both'"),
-        (lambda: ts.gradient_penalty(SCORE, X, X, target=-1), "target=-1 is no norm"),
+        (lambda: ts.gradient_penalty(SCORE, X, X, target=-1), r"target=-1\): give at least 0"),
         (lambda: ts.gradient_penalty(SCORE, X, X, target="2"), r"target='2'\) was given a str"),
         (lambda: ts.gradient_penalty(SCORE, X, X, target=True), r"target=True\) was given a bool"),
-        (lambda: ts.gradient_penalty(SCORE, X, X, target=math.nan), "target=nan is no norm"),
+        (lambda: ts.gradient_penalty(SCORE, X, X, target=math.nan), r"target=nan\): give at least 0"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(call, message):

@@ -355,15 +355,15 @@ def test_rules_that_are_unknown_or_match_nothing_are_refused_with_what_there_is(
     cases = {
         r"No initialisation is called 'kaimin'\. Did you mean 'kaiming'": "kaimin",
         r"got <class 'torch.nn.*Linear'>": {nn.Linear: nn.Linear},
-        "LSTM matches no layer of Net": {nn.LSTM: "lecun"},
-        r"'haed' matches no layer of Net\. Did you mean 'head'": {"haed": "lecun"},
-        r"'heads\.bias' matches no tensor.*'head\.bias'": {"heads.bias": "zeros"},
+        "Net has no layer of kind LSTM": {nn.LSTM: "lecun"},
+        r"No layer is called 'haed'\. Did you mean 'head'": {"haed": "lecun"},
+        r"No tensor.* is called 'heads\.bias'.*'head\.bias'": {"heads.bias": "zeros"},
         r"'lecun' is a distribution of weights and head\.bias is a bias": {"head.bias": "lecun"},
     }
     for message, rules in cases.items():
         with pytest.raises(ts.OptionError, match=message):
             ts.nn.initialize(Net(), rules)
-    with pytest.raises(ts.OptionError, match="'bn' matches no layer"):
+    with pytest.raises(ts.OptionError, match="No layer is called 'bn'"):
         ts.nn.initialize(Net(), "lecun", scale={"bn": 0.0})
     with pytest.raises(ts.OptionError, match="no shape yet"):
         ts.nn.initialize(nn.LazyLinear(3), "lecun")
@@ -386,7 +386,7 @@ def test_rules_that_are_unknown_or_match_nothing_are_refused_with_what_there_is(
         ),
         (
             lambda net: ts.nn.initialize(nn.Linear(2, 2), {"hea.*": "zeros"}),
-            r"'hea\.\*' matches.*There are none",
+            r"No layer is called 'hea\.\*'.*There are none",
         ),
         (lambda net: ts.nn.initialize(net, "lecun", generator=3), r"generator=3: write torch\.Generator"),
         (lambda net: ts.nn.initialize(net, "lecun", scale=2.0), r"scale=2\.0: write a factor for each"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import truestep as ts
 from truestep.nn import Named
-from truestep.nn.named_axes.functions import POINTWISE
+from truestep.nn.named_axes.names import POINTWISE
 
 SIZES = {"N": 2, "C": 3, "H": 4, "W": 5, "K": 1}
 SHORT = settings(max_examples=30, deadline=None)
@@ -303,7 +303,7 @@ X = make(["N", "C", "H", "W"])
         (lambda: X @ X, TypeError, "dot"),
         (lambda: list(X), TypeError, "Say which"),
         (lambda: len(X), TypeError, "no one length"),
-        (lambda: np.asarray(X), TypeError, "An array has no names"),
+        (lambda: np.asarray(X), TypeError, "is no array, which has no names"),
         (lambda: torch.tensor(X), TypeError, "no one length"),
         (lambda: X.shape, AttributeError, r"x\.sizes"),
         (lambda: X.exp, AttributeError, r"torch\.exp\(x\)"),

@@ -113,6 +113,10 @@ class Machines:
         self.started.append(process)
         return process
 
+    def cable(self, state):
+        """Pull the cable out ("down"), or put it in again ("up")."""
+        ip("-n", self.names[1], "link", "set", "cable", state)
+
     def said(self):
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
 
@@ -164,19 +168,51 @@ def test_two_machines_train_as_two_processes_of_one(machines, tmp_path):
     assert not list((tmp_path / machines.names[1]).rglob("checkpoints"))
 
 
-def test_a_machine_that_is_lost_and_comes_back_changes_nothing(machines, tmp_path):
+def undisturbed(machines):
+    """Train with nothing happening; return what rank 0 ends with, and leave no run behind."""
     calm = train(machines)
     assert [process.wait(timeout=300) for process in calm] == [0, 0], machines.said()
-    expected = set(bits(machines.said()))
     for name in machines.names:
-        shutil.rmtree(tmp_path / name / "run", ignore_errors=True)
-    first, second = train(machines, "stop", 9, 1)
-    failed = tmp_path / machines.names[1] / "failed"
+        shutil.rmtree(machines.folder / name / "run", ignore_errors=True)
+    return set(bits(machines.said()))
+
+
+def wait_until_it_happens(machines):
+    """Return when the second machine's rank has come to where it fails."""
+    failed = machines.folder / machines.names[1] / "failed"
     until = time.monotonic() + 200
     while not failed.exists() and time.monotonic() < until:
         time.sleep(0.2)
+    assert failed.exists(), machines.said()
+
+
+def test_a_machine_that_is_lost_and_comes_back_changes_nothing(machines):
+    expected = undisturbed(machines)
+    first, second = train(machines, "stop", 9, 1)
+    wait_until_it_happens(machines)
     os.killpg(second.pid, signal.SIGKILL)
     second.wait(timeout=30)
     again = machines.launch(1, "--restarts", 3, PROGRAM, "trains", ".", "stop", 9, 1)
     assert [process.wait(timeout=400) for process in (first, again)] == [0, 0], machines.said()
     assert set(bits(machines.said())) == expected != set()
+
+
+@pytest.mark.parametrize(
+    "seconds", [4, 45], ids=["for a moment", "for longer than ranks wait for each other"]
+)
+def test_a_cable_that_is_cut_and_restored_changes_nothing(machines, seconds):
+    expected = undisturbed(machines)
+    both = train(machines, "wait", 9, 1)
+    wait_until_it_happens(machines)
+    machines.cable("down")
+    time.sleep(seconds)
+    machines.cable("up")
+    statuses = [process.wait(timeout=400) for process in both]
+    if (
+        seconds > 20 and statuses[1]
+    ):  # its launcher gave up as well: whoever looks after the machine starts it again
+        both = train(machines, "wait", 9, 1)
+        statuses = [process.wait(timeout=400) for process in both]
+    assert statuses == [0, 0], machines.said()
+    assert set(bits(machines.said())) == expected != set()
+    assert ("RankError" in machines.said()) == (seconds > 20)

@@ -151,6 +151,16 @@ def looks(folder):
     (folder / f"found-{run.rank}.json").write_text(json.dumps(found))
 
 
+def fail(how):
+    """Come to the end, or to a halt, in the way that was asked for."""
+    if how in ("hang", "wait"):
+        time.sleep(3600 if how == "hang" else 3)
+    elif how == "raise":
+        raise ValueError("a bad sample")
+    else:
+        os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "ask": signal.SIGTERM}[how])
+
+
 def trains(folder, how="", step="0", rank="0"):
     once = folder / "failed"
     run = ts.Run(folder / "run", seed=2, saving=ts.Saving(every_steps=3), **OPTIONS)
@@ -160,21 +170,22 @@ def trains(folder, how="", step="0", rank="0"):
         torch.randn(32, 3, generator=torch.Generator().manual_seed(3)), batch_size=4, shuffle=True
     )
 
-    def loss(batch):
-        if how and run.step == int(step) and run.rank == int(rank) and not once.exists():
+    def fails_now():
+        now = how and run.step == int(step) and run.rank == int(rank) and not once.exists()
+        if now:
             once.write_text(str(time.time()))
-            fail()
-        return net(batch + 0.1 * noise).square().squeeze(1)
+        return now
 
-    def fail():
-        if how == "raise":
-            raise ValueError("a bad sample")
-        os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "ask": signal.SIGTERM}[how])
+    def loss(batch):
+        if how != "miss" and fails_now():
+            fail(how)
+        return net(batch + 0.1 * noise).square().squeeze(1)
 
     for _ in run.epochs(3):
         for batch in run.batches(data):
             noise = torch.randn(len(batch), 3)
-            net.update(loss, batch)
+            if not (how == "miss" and fails_now()):  # else the others wait in a collective
+                net.update(loss, batch)
         run.log(mean=net.evaluate(lambda b: net(b)[:, 0], data))
     bits = b"".join(tensor.numpy().tobytes() for tensor in net.module.state_dict().values())
     print("ends with", hashlib.sha256(bits).hexdigest(), flush=True)

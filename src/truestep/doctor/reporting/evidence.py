@@ -29,6 +29,7 @@ WORDS: Mapping[str, Words] = {
     "batches": None,
     "classes": "There are {} classes.",
     "classes_in_turn": lambda classes: f"The classes came in this order: {_listed(classes)}.",
+    "compared": None,
     "dead_units": None,
     "deviation": "Their standard deviation is {}.",
     "difference": None,
@@ -50,6 +51,7 @@ WORDS: Mapping[str, Words] = {
     "logits": "The logits have the shape {}.",
     "loss_at_first": "The loss began at {}.",
     "losses_alive": None,
+    "made_at": None,
     "made_by": None,
     "mean": "Their mean is {}.",
     "model": "The model is {}.",
@@ -79,6 +81,7 @@ WORDS: Mapping[str, Words] = {
     "tensors": None,
     "torch": "This is torch {}.",
     "units": None,
+    "value": None,
     "without_gradient": None,
 }
 

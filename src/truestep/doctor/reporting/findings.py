@@ -3,10 +3,10 @@
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -140,15 +140,3 @@ def render_watched(findings: Sequence[Finding], num_steps: int, seconds: float) 
     """Return what a watch in a script or notebook has found so far, in so many steps and at what cost."""
     steps = f" · {num_steps} optimizer steps watched, at a cost of {seconds:.2f} s"
     return [*show_findings(findings, {}), Text.assemble(counted(findings), steps)]
-
-
-def print_all(shown: Iterable[RenderableType], console: Console) -> None:
-    """Print it; to a file without the blanks that fill up each line."""
-    if console.is_terminal or console.is_jupyter:
-        for each in shown:
-            console.print(each, crop=False)
-        return
-    with console.capture() as captured:
-        for each in shown:
-            console.print(each, crop=False)
-    console.file.write("\n".join(line.rstrip() for line in captured.get().split("\n")))

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from truestep.core.results import print_all
 from truestep.doctor.finding import Abstention, Finding
 from truestep.doctor.fixing import Fixed
 from truestep.doctor.reading import SourceReading
-from truestep.doctor.reporting.findings import counted, print_all, printable, show_findings
+from truestep.doctor.reporting.findings import counted, printable, show_findings
 
 if TYPE_CHECKING:
     from truestep.doctor.report import RunReport

@@ -22,6 +22,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from truestep.doctor.runtime.dispatcher import Dispatcher
 from truestep.doctor.runtime.frames import user_place
+from truestep.doctor.runtime.logging_calls import wrap_logging, wrap_writer
 from truestep.doctor.runtime.ordinary import is_ordinary
 from truestep.doctor.runtime.wrapping import Wrappers
 
@@ -55,6 +56,7 @@ def wrap_protocol(gate: Dispatcher, wrappers: Wrappers) -> None:
     _compiling(gate, wrappers)
     _data(gate, wrappers)
     wrap_losses(gate, wrappers)
+    wrap_logging(gate, wrappers)
 
 
 def wrap_losses(gate: Dispatcher, wrappers: Wrappers) -> None:
@@ -69,6 +71,7 @@ def _optimizers(gate: Dispatcher, wrappers: Wrappers) -> None:
             original(self, *args, **kwargs)
             if gate.sees():
                 gate.tell("on_optimizer", self)
+                wrap_writer(gate, wrappers)  # by now the script has imported what it uses
 
         return __init__
 
@@ -189,7 +192,17 @@ def _modules(gate: Dispatcher, wrappers: Wrappers) -> None:
 
         return wrapped
 
+    def load(original: Call) -> Call:
+        def load_state_dict(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, *args, **kwargs)
+            if not torch.compiler.is_compiling() and gate.sees():
+                gate.tell("loaded", self)
+            return result
+
+        return load_state_dict
+
     wrappers.method(nn.Module, "train", train)
+    wrappers.method(nn.Module, "load_state_dict", load)
 
 
 def _switching_off(gate: Dispatcher, wrappers: Wrappers) -> None:
@@ -266,7 +279,7 @@ def _data(gate: Dispatcher, wrappers: Wrappers) -> None:
     def iterating(original: Call) -> Call:
         def __iter__(self: Any) -> Any:  # noqa: N807
             if gate.sees():
-                if gate.pace.is_new(self):  # perhaps an evaluation: watched until the next step
+                if gate.pace.wakes_for_pass(self):  # perhaps an evaluation: watched until the next step
                     gate.look(True)
                 gate.tell("on_evaluation")
                 gate.tell("on_epoch", self)
@@ -281,9 +294,11 @@ def _data(gate: Dispatcher, wrappers: Wrappers) -> None:
 def _loss(gate: Dispatcher, name: str) -> Callable[[Call], Call]:
     def make(original: Call) -> Call:
         def wrapped(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
-            value = original(input, target, *args, **kwargs)
-            if not torch.compiler.is_compiling() and gate.live and is_ordinary() and gate.sees():
-                gate.tell("on_loss", name, input, target, kwargs, value)
+            if torch.compiler.is_compiling() or not gate.live or not is_ordinary() or not gate.sees():
+                return original(input, target, *args, **kwargs)
+            with gate.quiet():
+                value = original(input, target, *args, **kwargs)
+            gate.tell("on_loss", name, input, target, kwargs, value)
             return value
 
         return wrapped

@@ -32,16 +32,21 @@ def is_library(filename: str) -> bool:
     return found
 
 
-def user_place(depth: int = 2) -> Place:
-    """Return the innermost line of the user's code on the stack, or the outermost line there is."""
+def user_line(depth: int = 2) -> tuple[str, int]:
+    """Return file and number of the innermost line of the user's code on the stack, or of the outermost there is."""
     frame: FrameType | None = sys._getframe(depth)
     outermost = frame
     while frame is not None:
         if not is_library(frame.f_code.co_filename):
-            return Place(frame.f_code.co_filename, frame.f_lineno)
+            return frame.f_code.co_filename, frame.f_lineno
         outermost, frame = frame, frame.f_back
     assert outermost is not None
-    return Place(outermost.f_code.co_filename, outermost.f_lineno)
+    return outermost.f_code.co_filename, outermost.f_lineno
+
+
+def user_place(depth: int = 2) -> Place:
+    """Return the innermost line of the user's code on the stack, or the outermost line there is."""
+    return Place(*user_line(depth + 1))
 
 
 def name_of(wanted: object, depth: int = 2) -> str | None:

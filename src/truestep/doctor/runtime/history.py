@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import first_tensor
+from truestep.doctor.runtime.looking import first_tensor, is_plain, made_by
+from truestep.doctor.runtime.origins import Origin, Origins
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -31,6 +32,17 @@ class Forward:
     gradients_on: bool
     called: str  # the module, by the user's variable
 
+    @property
+    def numbers(self) -> Tensor | None:
+        """The first tensor that it was given, if that holds real numbers side by side: what a check may compute with."""
+        given = first_tensor(self.args)
+        return given if given is not None and is_plain(given) else None
+
+    @property
+    def variable(self) -> str:
+        """The user's variable alone, or the class where it has none."""
+        return self.called.partition(" (")[0]
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -42,6 +54,19 @@ class Loss:
     options: dict[str, Any]
     value: Tensor
     place: Place
+
+
+class Made(NamedTuple):
+    """The operation that computed a value."""
+
+    operation: str  # the empty text where it is not known
+    told: str  # with its place and layer where these are known
+    origin: Origin | None = None
+
+    def evidence(self) -> dict[str, Any]:
+        """Return what a finding about the value shows."""
+        place = f"{self.origin.path}:{self.origin.line}" if self.origin is not None else None
+        return {"made_by": self.operation, "made_at": place}
 
 
 class Application(NamedTuple):
@@ -86,6 +111,10 @@ class OptimizerRecord:
         """Tell whether any parameter has a gradient."""
         return any(each.grad is not None for each in self.parameters())
 
+    def holds_gradients(self) -> bool:
+        """Tell whether any of a few gradients is other than 0: by hand they may be cleared to either."""
+        return any(each.grad is not None and bool(each.grad.any()) for each in self.sample())
+
     def sample(self) -> list[Tensor]:
         """Return a few parameters with a gradient, from the first to the last."""
         held = [each for each in self.parameters() if each.grad is not None]
@@ -109,8 +138,10 @@ def address(gradient: Tensor) -> int:
 class History:
     """What has happened in one watched run."""
 
-    def __init__(self, *, thorough: bool = False) -> None:
+    def __init__(self, *, thorough: bool = False, is_whole: bool = False) -> None:
         self.thorough = thorough  # whether checks that cost many steps were asked for
+        self.is_whole = is_whole  # whether the watch began before the script did
+        self.loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # given weights by load_state_dict()
         self.records: dict[int, OptimizerRecord] = {}  # by the identity of the optimizer
         # applied by the user's code; by identity, since a module may have an __eq__ of its own
         self.models_by_id: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
@@ -124,6 +155,7 @@ class History:
         self.gave_up: str | None = None  # why the watch ended before the run
         self.thread: int | None = None  # the one that first goes backward or steps
         self.forwards_since_backward: list[Application] = []
+        self.origins = Origins()
 
     @property
     def models(self) -> list[nn.Module]:
@@ -153,6 +185,30 @@ class History:
         """Return a model or optimizer by the name of the user's variable and its class: `net (Sequential)`."""
         name, kind = self.names.get(id(known)), type(known).__name__
         return f"{name} ({kind})" if name else kind
+
+    def made(self, value: Tensor, used_at: Place) -> Made:
+        """Return which operation computed a value, past mere changes of shape, and where if that is known."""
+        origin = self.origins.of(value)
+        if origin is None:
+            operation = made_by(value)
+            return Made(operation, operation)
+        origin = origin.past_changes_of_shape()
+        return Made(origin.operation, self.told(origin, used_at), origin)
+
+    def told(self, origin: Origin, used_at: Place | None = None) -> str:
+        """Return where a value was made: `softmax at network.py:42 (model.head.act)`."""
+        where = "" if origin.place == used_at else f" at {origin.file()}:{origin.line}"
+        layer = f" ({self.path_of(origin.layer)})" if origin.layer is not None else ""
+        return f"{origin.operation}{where}{layer}"
+
+    def path_of(self, module: nn.Module) -> str:
+        """Return a module's path in the model that has it: `net.head.act`."""
+        for model in self.models:
+            called = self.names.get(id(model)) or type(model).__name__
+            for name, each in model.named_modules():
+                if each is module:
+                    return f"{called}.{name}" if name else called
+        return type(module).__name__
 
     def name_of(self, parameter: Tensor) -> str:
         """Return a parameter's name in the model that has it."""

@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks on every module call, while the watch looks closely; none at all at other times."""
+"""Hooks on every module call and operation, while the watch looks closely; none at all at other times."""
 
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules import module as module_calls
 
 from truestep.doctor.runtime.dispatcher import Dispatcher
+from truestep.doctor.runtime.operations import OperationMode
 from truestep.doctor.runtime.ordinary import is_ordinary
+
+# in eval mode they compute by another kernel, and otherwise where a mode of torch.overrides is on
+FAST = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
 
 
 class LayerHooks:
-    """Tells of each module call, and which of them the user's code made itself."""
+    """Tells of each operation and each module call, and which of these the user's code made itself."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         self._handles: list[Any] = []
-        self._stack: list[nn.Module] = []
+        self._operations = OperationMode(self._tell_of)
+        self._unfollowed: nn.Module | None = None  # the module at work, in which operations are not followed
 
     def switch(self, live: bool) -> None:
         """Put the hooks on, or take them off; a compiled model is left alone."""
@@ -26,13 +31,14 @@ class LayerHooks:
             self._detach()
 
     def _attach(self) -> None:
-        self._stack.clear()
+        self._operations.switch(True)
         self._handles = [
             module_calls.register_module_forward_pre_hook(self._before),
             module_calls.register_module_forward_hook(self._after, with_kwargs=True, always_call=True),
         ]
 
     def _detach(self) -> None:
+        self._operations.switch(False)
         for handle in self._handles:
             handle.remove()
             # torch 2.13 leaves this one behind, and then warns of it in each compiled module
@@ -41,19 +47,26 @@ class LayerHooks:
 
     def _before(self, module: nn.Module, _args: Any) -> None:
         if is_ordinary() and self._dispatcher.sees():
-            if not self._stack:
-                self._dispatcher.recorder.begin_forward()
-            self._stack.append(module)
+            self._dispatcher.recorder.enter(module)
+            if isinstance(module, FAST) and not module.training and self._operations.is_on:
+                self._operations.switch(False)
+                self._unfollowed = module
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
         dispatcher = self._dispatcher
         if not is_ordinary() or not dispatcher.sees():
             return
+        if self._unfollowed is module:
+            self._unfollowed = None
+            self._operations.switch(bool(self._handles))
         kwargs, output = rest if len(rest) == 2 else ({}, None)  # torch gives no kwargs where forward raised
-        while self._stack and self._stack.pop() is not module:
-            pass  # calls that ended in an exception
+        outermost = dispatcher.recorder.leave(module)
         if not dispatcher.live or output is None:
             return
         dispatcher.tell("on_layer", module, output)
-        if not self._stack and not isinstance(module, nn.modules.loss._Loss):
+        if outermost and not isinstance(module, nn.modules.loss._Loss):
             dispatcher.tell("on_forward", module, args, kwargs, output)
+
+    def _tell_of(self, name: str, result: Any, given: list[Tensor]) -> None:
+        if self._dispatcher.live and self._dispatcher.sees():
+            self._dispatcher.tell("on_operation", name, result, given)

@@ -22,10 +22,20 @@ _PASSES = (
     "ToCopy",
 )
 
+_WORDS = {"LogSoftmax": "log_softmax", "Addmm": "linear", "Mm": "linear"}  # where torch's own word is another
+
 
 def is_on_host(tensor: Tensor) -> bool:
     """Tell whether a tensor's values can be read without waiting for a device."""
     return tensor.device.type == "cpu"
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Tell a tensor of real numbers that lie side by side from sparse, nested, quantized, complex and meta ones."""
+    from torch import strided
+
+    other = tensor.is_nested or tensor.is_quantized or tensor.is_meta or tensor.is_complex()
+    return tensor.layout is strided and not other
 
 
 def first_tensor(value: Any) -> Tensor | None:
@@ -73,13 +83,13 @@ def _drops_within(module: nn.Module) -> bool:
 
 
 def made_by(tensor: Tensor) -> str:
-    """Return the name of the operation that made a tensor last ("Softmax"), past mere changes of shape."""
+    """Return the name of the operation that made a tensor last ("softmax"), past mere changes of shape."""
     node = tensor.grad_fn
     for _ in range(6):
         if node is None:
             return ""
         name = node.name().rstrip("0123456789").removesuffix("Backward")
         if name not in _PASSES:
-            return name
+            return _WORDS.get(name, name.lower())
         node = node.next_functions[0][0] if node.next_functions else None
     return ""

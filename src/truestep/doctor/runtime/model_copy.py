@@ -7,7 +7,7 @@ import io
 import logging
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import MethodType
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.operations import without_modes
 
 MOST_BYTES = 1 << 30  # a larger model is not copied: there may be no room for it
 
@@ -46,6 +47,7 @@ class ModelCopy:
         devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         self._stack.enter_context(torch.random.fork_rng(devices))
         self._stack.enter_context(_silence())
+        self._stack.enter_context(without_modes())
         self._stack.enter_context(torch.no_grad())
         try:
             self.copy = copy.deepcopy(self.forward.module)
@@ -60,12 +62,12 @@ class ModelCopy:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def apply(self, first: Tensor | None = None) -> Any:
-        """Return the copy's output, with another tensor as first input if one is given."""
-        args = list(self.forward.args)
-        if first is not None:
-            args[0] = first
-        return self.copy(*args, **self.forward.kwargs)
+    def apply(self, changed: Mapping[int | str, Tensor] | None = None) -> Any:
+        """Return the copy's output, with other tensors for some inputs, by position or name."""
+        changed = changed or {}
+        args = [changed.get(index, each) for index, each in enumerate(self.forward.args)]
+        kwargs = {name: changed.get(name, each) for name, each in self.forward.kwargs.items()}
+        return self.copy(*args, **kwargs)
 
 
 def _check_harmless(module: nn.Module) -> None:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from truestep.doctor.runtime.history import Forward, Loss
-from truestep.doctor.runtime.looking import first_tensor
+from truestep.doctor.runtime.looking import first_tensor, is_plain
 from truestep.doctor.runtime.model_copy import ModelCopy
 
 STEPS = 100
@@ -55,6 +55,9 @@ class OneBatch:
 
     def obstacle(self) -> str | None:
         """Return why it can't be tried, or None."""
+        inputs = (*self.forward.args, *self.forward.kwargs.values())
+        if not all(is_plain(each) for each in inputs if isinstance(each, Tensor)):
+            return "an input of the model is no batch of real numbers"
         output = first_tensor(self.forward.output)
         if output is None or output.numel() != self.loss.input.numel():
             return "the loss is not computed from the model's output as it is"

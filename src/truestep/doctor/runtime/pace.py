@@ -21,7 +21,9 @@ class Pace:
     def __init__(self, max_steps: int | None = None) -> None:
         self.max_steps = max_steps
         self._evaluations = 0
-        self._sources: set[int] = set()
+        self._passes: dict[int, int] = {}  # over each loader or sampler, by identity
+        self._source: int | None = None  # the one that began last
+        self._trained: set[int] = set()  # those within whose passes steps were made
         self._quiet_lines: set[Place] = set()
 
     def looks_after(self, num_steps: int) -> bool:
@@ -32,6 +34,9 @@ class Pace:
         """
         if self.max_steps is not None and num_steps >= self.max_steps:
             raise StopWatching
+        if self._source is not None:
+            self._trained.add(self._source)
+            self._source = None
         return num_steps < WINDOW or num_steps % PERIOD in (0, 1)
 
     def wakes_for_evaluation(self) -> bool:
@@ -39,11 +44,12 @@ class Pace:
         self._evaluations += 1
         return self._evaluations <= EVALUATIONS
 
-    def is_new(self, source: Any) -> bool:
-        """Tell whether a loader or a sampler begins for the first time."""
-        new = id(source) not in self._sources
-        self._sources.add(id(source))
-        return new
+    def wakes_for_pass(self, source: Any) -> bool:
+        """Tell whether to look at a loader's or sampler's pass: its first, and the next if steps were made in that."""
+        passes = self._passes[id(source)] = self._passes.get(id(source), 0) + 1
+        trained = id(source) in self._trained
+        self._source = id(source)
+        return passes == 1 or (passes == 2 and trained)
 
     def is_new_line(self, place: Place) -> bool:
         """Tell whether gradients were never switched off at this line before."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.frames import name_of, user_place
+from truestep.doctor.runtime.frames import name_of, user_line, user_place
 from truestep.doctor.runtime.history import (
     WINDOW,
     Application,
@@ -24,7 +24,8 @@ from truestep.doctor.runtime.history import (
     OptimizerRecord,
     address,
 )
-from truestep.doctor.runtime.looking import sensitive_layers
+from truestep.doctor.runtime.looking import first_tensor, is_plain, sensitive_layers
+from truestep.doctor.runtime.origins import Origin
 
 Facts = tuple[Any, ...] | None
 
@@ -35,6 +36,7 @@ class Recorder:
     def __init__(self, history: History) -> None:
         self.history = history
         self._drops = False  # whether functional dropout was at work since the last forward
+        self._layers: list[nn.Module] = []  # the modules at work, the innermost last
         self._counted: OptimizerRecord | None = None  # the optimizer whose steps count
         self._num_uncounted = 0  # steps of other optimizers in a row
 
@@ -77,11 +79,28 @@ class Recorder:
 
     def on_layer(self, module: nn.Module, output: Any) -> Facts:
         """Any module, also within others, gave its output."""
-        return module, output
+        found = first_tensor(output)
+        return (module, output) if found is None or is_plain(found) else None
+
+    def on_operation(self, name: str, result: Any, given: list[Tensor]) -> Facts:
+        """An operation has been computed: remember where, for what it gave."""
+        origins = self.history.origins
+        path, line = user_line()
+        before = origins.before(given)
+        depth = 1 + max((each.depth for each in before), default=0)
+        layer = self._layers[-1] if self._layers else None
+        origin = Origin(name, path, line, layer, before, depth, _cuts(result, given))
+        for each in (result,) if isinstance(result, Tensor) else result:
+            if isinstance(each, Tensor):
+                origins.note(each, origin)
+        return origin, given, result
 
     def on_loss(self, name: str, given: Any, target: Any, options: dict[str, Any], value: Any) -> Facts:
         """A loss was computed."""
-        if not isinstance(given, Tensor) or not isinstance(target, Tensor) or given.is_meta:
+        if not isinstance(given, Tensor) or not isinstance(target, Tensor):
+            return None
+        self.on_operation(name, value, [given, target])
+        if not is_plain(given) or not is_plain(target):
             return None
         return (Loss(name, given, target, options, value, user_place()),)
 
@@ -100,6 +119,7 @@ class Recorder:
         for record in records:
             record.cleared_at = place if record.was_reached else record.cleared_at
             record.was_reached = False
+            record.stale = False  # what it added to is gone with it
             record.marks = []
         return records, place
 
@@ -113,7 +133,8 @@ class Recorder:
         if not record.num_steps:
             self.history.optimizer_names.add(self._named(optimizer))
         record.has_closure = has_closure
-        record.num_stale_steps = record.num_stale_steps + 1 if record.stale and record.num_backwards else 0
+        stale = record.stale and record.num_backwards and record.holds_gradients()
+        record.num_stale_steps = record.num_stale_steps + 1 if stale else 0
         return record, user_place()
 
     def on_stepped(self, record: OptimizerRecord) -> Facts:
@@ -137,6 +158,10 @@ class Recorder:
         applied, self.history.forwards_since_backward = self.history.forwards_since_backward, []
         return (applied,) if applied and self.history.num_steps else None
 
+    def on_logged(self, name: str, value: float) -> Facts:
+        """A share was printed or logged."""
+        return name, value, user_place()
+
     def on_finish(self) -> Facts:
         """The run is over."""
         return ()
@@ -153,6 +178,10 @@ class Recorder:
             record.cleared_at = None if record.was_reached else record.cleared_at
             if record.stale:
                 _mark(record)
+
+    def loaded(self, module: nn.Module) -> None:
+        """A module was given weights that were kept."""
+        self.history.loaded.add(module)
 
     def differentiated(self) -> None:
         """Gradients were computed past backward(): what was applied was no evaluation."""
@@ -188,12 +217,21 @@ class Recorder:
 
     def begin_step(self, record: OptimizerRecord) -> None:
         """The checks were told of the last step: what comes belongs to the next one."""
+        self.history.origins.forget()
         _forget(record)
         _mark(record)
 
-    def begin_forward(self) -> None:
-        """The user's code applies a module."""
-        self._drops = False  # a checkpoint's recomputation drops too
+    def enter(self, module: nn.Module) -> None:
+        """A module is applied."""
+        if not self._layers:
+            self._drops = False  # a checkpoint's recomputation drops too
+        self._layers.append(module)
+
+    def leave(self, module: nn.Module) -> bool:
+        """A module has been applied; return whether the user's code did that itself."""
+        while self._layers and self._layers.pop() is not module:
+            pass  # calls that ended in an exception
+        return not self._layers
 
     def dropped(self) -> None:
         """A functional dropout was at work."""
@@ -214,6 +252,8 @@ class Recorder:
 
     def look(self, live: bool) -> None:
         """The run is looked at closely from here on, or no more: marks from before a gap mean nothing."""
+        self.history.origins.forget()
+        self._layers.clear()
         for record in self.history.records.values():
             if live:
                 _mark(record)
@@ -230,3 +270,10 @@ def _mark(record: OptimizerRecord) -> None:
     """Remember which gradients there are, to see later whether anything replaced or changed them."""
     found = ((each, each.grad) for each in record.sample())
     record.marks = [(each, address(grad), grad._version) for each, grad in found if grad is not None]
+
+
+def _cuts(result: Any, given: list[Tensor]) -> bool:
+    """Tell whether the graph ends here: numbers that can carry one came from numbers that do."""
+    if not isinstance(result, Tensor) or result.requires_grad or not result.is_floating_point():
+        return False
+    return any(each.requires_grad for each in given)

@@ -49,7 +49,7 @@ class Watch:
         wanted = [check for check in self._scope.checks if options.selection.wants(check.code)]
         self.watchers = [check() for check in wanted if issubclass(check, Watcher)]
         self.probes = [check() for check in wanted if issubclass(check, Probe)] if options.probe else []
-        self.history = History(thorough=options.thorough)
+        self.history = History(thorough=options.thorough, is_whole=options.is_of_command)
         self.recorder = Recorder(self.history)
         checks = [*self.watchers, *self.probes]
         self.dispatcher = Dispatcher(self.recorder, checks, Pace(options.max_steps))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.source.events import Event, Trace
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.values import origins
+from truestep.doctor.source.values import behind, origins
 
 _SWITCHES = ("torch.", "torch.autograd.", "torch.autograd.grad_mode.")
 _EVALUATES = re.compile(
@@ -55,7 +55,11 @@ def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[Event]:
         quiet = off or _nothing_backward(trace, forward)
         apart = not any(forward.inside(loop.path) for loop in loops)
         after = off and apart and trace.events.index(forward) > last
-        if _on_held_out(forward) or (quiet and _among_held_out(module, forward)) or after:
+        if (
+            (_on_held_out(forward) and not _trains(module, trace, forward))
+            or (quiet and _among_held_out(module, forward))
+            or after
+        ):
             yield forward
 
 
@@ -65,6 +69,13 @@ def _nothing_backward(trace: Trace, forward: Event) -> bool:
     events = trace.within(path, "backward", "grad", "unknown") if path else trace.events
     later = events if path else events[events.index(forward) :]
     return not any(event.kind in ("backward", "grad") for event in later)
+
+
+def _trains(module: SourceModule, trace: Trace, forward: Event) -> bool:
+    """Tell whether a loss that goes backward is computed from this forward: then its data are trained on, whatever their name."""
+    losses = [each.receiver for each in trace.of("backward") if each.receiver is not None]
+    mine = [each for each in losses if module.scope(each) is module.scope(forward.node)]
+    return any(forward.node is call for each in mine for call in behind(module, each))
 
 
 def _on_held_out(forward: Event) -> bool:

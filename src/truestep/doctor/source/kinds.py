@@ -57,7 +57,8 @@ _BY_NAME = [
     (
         re.compile(
             r"^(net|network|model|generator|discriminator|critic|classifier|encoder|decoder)"
-            r"(\d+|_?[A-Za-z]|_?(ema|teacher|student|ref|old|new|target|online|main|base|without_ddp))?$|_(net|model)$"
+            r"(\d+|_?[A-Za-z]|_?(ema|teacher|student|ref|old|new|target|online|main|base|without_ddp))?$"
+            r"|^(?!(get|build|make|create|load|init|setup|prepare|define|save|train|test|eval)_)\w*_(net|model)$"
         ),
         "module",
     ),

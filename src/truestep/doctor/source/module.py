@@ -10,6 +10,7 @@ from truestep.doctor.replacement import lines_of, parsed
 from truestep.doctor.source import kinds
 from truestep.doctor.source.names import Binder, Binding, Class, Function, Index, Node, Scope, dotted
 from truestep.doctor.source.resolving import MAX_DEPTH, Resolver
+from truestep.doctor.source.settings import is_setting
 
 if TYPE_CHECKING:
     from truestep.doctor.source.events import Trace
@@ -312,7 +313,9 @@ class SourceModule:
             if kind := kinds.of_constructor(declared) or kinds.of_base(declared):
                 return kind
         last = dotted(node)
-        named = kinds.of_name(last.rsplit(".", 1)[-1]) if last else None
+        named = (
+            kinds.of_name(last.rsplit(".", 1)[-1]) if last and not is_setting(self.resolver, node) else None
+        )
         if named is not None and not self._is_unbound(node):
             self.resolver.guessed.add(node)
         return named

@@ -80,6 +80,16 @@ def _is_layer(module: SourceModule, node: ast.expr) -> bool:
     return bool(made) and all(name is not None and name.startswith("torch.nn.") for name in made)
 
 
+def moved_already(move: ast.Call, maker: ast.Call) -> bool:
+    """Tell `nn.Parameter(x.to(device)).to(device)`."""
+    inner = maker.args[0] if maker.args else None
+    if not (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute)):
+        return False
+    assert isinstance(move.func, ast.Attribute)
+    same = [ast.dump(each) for each in inner.args] == [ast.dump(each) for each in move.args]
+    return inner.func.attr == move.func.attr and same and not inner.keywords and not move.keywords
+
+
 def asks_for_gradients(module: SourceModule, node: ast.expr) -> bool:
     """Tell whether something behind an expression was made with gradients or by a module."""
     seen: set[ast.expr] = set()

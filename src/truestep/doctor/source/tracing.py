@@ -124,14 +124,17 @@ class _Tracer:
 
     # ── statements ────────────────────────────────────────────────────────────────────────────
 
-    def statements(self, body: list[ast.stmt], path: Path, context: Context) -> None:
+    def statements(self, body: list[ast.stmt], path: Path, context: Context) -> bool:
+        """Run a block, and tell whether it leaves its function or loop for certain."""
         for statement in body:
             if len(self.trace.events) >= MAX_EVENTS or self.num_calls >= MAX_CALLS:
                 self.trace.complete = False
-                return
-            self.statement(statement, path, context)
+                return False
+            if self.statement(statement, path, context):
+                return True
+        return False
 
-    def statement(self, node: ast.stmt, path: Path, context: Context) -> None:
+    def statement(self, node: ast.stmt, path: Path, context: Context) -> bool:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 pass  # a function's body happens where it is called
@@ -146,13 +149,14 @@ class _Tracer:
                 self.expressions(node.test, inner, context)
                 self.statements(node.body, inner, context)
             case ast.If():
-                self.branch(node, path, context)
+                return self.branch(node, path, context)
             case ast.With() | ast.AsyncWith():
                 self.block(node, 0, path, context)
             case ast.Try():
                 self.attempt(node, path, context)
             case _:
                 self.expressions(node, path, context)
+        return isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue)
 
     def block(self, node: ast.With | ast.AsyncWith, index: int, path: Path, context: Context) -> None:
         """Run a with block inside of its managers: a generator's at its yield, an object's between enter and exit."""
@@ -194,19 +198,19 @@ class _Tracer:
             if isinstance(each, ast.Yield)
         )
 
-    def branch(self, node: ast.If, path: Path, context: Context) -> None:
+    def branch(self, node: ast.If, path: Path, context: Context) -> bool:
         self.expressions(node.test, path, context)
         holds = self.contexts.test(Located(node.test, context))
         if not isinstance(holds, Unknown):
-            self.statements(node.body if holds else node.orelse, path, context)
-            return
+            return self.statements(node.body if holds else node.orelse, path, context)
         before = len(self.trace.events)
-        self.statements(node.body, (*path, Frame("if", node, context)), context)
-        self.statements(node.orelse, (*path, Frame("else", node, context)), context)
+        leaves = self.statements(node.body, (*path, Frame("if", node, context)), context)
+        leaves &= self.statements(node.orelse, (*path, Frame("else", node, context)), context)
         inside = {event.kind for event in self.trace.events[before:]}
         if not inside.issubset(_QUIET):
             for name, values in self.asked(Located(node.test, context)):
                 self.guards.add(name, values, not inside.isdisjoint(_UPDATE))
+        return leaves
 
     def asked(self, test: Located) -> Iterator[tuple[str, list[Any]]]:
         """Yield the variables of a test with the values that tell its ways apart; counters are not chosen."""

@@ -6,6 +6,7 @@ import ast
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.uses import arms
+from truestep.doctor.source.values import constant
 
 _METHODS = ("backward", "step", "zero_grad", "unscale_", "update", "clip_grad_norm_")
 _WORDS = ("update", "accum", "sync_gradients", "should_step", "do_step", "is_step", "optimizer_step")
@@ -52,4 +53,9 @@ def _asks_for_updates(test: ast.expr) -> bool:
     """Tell a test that counts micro-batches, or calls something that does."""
     names = [(dotted(each) or "").rsplit(".", 1)[-1] for each in walk(test)]
     named = any(word in name for name in names for word in _WORDS)
-    return named and not any(isinstance(each, ast.BinOp) for each in walk(test))
+    return named and not any(isinstance(each, ast.BinOp) or _is_one(each) for each in walk(test))
+
+
+def _is_one(node: ast.AST) -> bool:
+    """Tell `accumulation == 1`: it holds in every batch, or in none."""
+    return isinstance(node, ast.Compare) and any(constant(each) == 1 for each in node.comparators)

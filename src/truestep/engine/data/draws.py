@@ -41,7 +41,7 @@ class Shuffled:
         return latest[1](positions)
 
 
-class Weighted:
+class WeightedDraws:
     """Samples drawn with replacement, each as often as its weight says; position by position."""
 
     def __init__(self, weights: npt.NDArray[np.float64], seed: int) -> None:

@@ -15,7 +15,7 @@ _LOW = 0xFFFFFFFF
 _MERSENNE_BYTES = 625 * 4  # 624 words and the position among them
 
 
-class Stream(Protocol):
+class RandomStream(Protocol):
     """A generator that can be set from a 64-bit key, and put back afterwards."""
 
     def seed(self, key: int) -> None:
@@ -202,13 +202,13 @@ def _differ(one: Any, other: Any) -> bool:
     return bool(pickle.dumps(one) != pickle.dumps(other))
 
 
-def global_streams() -> list[Stream]:
+def global_streams() -> list[RandomStream]:
     """Return the global generators of python, numpy and torch."""
     # not torch.manual_seed, which also visits every accelerator: 1 µs against 130 µs
     return [PythonStream(random._inst), GlobalNumpyStream(), TorchStream(torch.default_generator, _LOW)]
 
 
-def stream_of(value: Any) -> Stream | None:
+def stream_of(value: Any) -> RandomStream | None:
     """Return the stream of an object that is a generator; None for any other object."""
     if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
         return PythonStream(value)

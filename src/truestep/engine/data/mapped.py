@@ -10,7 +10,7 @@ from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import Order
 from truestep.engine.data.ordering import describe
-from truestep.engine.data.probe import Probe, Probing
+from truestep.engine.data.probe import Probing, SampleProbe
 from truestep.engine.data.samples import Samples
 from truestep.engine.data.sharing import shared
 from truestep.engine.data.source import BatchSource
@@ -66,7 +66,7 @@ class MappedSource(BatchSource):
             self._pool.close()
 
 
-def _probe(samples: Samples, order: Order, options: DataOptions) -> Probe | None:
+def _probe(samples: Samples, order: Order, options: DataOptions) -> SampleProbe | None:
     """Look at a few samples where they will be loaded: a file opened here must not be shared with workers."""
     if not options.check and options.num_workers != "auto":
         return None
@@ -78,18 +78,20 @@ def _probe(samples: Samples, order: Order, options: DataOptions) -> Probe | None
         (probe,) = pool.batches(iter([request]))
     finally:
         pool.close()
-    assert isinstance(probe, Probe)
+    assert isinstance(probe, SampleProbe)
     return probe
 
 
-def _workers(probe: Probe | None, num_samples: int, options: DataOptions, device: torch.device) -> Choice:
+def _workers(
+    probe: SampleProbe | None, num_samples: int, options: DataOptions, device: torch.device
+) -> Choice:
     if options.num_workers != "auto":
         return Choice("workers", str(options.num_workers), "as asked")
     assert probe is not None
     return choose_workers(probe.sample_seconds, num_samples, device)
 
 
-def _randomness(probe: Probe | None) -> list[Choice]:
+def _randomness(probe: SampleProbe | None) -> list[Choice]:
     if probe is None:
         return []
     own = f", {', '.join(probe.generators)}" if probe.generators else ""

@@ -33,7 +33,7 @@ class MemorySource(BatchSource):
         }
         self._columns, self._order, self._device = columns, order, device
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
-        place = _settle(columns, options.on_device, device)
+        place = _choose_place(columns, options.on_device, device)
         why = "the data is tensors: a batch is one indexing, and workers would only copy it again"
         self.choices = [Choice("loading", "in memory", why), place]
         self._gathers_on_device = device.type != "cpu" and any(
@@ -89,7 +89,7 @@ def _pieces(block: Block, samples: int) -> Iterator[Block]:
         begin, first = end, first + count
 
 
-def _settle(columns: Columns, on_device: bool | None, device: torch.device) -> Choice:
+def _choose_place(columns: Columns, on_device: bool | None, device: torch.device) -> Choice:
     """Move the columns to the device where that is asked for or pays, and say why."""
     size = sum(leaf.nbytes for leaf in columns.leaves)
     if all(_is_on(leaf, device) for leaf in columns.leaves):

@@ -17,7 +17,7 @@ from truestep.engine.data.samples import Samples
 from truestep.engine.data.sharing import SharedStream, shared
 from truestep.engine.data.source import BatchSource
 from truestep.engine.data.stream import StreamSource
-from truestep.engine.data.streaming import Stream
+from truestep.engine.data.streaming import SampleStream
 from truestep.engine.processes.shares import WHOLE, Share
 
 
@@ -51,5 +51,5 @@ def open_source(
     if is_map_style(data):
         order = choose_order(len(data), options, seed)
         return MappedSource(Samples(data, seed, options.collate), order, options, device, share)
-    stream = StreamSource(Stream(data), options, seed, device)
+    stream = StreamSource(SampleStream(data), options, seed, device)
     return stream if share.size == 1 else SharedStream(stream, share)

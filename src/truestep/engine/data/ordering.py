@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from truestep.core.errors import DataError
-from truestep.engine.data.draws import Draw, Sequential, Shuffled, Weighted
+from truestep.engine.data.draws import Draw, Sequential, Shuffled, WeightedDraws
 from truestep.engine.data.lengths import BucketedByLength, bucket_numbers, even_sizes, sizes_by_tokens
 from truestep.engine.data.options import ByLength, DataOptions
 from truestep.engine.data.order import FixedSize, Order
@@ -62,7 +62,7 @@ def _draw(num_samples: int, options: DataOptions, seed: int) -> tuple[Draw, int]
         raise DataError(
             f"all {num_samples} weights are 0, so no sample can be drawn. Give one a positive weight."
         )
-    return Weighted(weights, seed), options.num_samples or num_samples
+    return WeightedDraws(weights, seed), options.num_samples or num_samples
 
 
 def _by_length(num_samples: int, options: DataOptions, seed: int) -> Order:

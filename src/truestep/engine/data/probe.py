@@ -16,7 +16,7 @@ from truestep.engine.data.samples import Samples
 SAMPLES = 2  # drawn twice, after which as many others are timed
 
 
-class Probe(NamedTuple):
+class SampleProbe(NamedTuple):
     """What was seen: the cost of a sample, its leaves, a hash, and where a second draw differed.
 
     `puts_back`: a sample draws from a generator and puts it back itself, so that nobody sees it move.
@@ -30,18 +30,18 @@ class Probe(NamedTuple):
     puts_back: bool
 
 
-class Probing(torch.utils.data.Dataset[Probe]):
+class Probing(torch.utils.data.Dataset[SampleProbe]):
     """Looks at the samples of a request, in whatever process asks for it."""
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
 
-    def __getitem__(self, request: Request) -> Probe:
+    def __getitem__(self, request: Request) -> SampleProbe:
         with self._samples.private_randomness():
             return _look(self._samples, request)
 
 
-def _look(samples: Samples, request: Request) -> Probe:
+def _look(samples: Samples, request: Request) -> SampleProbe:
     few = request._replace(indices=request.indices[:SAMPLES])
     first = samples.load(few)  # with all generators set; also imports and opens what a first sample needs
     others = request._replace(indices=request.indices[-SAMPLES:])
@@ -57,7 +57,7 @@ def _look(samples: Samples, request: Request) -> Probe:
         samples.set_all()
         differences = _all_differences(few, first, samples.load(few))
         puts_back = not differences
-    return Probe(
+    return SampleProbe(
         sample_seconds=seconds,
         sample=[_description(leaf) for _, leaf in structure.leaves(first[0])],
         digest=digest(first),

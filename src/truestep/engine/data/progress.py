@@ -11,7 +11,7 @@ from typing import Any
 _FIELDS = 3  # process id, position, index
 
 
-class Progress:
+class WorkerProgress:
     """A shared table, one row a worker: `enter` runs in the worker, `sentence` in the training process."""
 
     def __init__(self, num_workers: int, start_method: str | None) -> None:
@@ -46,10 +46,10 @@ def note(position: int, index: int) -> None:
         _mine.table[_mine.row + 2] = index
 
 
-class Start:
+class WorkerStart:
     """What a worker does first."""
 
-    def __init__(self, progress: Progress, user: Callable[[int], None] | None) -> None:
+    def __init__(self, progress: WorkerProgress, user: Callable[[int], None] | None) -> None:
         self._progress, self._user = progress, user
 
     def __call__(self, worker: int) -> None:

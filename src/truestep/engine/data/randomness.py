@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from truestep.core.errors import DataError
-from truestep.engine.data.generators import Stream, global_streams
+from truestep.engine.data.generators import RandomStream, global_streams
 from truestep.engine.data.keys import GOLDEN, MASK, derive, keyed, mix
 from truestep.engine.data.search import find_generators
 
@@ -47,7 +47,9 @@ class Keys:
 class Drawing:
     """What draws, the samples or a function that collates them, and which generators it was seen to draw from."""
 
-    def __init__(self, seed: int, use: str, streams: list[tuple[int, Stream]], *, all_set: bool) -> None:
+    def __init__(
+        self, seed: int, use: str, streams: list[tuple[int, RandomStream]], *, all_set: bool
+    ) -> None:
         self._streams = streams
         self._keys = Keys(seed, use, 1 + max(column for column, _ in streams))
         self._all = list(range(len(streams)))
@@ -124,7 +126,7 @@ class SampleRandomness:
         self._seed = seed
         self.found = find_generators(dataset)
         # the three global generators share the first key
-        self._streams: list[tuple[int, Stream]] = [(0, stream) for stream in global_streams()]
+        self._streams: list[tuple[int, RandomStream]] = [(0, stream) for stream in global_streams()]
         self._streams += list(enumerate(self.found.values(), 1))
         self._all_set = all_set
         self._keys: dict[str, Keys] = {}

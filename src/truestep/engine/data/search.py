@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from truestep.engine.data.generators import Stream, stream_of
+from truestep.engine.data.generators import RandomStream, stream_of
 
 OBJECTS_SEEN = 20_000  # a data set may hold a million file names: the search has an end,
 LONG = 1000  # and looks into containers longer than this last
@@ -33,13 +33,13 @@ _LEAVES = (
 _CONTAINERS = (list, tuple, deque, Mapping)
 
 
-def find_generators(root: Any, name: str = "data") -> dict[str, Stream]:
+def find_generators(root: Any, name: str = "data") -> dict[str, RandomStream]:
     """Return the generators that can be reached from `root`, by what one writes to reach each.
 
     Looks through attributes, slots, lists, dicts, partial functions, closures, and the module variables
     that the methods of an object mention.
     """
-    found: dict[str, Stream] = {}
+    found: dict[str, RandomStream] = {}
     seen = {id(random._inst), id(np.random.mtrand._rand), id(torch.default_generator)}
     seen.add(id(np.random.mtrand._rand._bit_generator))
     keep = []  # what is made on the way must live on, or its id would be given to another

@@ -14,7 +14,7 @@ from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe
 from truestep.engine.data.samples import stack
 from truestep.engine.data.source import BatchSource
-from truestep.engine.data.streaming import Piece, Start, Stream, StreamBatches, Turn
+from truestep.engine.data.streaming import SampleStream, StreamBatches, StreamedBatch, StreamStart, Turn
 from truestep.engine.data.transfer import to_device
 from truestep.engine.data.workers import WorkerPool
 
@@ -27,7 +27,7 @@ PROMISE = (
 class StreamSource(BatchSource):
     """Batches of an iterable data set, a generator function or any other iterable."""
 
-    def __init__(self, stream: Stream, options: DataOptions, seed: int, device: torch.device) -> None:
+    def __init__(self, stream: SampleStream, options: DataOptions, seed: int, device: torch.device) -> None:
         _check(stream, options)
         self.num_batches = self.num_samples = None
         self._stream, self._options, self._seed, self._device = stream, options, seed, device
@@ -54,27 +54,27 @@ class StreamSource(BatchSource):
         goes_on = saved and (saved["epoch"], saved["batches"]) == (epoch, start)
         workers = saved["workers"] if goes_on else [None] * max(1, self._num_workers)
         self._now = {"epoch": epoch, "batches": start if goes_on else 0, "workers": workers, "turn": 0}
-        begin = Start(epoch, saved["workers"], saved["turn"]) if goes_on else Start(epoch)
-        arrived: deque[Piece] = deque()
+        begin = StreamStart(epoch, saved["workers"], saved["turn"]) if goes_on else StreamStart(epoch)
+        arrived: deque[StreamedBatch] = deque()
         moved = to_device(self._remembered(self._pieces(begin), arrived), self._device)
         for number, batch in enumerate(moved, self._now["batches"]):
             self._advance(arrived.popleft())
             if number >= start:
                 yield batch
 
-    def _remembered(self, pieces: Iterator[Piece], arrived: deque[Piece]) -> Iterator[Any]:
+    def _remembered(self, pieces: Iterator[StreamedBatch], arrived: deque[StreamedBatch]) -> Iterator[Any]:
         """Yield the batches; a batch may be copied ahead, but the state is that of the batch handed out."""
         for piece in pieces:
             arrived.append(piece._replace(batch=None))
             yield piece.batch
 
-    def _advance(self, piece: Piece) -> None:
+    def _advance(self, piece: StreamedBatch) -> None:
         workers = [*self._now["workers"]]
         workers[piece.worker] = piece.state
         turn = (piece.worker + 1) % len(workers)
         self._now = {**self._now, "batches": self._now["batches"] + 1, "workers": workers, "turn": turn}
 
-    def _pieces(self, start: Start) -> Iterator[Piece]:
+    def _pieces(self, start: StreamStart) -> Iterator[StreamedBatch]:
         options = self._options
         reader = StreamBatches(
             self._stream,
@@ -85,7 +85,7 @@ class StreamSource(BatchSource):
         )
         reader.start = start
         if not self._num_workers:
-            yield from (piece for piece in reader if isinstance(piece, Piece))
+            yield from (piece for piece in reader if isinstance(piece, StreamedBatch))
             return
         pool = self._pool = WorkerPool(reader, self._num_workers, options, pin=self._device.type == "cuda")
         try:
@@ -123,7 +123,7 @@ class StreamSource(BatchSource):
             self._pool.close()
 
 
-def _without_duplicates(pieces: Iterator[Piece | Turn]) -> Iterator[Piece]:
+def _without_duplicates(pieces: Iterator[StreamedBatch | Turn]) -> Iterator[StreamedBatch]:
     """Warn when two workers begin with the same sample: each of them then reads the whole stream."""
     begun: dict[str, int] = {}
     for piece in pieces:
@@ -140,7 +140,7 @@ def _without_duplicates(pieces: Iterator[Piece | Turn]) -> Iterator[Piece]:
         yield piece
 
 
-def _check(stream: Stream, options: DataOptions) -> None:
+def _check(stream: SampleStream, options: DataOptions) -> None:
     for name in ("shuffle", "weights", "by_length"):
         if getattr(options, name) not in (None, False):
             raise DataError(

@@ -17,7 +17,7 @@ from truestep.engine.data.randomness import SampleRandomness
 from truestep.engine.data.samples import Collate
 
 
-class Piece(NamedTuple):
+class StreamedBatch(NamedTuple):
     """A batch from a stream: which worker read it, where that worker stands, and what it began with."""
 
     worker: int
@@ -30,7 +30,7 @@ class Turn(NamedTuple):
     """What a worker sends instead of a batch that was used before the stream was resumed."""
 
 
-class Start(NamedTuple):
+class StreamStart(NamedTuple):
     """Where reading begins: the epoch and, after a resume, each worker's state and the next one."""
 
     epoch: int
@@ -38,7 +38,7 @@ class Start(NamedTuple):
     turn: int = 0
 
 
-class Stream:
+class SampleStream:
     """A stream that can be started for an epoch: an iterable, or a function that makes one."""
 
     def __init__(self, data: Any) -> None:
@@ -75,7 +75,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
     """The batches of one epoch of a stream, as one worker (or the training process) reads them."""
 
     def __init__(
-        self, stream: Stream, seed: int, batch_size: int | None, collate: Collate, *, drop_last: bool
+        self, stream: SampleStream, seed: int, batch_size: int | None, collate: Collate, *, drop_last: bool
     ):
         self._stream, self._batch_size, self._collate, self._drop_last = (
             stream,
@@ -84,9 +84,9 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
             drop_last,
         )
         self._seed = seed
-        self.start = Start(0)
+        self.start = StreamStart(0)
 
-    def __iter__(self) -> Iterator[Piece | Turn]:
+    def __iter__(self) -> Iterator[StreamedBatch | Turn]:
         info = get_worker_info()
         reader = _Reader(
             self._stream, SampleRandomness(self._seed, self._stream.data), info.id if info else 0
@@ -100,7 +100,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
             reader.resume(saved)
         yield from self._pieces(reader)
 
-    def _pieces(self, reader: "_Reader") -> Iterator[Piece]:
+    def _pieces(self, reader: "_Reader") -> Iterator[StreamedBatch]:
         while True:
             with reader.randomness.borrowed():
                 samples = reader.read(self.start.epoch, self._batch_size or 1)
@@ -109,7 +109,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
                     return
                 first = digest(samples[:1]) if reader.is_first() else None
                 batch = samples[0] if self._batch_size is None else self._collate(samples)
-            yield Piece(reader.worker, batch, reader.state(ended=short), first)
+            yield StreamedBatch(reader.worker, batch, reader.state(ended=short), first)
             if short:
                 return
 
@@ -117,7 +117,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
 class _Reader:
     """Reads one worker's share of a stream, each sample with its own random state."""
 
-    def __init__(self, stream: Stream, randomness: SampleRandomness, worker: int) -> None:
+    def __init__(self, stream: SampleStream, randomness: SampleRandomness, worker: int) -> None:
         self.worker, self.randomness = worker, randomness
         self._stream = stream
         self._saved: dict[str, Any] | None = None

@@ -18,7 +18,7 @@ from truestep.engine.choices import Choice
 from truestep.engine.data.deaths import defer, told
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import Request
-from truestep.engine.data.progress import Progress, Start
+from truestep.engine.data.progress import WorkerProgress, WorkerStart
 
 CHEAP_SAMPLE_SECONDS = 50e-6
 CHEAP_EPOCH_SECONDS = 0.5
@@ -57,7 +57,7 @@ class WorkerPool:
         self._arguments = dataset, num_workers, options, pin
         self._feed = _Feed()
         try:
-            self._progress = Progress(num_workers, options.start_method)
+            self._progress = WorkerProgress(num_workers, options.start_method)
         except OSError as error:  # its table is shared memory
             raise _not_started(num_workers, error) from error
         self._loader: DataLoader[Any] | None = None
@@ -108,7 +108,7 @@ class WorkerPool:
                 num_workers=num_workers,
                 collate_fn=Pinned if pin else _as_it_is,
                 pin_memory=pin,
-                worker_init_fn=Start(self._progress, options.worker_init),
+                worker_init_fn=WorkerStart(self._progress, options.worker_init),
                 multiprocessing_context=options.start_method,
                 generator=torch.Generator(),  # or the loader would draw from the global one
                 prefetch_factor=options.prefetch,

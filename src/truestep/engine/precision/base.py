@@ -29,7 +29,7 @@ class Precision:
     master_weights: bool = False
     loss_scaling: bool = False
 
-    def surround(self, device: torch.device) -> AbstractContextManager[object]:
+    def autocast_context(self, device: torch.device) -> AbstractContextManager[object]:
         """Return the context in which a whole loss is computed, so that the loss itself is autocast too."""
         if self.autocast is None:
             return nullcontext()

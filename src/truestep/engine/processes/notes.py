@@ -106,6 +106,15 @@ class RankNotes:
         """Whether a rank does something that may take its time."""
         return self._has(f"busy/{rank}") and self._read(f"busy/{rank}") is not None
 
+    def wrote(self, checkpoint: str, problem: str | None) -> None:
+        """Write down that this rank has written its part of a checkpoint, or why it could not."""
+        self._write(f"part/{checkpoint}/{self._rank}", problem or "")
+
+    def written(self, rank: int, checkpoint: str) -> str | None:
+        """Return what a rank has written down of its part: why it could not write it, empty where it could, None so far."""
+        key = f"part/{checkpoint}/{rank}"
+        return self._read(key) if self._has(key) else None
+
     def find_culprit(self) -> tuple[int, str]:
         """Return who broke a connection, and how; asks for a few seconds."""
         self._write(f"survivor/{self._rank}", True)

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.checkpoints.tree import Piece
+
 _NOTHING = torch.empty(0)
 
 
@@ -22,16 +24,35 @@ def here(tensor: Tensor) -> Tensor:
 
 def whole(tree: Any, *, keep: bool) -> Any:
     """Return a tree with its divided tensors gathered, one after the other; all processes call it, one alone keeps them."""
+
+    def gathered(leaf: Any) -> Any:
+        if not is_divided(leaf):
+            return leaf
+        found = leaf.detach().full_tensor()
+        return found if keep else _NOTHING
+
+    return _mapped(tree, gathered)
+
+
+def pieces(tree: Any, *, alone: bool) -> Any:
+    """Return a tree with what this process has of its divided tensors; with `alone` all else is None."""
+    return _mapped(tree, lambda leaf: _piece(leaf) if is_divided(leaf) else None if alone else leaf)
+
+
+def _piece(tensor: Any) -> Piece:
+    """Return the box that is here; torch's own word for where it lies is that of its distributed checkpoints."""
+    ((box),) = tensor.__create_chunk_list__()
+    return Piece(tensor=here(tensor).detach(), whole=tuple(tensor.shape), offset=tuple(box.offsets))
+
+
+def _mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(tree, Mapping):
-        return {name: whole(member, keep=keep) for name, member in tree.items()}
+        return {name: _mapped(member, change) for name, member in tree.items()}
     if isinstance(tree, list):
-        return [whole(member, keep=keep) for member in tree]
+        return [_mapped(member, change) for member in tree]
     if isinstance(tree, tuple):
-        return tuple(whole(member, keep=keep) for member in tree)
-    if not is_divided(tree):
-        return tree
-    gathered = tree.detach().full_tensor()
-    return gathered if keep else _NOTHING
+        return tuple(_mapped(member, change) for member in tree)
+    return change(tree)
 
 
 def divided_as(value: Any, like: Any) -> Any:

@@ -90,6 +90,7 @@ class World:
         self.counts_nothing = False
         """Whether the loss is being called with an example that counts nothing."""
         self._num_begun = 0
+        self._open: Meeting | None = None
         atexit.register(self._leave)
 
     # ------------------------------------------------------------------ small numbers
@@ -101,6 +102,11 @@ class World:
     def meet(self, what: str, *numbers: float) -> list[list[float]]:
         """Meet the other ranks and return everybody's numbers."""
         return self.meeting(what, *numbers).wait()
+
+    def later(self, what: str, *numbers: float) -> Meeting:
+        """Begin a meeting that is waited for when its numbers are needed, and before anything else travels."""
+        self._open = self.meeting(what, *numbers)
+        return self._open
 
     # ------------------------------------------------------------------ tensors
 
@@ -157,6 +163,9 @@ class World:
         """Begin a collective."""
         if self.error is not None:
             raise self.error
+        if self._open is not None:  # only then are all known to be at the same place
+            before, self._open = self._open, None
+            before.wait()
         self._num_begun += 1
         try:
             return start()

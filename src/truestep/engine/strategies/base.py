@@ -18,16 +18,16 @@ class Placing(NamedTuple):
     """Where a process's part of a batch lies in the whole one.
 
     Attributes:
-        first: the number of its first example.
+        first: the number of its first example, or what waits for the others and returns it.
         num_here: how many it has; None where they can't be counted.
-        total: how many there are in all.
+        total: how many there are in all, or what waits for the others and returns it.
         num_calls: how often each process calls the loss.
         lends: whether some process has too few examples for that, so that all ask for an `example` before they begin.
     """
 
-    first: int
+    first: int | Callable[[], int]
     num_here: int | None
-    total: int
+    total: int | Callable[[], int]
     num_calls: int
     lends: bool = False
 

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients in flat buckets: filled by hooks while a backward runs, summed over the ranks, written back."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from truestep.engine.processes.world import World
+from truestep.engine.strategies.riders import num_slots, read, write
 from truestep.engine.weights import Weights
 
 BUCKET_BYTES = 25 * 2**20
@@ -18,7 +20,7 @@ Work = Any
 
 
 class Bucket:
-    """Consecutive parameters of one type, and the memory that their gradients travel in."""
+    """Consecutive parameters of one type, and the memory that their gradients travel in, and what rides behind them."""
 
     def __init__(self, parameters: Sequence[tuple[int, Tensor]]) -> None:
         self.indices = [index for index, _ in parameters]
@@ -28,28 +30,35 @@ class Bucket:
         self._kind = first.dtype, first.device
         self._flat: Tensor | None = None
         self._views: list[Tensor] = []
+        self.riders = torch.empty(0)
+        """The memory behind the gradients, in their type; complex ones as pairs."""
         self.num_missing = 0
+        self.has_gone = False
 
-    @property
-    def flat(self) -> Tensor:
-        """The memory, made when it is first needed; complex numbers travel as pairs."""
-        if self._flat is None:
-            dtype, device = self._kind
-            whole = torch.zeros(sum(self._sizes), dtype=_WIRE.get(dtype, dtype), device=device)
-            parts = torch.split_with_sizes(whole, self._sizes)
-            self._views = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
-            self._flat = torch.view_as_real(whole) if whole.is_complex() else whole
-        return self._flat
+    def make(self, num_riders: int = 0) -> None:
+        """Make the memory, unless it is there; complex numbers travel as pairs."""
+        if self._flat is not None and len(self.riders) == num_riders:
+            return
+        dtype, device = self._kind
+        size = sum(self._sizes)
+        is_complex = dtype.is_complex
+        real = dtype.to_real() if is_complex else _WIRE.get(dtype, dtype)
+        self._flat = torch.zeros(size * (2 if is_complex else 1) + num_riders, dtype=real, device=device)
+        whole, self.riders = torch.split_with_sizes(self._flat, [len(self._flat) - num_riders, num_riders])
+        if is_complex:
+            whole = torch.view_as_complex(whole.view(-1, 2))
+        parts = torch.split_with_sizes(whole, self._sizes)
+        self._views = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
     def fill(self, gradients: Sequence[Tensor | None]) -> Tensor:
         """Copy the gradients in; zeros where there is none. Return what is to be sent."""
-        flat = self.flat
+        assert self._flat is not None
         found = [(view, each) for view, each in zip(self._views, gradients, strict=True) if each is not None]
         if len(found) < len(self._views):
-            flat.zero_()
+            self._flat.zero_()
         if found:
             torch._foreach_copy_([view for view, _ in found], [each for _, each in found])
-        return flat
+        return self._flat
 
     @property
     def sums(self) -> list[Tensor]:
@@ -60,18 +69,19 @@ class Bucket:
 class Buckets:
     """The buckets of one set of learners, in the order in which gradients usually come: the last parameters first."""
 
-    def __init__(self, learners: Sequence[Weights], *, send: Callable[[Tensor], Work]) -> None:
-        self._send = send
+    def __init__(self, learners: Sequence[Weights], world: World) -> None:
+        self._world = world
         self._owners = [(weights, parameter) for weights in learners for parameter in weights.parameters][
             ::-1
         ]
         self.num_parameters = len(self._owners)
-        self.device = self._owners[0][1].device
+        self._num_flags = 1 + self.num_parameters  # of the last bucket's riders
         self._has_half = any(weights.has_half for weights in learners)
         self._trains: list[bool] = []
         self._buckets: list[Bucket] = []
         self._bucket_of: dict[int, Bucket] = {}
         self._come = [False] * self.num_parameters
+        self._used_by: list[float] = []  # how many ranks
         self._works: list[Work] = []
         self._num_sent = 0
         self._armed = False
@@ -101,7 +111,7 @@ class Buckets:
             return
         self._lay_out()
         for bucket in self._buckets:
-            bucket.num_missing = len(bucket.indices)
+            bucket.num_missing, bucket.has_gone = len(bucket.indices), False
         self._armed = True
 
     def _lay_out(self) -> None:
@@ -129,22 +139,33 @@ class Buckets:
         parameters.clear()
 
     def _arrived(self, index: int, _: Tensor) -> None:
-        """A gradient is complete: its bucket goes when all of it are, and all buckets before it have gone."""
+        """A gradient is complete: its bucket goes when all of it are, and all buckets before it have gone.
+
+        The last one waits for the end of the backward: what travels in it besides is only known then.
+        """
         if not self._armed:
             return
+        bucket = self._bucket_of[index]
         if self._come[index]:
-            self.came_twice = True
+            self.came_twice = self.came_twice or bucket.has_gone
             return
         self._come[index] = True
-        bucket = self._bucket_of[index]
         bucket.num_missing -= 1
-        while self._num_sent < len(self._buckets) and not self._buckets[self._num_sent].num_missing:
+        while self._num_sent < len(self._buckets) - 1 and not self._buckets[self._num_sent].num_missing:
             self._send_next()
 
-    def _send_next(self) -> None:
+    def _send_next(self, riders: Tensor | None = None) -> None:
         bucket = self._buckets[self._num_sent]
+        bucket.make(0 if riders is None else self._num_flags + num_slots(len(riders), self._world.size))
         with torch.no_grad():
-            self._works.append(self._send(bucket.fill([self._gradient(index) for index in bucket.indices])))
+            flat = bucket.fill([self._gradient(index) for index in bucket.indices])
+            if riders is not None:
+                bucket.riders.zero_()
+                flags, slots = self._flags_and_slots()
+                flags.copy_(torch.tensor([float(self.came_twice), *self._used]))
+                write(riders, slots, rank=self._world.rank, size=self._world.size)
+            self._works.append(self._world.reduce(flat))
+        bucket.has_gone = True
         self._num_sent += 1
 
     def _gradient(self, index: int) -> Tensor | None:
@@ -152,30 +173,41 @@ class Buckets:
         gradient = weights.gradient_so_far(parameter)
         return gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient
 
-    def flush(self) -> list[Work]:
-        """Send every bucket that has not gone; again, where all had. Return what is under way."""
+    def flush(self, numbers: Tensor) -> list[Work]:
+        """Send every bucket that has not gone, the last one with these numbers; again, where all had. Return what is under way."""
         self._lay_out()
         self._armed = False
         if self._num_sent == len(self._buckets) and not self._works:
             self._num_sent = 0
         while self._num_sent < len(self._buckets):
-            self._send_next()
+            is_last = self._num_sent == len(self._buckets) - 1
+            self._send_next(numbers if is_last else None)
         works, self._works = self._works, []
         return works
 
+    def riders(self, num_numbers: int) -> tuple[Tensor, bool]:
+        """Return the sums of the numbers, and whether a gradient came twice on some rank; learn who has used what."""
+        flags, slots = self._flags_and_slots()
+        came_twice, *self._used_by = flags.tolist()
+        return read(slots, num_numbers, size=self._world.size), bool(came_twice)
+
+    def _flags_and_slots(self) -> list[Tensor]:
+        riders = self._buckets[-1].riders
+        return list(riders.split_with_sizes([self._num_flags, len(riders) - self._num_flags]))
+
     @property
-    def used(self) -> list[float]:
+    def _used(self) -> list[float]:
         """For each parameter, whether this rank has a gradient of it."""
         return [float(weights.gradient_so_far(parameter) is not None) for weights, parameter in self._owners]
 
     @torch.no_grad()
-    def write_back(self, used: Sequence[float]) -> None:
+    def write_back(self) -> None:
         """Make the sums the gradients; a parameter that no rank has used keeps none."""
         into, sums = [], []
         for bucket in self._buckets:
             for index, total in zip(bucket.indices, bucket.sums, strict=True):
                 weights, parameter = self._owners[index]
-                if not used[index]:
+                if not self._used_by[index]:
                     continue
                 gradient = weights.gradient_so_far(parameter)
                 if gradient is None or gradient.is_sparse or gradient.dtype != total.dtype:

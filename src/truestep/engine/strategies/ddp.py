@@ -2,11 +2,12 @@
 """Data parallel: every process has all weights and a part of each batch; gradients are summed while the last backward runs.
 
 No module is wrapped. Hooks on the bare parameters fill flat buckets in a fixed order, so methods, submodules, gradient penalties
-and layers that are left out on one rank need nothing. One short vector travels behind the buckets (`totals.py`), with two things of
-this strategy: whether a gradient came twice, and by how many ranks each parameter was used.
+and layers that are left out on one rank need nothing. Behind the gradients of the last bucket ride one short vector (`totals.py`),
+whether a gradient came twice, and by how many ranks each parameter was used.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -15,7 +16,7 @@ from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import Division
 from truestep.engine.strategies.buckets import Buckets
 from truestep.engine.strategies.division import SharedBatch
-from truestep.engine.strategies.statistics import has_statistics, keep_statistics, share_statistics
+from truestep.engine.strategies.statistics import keep_statistics, norms_of, share_statistics, take_statistics
 from truestep.engine.strategies.totals import Totals
 from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
@@ -38,9 +39,13 @@ class Ddp:
     def hooks(self, learners: Sequence[Weights], names: str) -> "DdpHooks":
         """Return what is done in the updates of these learners; asked again for the same parameters, the same."""
         key = tuple(id(parameter) for weights in learners for parameter in weights.parameters)
-        if key not in self._hooks:
-            self._hooks[key] = DdpHooks(self.world, learners, names)
-        return self._hooks[key]
+        hooks = self._hooks.get(key)
+        if hooks is None:
+            hooks = self._hooks[key] = DdpHooks(self.world, learners, names)
+        hooks.norms = norms_of(
+            weights.module for weights in learners
+        )  # asked again where a layer was replaced
+        return hooks
 
     def close(self) -> None:
         """Take the hooks off the parameters."""
@@ -57,10 +62,11 @@ class DdpHooks:
 
     def __init__(self, world: World, learners: Sequence[Weights], name: str) -> None:
         self._world, self._what = world, f"an update of {name}"
+        self.norms: list[Any] = []
         modules = [weights.module for weights in learners]
-        self._batch = SharedBatch(world, self._what, modules, lambda: any(map(has_statistics, modules)))
+        self._batch = SharedBatch(world, self._what, modules, lambda: take_statistics(self.norms))
         self.division: Division = self._batch
-        self._buckets = Buckets(learners, send=world.reduce)
+        self._buckets = Buckets(learners, world)
         self._totals = Totals(world, learners, self._what)
 
     def close(self) -> None:
@@ -78,15 +84,15 @@ class DdpHooks:
             self._buckets.arm()
 
     def gradients_ready(self, sums: Sums) -> None:
-        """Sum what has not been sent, and the vector; write the sums into every `.grad`."""
-        works = self._buckets.flush()
-        totals = self._totals.begin(sums, [float(self._buckets.came_twice), *self._buckets.used])
-        self._world.settle([*works, totals], self._what)
-        came_twice, *used = self._totals.end(sums)
+        """Sum what has not been sent; write the sums into every `.grad`."""
+        mine = self._totals.mine(sums)
+        self._world.settle(self._buckets.flush(mine), self._what)
+        totals, came_twice = self._buckets.riders(len(mine))
         if came_twice:  # on some rank, after its bucket had gone: now all is sent, once
             self._buckets.sends_early = False
-            self._world.settle(self._buckets.flush(), self._what)
-        self._buckets.write_back(used)
+            self._world.settle(self._buckets.flush(mine), self._what)
+        self._totals.take(totals, sums)
+        self._buckets.write_back()
         self._batch.take_buffers()
 
     def decide(self, sums: Sums) -> None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from truestep.core.errors import BatchError, LossError
 from truestep.engine.batches import Split
-from truestep.engine.processes.world import World
+from truestep.engine.processes.world import Meeting, World
 from truestep.engine.strategies.base import Placing
 from truestep.engine.strategies.fillers import one_of, shared_example
 
@@ -24,6 +24,7 @@ class SharedBatch:
     ) -> None:
         self._world, self._what, self._modules = world, what, modules
         self._asks_for_calls = counts_calls
+        self._meeting: Meeting | None = None
         self._counts: list[int] = []
         self._calls: list[int] = []  # of the loss, by each rank with its own examples
         self._counts_calls = False
@@ -45,15 +46,36 @@ class SharedBatch:
                 "The examples of this batch can't be counted, so it is not known which of the whole batch are on this rank. Pass "
                 "split=ts.Split(count, take), or split= the dimension that they lie along."
             )
-        found = self._world.meet(self._what, count, num_parts, self._asks_for_calls())
+        self._counts_calls = self._asks_for_calls()
+        self._meeting = self._world.later(self._what, count, num_parts, self._counts_calls)
+        if not self._counts_calls:  # nothing has to be known before the loss is called
+            return Placing(self._first, count, self._total, num_parts)
+        self._learn()
+        return Placing(self._first, count, self._total, max(self._calls), lends=len(set(self._calls)) > 1)
+
+    def _learn(self) -> None:
+        """Take in what the others have, once they have said it."""
+        if self._meeting is None:
+            return
+        meeting, self._meeting = self._meeting, None
+        found = meeting.wait()
         self._counts, self._calls = ([int(each[index]) for each in found] for index in (0, 1))
         if not sum(self._counts):
             raise BatchError("The batch is empty on every rank: a mean over no examples is not defined.")
-        self._counts_calls = any(each[2] for each in found)
-        first, total = sum(self._counts[: self._world.rank]), sum(self._counts)
-        if not self._counts_calls:
-            return Placing(first, count, total, num_parts)
-        return Placing(first, count, total, max(self._calls), lends=len(set(self._calls)) > 1)
+        takes = [bool(each[2]) for each in found]
+        if any(takes) != all(takes):
+            raise BatchError(
+                f"In {self._what}, batch normalisation takes statistics of the batch on rank {takes.index(True)} and not on rank "
+                f"{takes.index(False)}, so one would wait for the other. Call train() or eval() on all ranks alike."
+            )
+
+    def _first(self) -> int:
+        self._learn()
+        return sum(self._counts[: self._world.rank])
+
+    def _total(self) -> int:
+        self._learn()
+        return sum(self._counts)
 
     @property
     def may_shrink(self) -> bool:
@@ -77,6 +99,7 @@ class SharedBatch:
 
     def refuse_empty(self) -> None:
         """Refuse a loss of the whole batch where a rank has nothing of it."""
+        self._learn()
         if 0 in self._counts:
             without = self._counts.index(0)
             raise BatchError(
@@ -94,6 +117,7 @@ class SharedBatch:
 
     def take_buffers(self) -> None:
         """A rank without examples, or with too few, has other buffers: they become those of the first that had enough."""
+        self._learn()
         most = max(self._calls, default=0)
         enough = [calls == most if self._counts_calls else calls > 0 for calls in self._calls]
         if all(enough):

@@ -130,8 +130,11 @@ class FsdpHooks:
             for calls, names in zip(self._calls, self._names, strict=True)
             for name in names
         ]
-        self._world.settle([self._totals.begin(sums, [*orders, *map(float, used)])], self._what)
-        found = self._totals.end(sums)
+        mine = self._totals.mine(sums)
+        vector = torch.cat([mine, mine.new_tensor([*orders, *map(float, used)])])
+        self._world.settle([self._world.reduce(vector)], self._what)
+        self._totals.take(vector[: len(mine)], sums)
+        found = vector[len(mine) :].tolist()
         if found[: len(orders)] != [self._world.size * each for each in orders]:
             raise self._other_order()
         for parameter, by_how_many in zip(self._parameters, found[len(orders) :], strict=True):

@@ -6,7 +6,7 @@ plain operations. Every process must call the layer equally often; one that has 
 nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -38,17 +38,22 @@ def _sum_of_all(tensor: Tensor, world: World) -> Tensor:
     return total
 
 
-def has_statistics(module: nn.Module) -> bool:
-    """Whether a layer of the module takes statistics of the batch now."""
-    return any(isinstance(part, Norm) and _takes(part) for part in module.modules())
+def norms_of(modules: Iterable[nn.Module]) -> list[Norm]:
+    """Return the layers of modules that may take statistics of the batch."""
+    return [part for module in modules for part in module.modules() if isinstance(part, Norm)]
+
+
+def take_statistics(norms: Iterable[Norm]) -> bool:
+    """Whether one of the layers takes statistics of the batch now."""
+    return any(map(_takes, norms))
 
 
 def share_statistics(module: nn.Module, world: World, is_updating: Callable[[], bool]) -> list[nn.Module]:
     """Have the module's batch normalisations use all processes' examples in updates; return these layers."""
-    layers = [part for part in module.modules() if isinstance(part, Norm)]
+    layers = norms_of([module])
     for layer in layers:
         layer.__dict__["forward"] = partial(_forward, layer, world, is_updating)
-    return list(layers)
+    return [*layers]
 
 
 def keep_statistics(layer: nn.Module) -> None:

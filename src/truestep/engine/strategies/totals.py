@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an update's sums are over all processes: one short vector, from which what becomes of the update follows.
 
-weight · weighted loss · number of negative weights · whether weighted · whether metrics are new · what a strategy adds ·
-weighted metrics
+weight · weighted loss · number of negative weights · whether weighted · whether metrics are new · weighted metrics
 """
 
 import json
@@ -18,7 +17,7 @@ from truestep.engine.sums import Sums
 from truestep.engine.weights import Weights
 
 _DOUBLE = (torch.float64, torch.complex128)
-_HEAD = 5  # numbers of the vector before those of the strategy
+_HEAD = 5  # numbers before those of the metrics
 
 
 class Totals:
@@ -30,14 +29,17 @@ class Totals:
         self._device = parameters[0].device
         self._kind = torch.float64 if any(each.dtype in _DOUBLE for each in parameters) else torch.float32
         self._names: list[str] = []  # of the metrics
-        self._num_more = 0
         self._vector = torch.empty(0)
 
-    def begin(self, sums: Sums, more: Sequence[float]) -> Any:
-        """Begin to sum; return the collective. `more` is as long on every rank, and is summed, too."""
+    @property
+    def num_numbers(self) -> int:
+        """The length of the vector, the same on every rank."""
+        return _HEAD + len(self._names)
+
+    def mine(self, sums: Sums) -> Tensor:
+        """Return this rank's vector, in float64, when its last loss is known."""
         weight, loss, metrics = sums.shares()
         is_new = bool(metrics) and sorted(metrics) != self._names
-        self._num_more = len(more)
         head = [
             weight,
             loss,
@@ -48,21 +50,19 @@ class Totals:
         tail: list[Any] = (
             [0.0] * len(self._names) if is_new or not metrics else [metrics[name] for name in self._names]
         )
-        self._vector = _joined([*head, *more, *tail], self._device)
-        return self._world.reduce(self._vector)
+        return _joined([*head, *tail], self._device)
 
-    def end(self, sums: Sums) -> list[float]:
-        """The collective is done: learn what is new, and return the sums of what the strategy added."""
-        if self._vector[4]:
+    def take(self, vector: Tensor, sums: Sums) -> None:
+        """Take the sum of all ranks' vectors; where metrics are new, exchange them."""
+        self._vector = vector
+        if vector[_HEAD - 1]:
             self._learn_metrics(sums)
-        more: list[float] = self._vector[_HEAD : _HEAD + self._num_more].tolist()
-        return more
 
     def decide(self, sums: Sums) -> None:
         """Make the sums those of the whole batch."""
         vector = self._vector
         weight, loss, negative, weighted = vector[:4].to(self._kind)
-        metrics = vector[_HEAD + self._num_more :].to(self._kind)
+        metrics = vector[_HEAD:].to(self._kind)
         total = weight if weighted else int(vector[0])
         least = None if vector.device.type == "cpu" else -negative
         sums.become(total, loss, dict(zip(self._names, metrics, strict=True)), least=least)
@@ -80,7 +80,7 @@ class Totals:
         self._names = json.loads(found.pop())
         tail = _joined([metrics.get(name, 0.0) for name in self._names], self._device)
         self._world.settle([self._world.reduce(tail)], self._what)
-        self._vector = torch.cat([self._vector[: _HEAD + self._num_more], tail])
+        self._vector = torch.cat([self._vector[:_HEAD], tail])
 
 
 def _joined(values: Sequence[Any], device: torch.device) -> Tensor:

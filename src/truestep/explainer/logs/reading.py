@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from truestep.explainer.crash import Crash, Frame
+from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.logs.lines import LogLine, clean_lines
 from truestep.explainer.logs.rendered import PYTEST_ERROR, boxed_frames, is_box, pytest_error, unwrapped
 
@@ -25,7 +25,6 @@ _BARE = re.compile(
     r"(?:^|[\s\[(>│|:`*\"'])(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): (?P<message>\S.*)$"
     r"|^(?P<alone>(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:Error|Exception)):?\s*$"
 )
-_SCOPE = re.compile(r"^\s*[~^]+[~^ ]*$")
 _SUMMARY = re.compile(r"^(?:FAILED|ERROR) \S+\.py(?:::\S+)? - ")  # pytest's, which cuts messages short
 _NEW_ENTRY = re.compile(
     r"^(?:\[?\d{4}-\d\d-\d\d|[A-Z]+:|(?:WARNING|INFO|ERROR|DEBUG)\b|\[?[EWI]\d{4} |\+-|```)"
@@ -112,7 +111,7 @@ def _errors(lines: Sequence[LogLine]) -> Iterator[Found]:
 
 def _traceback(lines: Sequence[LogLine], place: int) -> tuple[Found | None, int]:
     """Read Python's own traceback: frames with their lines, then type and message."""
-    frames: list[Frame] = []
+    frames: list[CrashFrame] = []
     indented = False
     while place < len(lines):
         text = lines[place].text
@@ -122,7 +121,7 @@ def _traceback(lines: Sequence[LogLine], place: int) -> tuple[Found | None, int]
             source = lines[place + 1].text if place + 1 < len(lines) else ""
             is_source = bool(source.strip()) and not _FRAME.match(source) and not _is_end(source, indented)
             frames.append(
-                Frame(
+                CrashFrame(
                     frame["path"],
                     int(frame["line"]),
                     (frame["function"] or "").strip(),
@@ -159,7 +158,9 @@ def _is_end(text: str, indented: bool) -> bool:
     return indented and not text.startswith(" ") and "." in match["type"] and match["message"] is not None
 
 
-def _ended(lines: Sequence[LogLine], place: int, frames: list[Frame], width: int = 0) -> tuple[Found, int]:
+def _ended(
+    lines: Sequence[LogLine], place: int, frames: list[CrashFrame], width: int = 0
+) -> tuple[Found, int]:
     """Read type and message, and what of the message follows on further lines."""
     match = _END.match(lines[place].text)
     assert match is not None
@@ -189,14 +190,16 @@ def _goes_on(text: str) -> bool:
 
 def _notebook_traceback(lines: Sequence[LogLine], place: int, kind: str) -> tuple[Found | None, int]:
     """Read IPython's traceback, which marks lines with arrows and ends with `Type: message`."""
-    frames: list[Frame] = []
+    frames: list[CrashFrame] = []
     path, function = "", ""
     while place < len(lines):
         text = lines[place].text.strip()
         if frame := _NOTEBOOK_FRAME.match(text.lstrip("[")):
             path, function = frame["path"], frame["function"]
         elif arrow := _ARROW.match(text):
-            frames.append(Frame(path or "<notebook>", int(arrow["line"]), function, arrow["text"].strip()))
+            frames.append(
+                CrashFrame(path or "<notebook>", int(arrow["line"]), function, arrow["text"].strip())
+            )
         elif (end := _END.match(text)) and end["type"].rpartition(".")[2] == kind.rpartition(".")[2]:
             return _ended(lines, place, frames)
         elif _START.search(text):
@@ -225,7 +228,7 @@ def _without_traceback(lines: Sequence[LogLine], place: int) -> tuple[Found | No
     return _found(lines, place, match["type"] or match["alone"], "\n".join(message), []), after
 
 
-def _found(lines: Sequence[LogLine], place: int, kind: str, message: str, frames: list[Frame]) -> Found:
+def _found(lines: Sequence[LogLine], place: int, kind: str, message: str, frames: list[CrashFrame]) -> Found:
     around = "\n".join(line.text for line in lines[max(0, place - 60) : place + 20])
     crash = Crash((kind,), message.strip().strip("`*│ "), tuple(frames), context=around)
     return Found(crash, lines[place].number, lines[place].rank)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise, takewhile
 
-from truestep.explainer.crash import Frame
+from truestep.explainer.crash import CrashFrame
 from truestep.explainer.logs.lines import LogLine
 
 _TOP = re.compile(r"^\s*[╭┌+][─-]+ ?Traceback \(most recent call last\) ?[─-]+[╮┐+]\s*$")
@@ -35,16 +35,16 @@ def is_box(text: str) -> bool:
     return "Traceback" in text and _TOP.match(text) is not None
 
 
-def boxed_frames(lines: Sequence[LogLine], place: int) -> tuple[list[Frame], int]:
+def boxed_frames(lines: Sequence[LogLine], place: int) -> tuple[list[CrashFrame], int]:
     """Return the frames of a box that begins at a place, and the place after it."""
-    frames: list[Frame] = []
+    frames: list[CrashFrame] = []
     begun = ""  # of a path that the box's width breaks
     place += 1
     while place < len(lines) and (match := _IN_BOX.match(lines[place].text)):
         content = match["content"].strip()
         if head := _BOX_FRAME.match(begun + content) or _BOX_FRAME.match(f"{begun} {content}"):
             number = int(head["line"] or head["cell_line"])
-            frames.append(Frame(head["path"] or "<notebook>", number, head["function"] or head["cell"]))
+            frames.append(CrashFrame(head["path"] or "<notebook>", number, head["function"] or head["cell"]))
             begun = ""
         elif (marked := _BOX_MARK.match(content)) and frames and int(marked["line"]) == frames[-1].line:
             frames[-1] = replace(frames[-1], text=marked["text"].strip())
@@ -65,7 +65,7 @@ def unwrapped(message: Sequence[str], width: int) -> str:
     return whole
 
 
-def pytest_error(lines: Sequence[LogLine], place: int) -> tuple[list[str], list[Frame], int]:
+def pytest_error(lines: Sequence[LogLine], place: int) -> tuple[list[str], list[CrashFrame], int]:
     """Return the further lines of a message that pytest marks with E, its frames, and the place after it."""
     after = place + 1
     message = []
@@ -80,14 +80,16 @@ def pytest_error(lines: Sequence[LogLine], place: int) -> tuple[list[str], list[
     return message, _pytest_frames(texts, place - first), after
 
 
-def _pytest_frames(texts: list[str], error: int) -> list[Frame]:
+def _pytest_frames(texts: list[str], error: int) -> list[CrashFrame]:
     """Return the frames of one section: `path:NN: in f` with the line after it, or `path:NN:` with the marked one before."""
     frames = []
     function = marked = ""
     for number, text in enumerate(texts):
         if place := _PLACE.match(text):
             source = texts[number + 1].strip() if place["function"] and number + 1 < len(texts) else marked
-            frames.append(Frame(place["path"], int(place["line"]), place["function"] or function, source))
+            frames.append(
+                CrashFrame(place["path"], int(place["line"]), place["function"] or function, source)
+            )
             function = marked = ""
             if number > error:
                 break

@@ -3,18 +3,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from truestep.core.errors import OptionError
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.machine.dtypes import carriers
 from truestep.machine.dtypes.computing import Device, Support, devices_here, quiet, support
 from truestep.machine.dtypes.numbers import Numbers, numbers_of
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _ORDER = ("bool", "whole", "float", "complex", "quantised", "bits", "unknown")
 LARGEST = 16384
@@ -59,7 +55,7 @@ class DtypeReport(Result):
     matmul_size: int | None
     dtypes: tuple[DtypeRow, ...]
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from truestep.machine.dtypes.screen import screen
 
         return screen(self)

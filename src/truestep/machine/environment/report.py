@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.machine.environment import container as containers
 from truestep.machine.environment import cuda_toolkit, libraries, packages, variables
 from truestep.machine.environment import system as systems
@@ -17,10 +17,6 @@ from truestep.machine.environment.torch_build import TorchBuild, TorchProbe
 from truestep.machine.gpus.pci import PciCard, read_cards
 from truestep.machine.gpus.read import read_gpus
 from truestep.machine.gpus.records import GpuReport
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 Section = TypeVar("Section")
 _SHADOWS = ("torch.py", "torch/__init__.py")
@@ -73,7 +69,7 @@ class Environment(Result):
         """The verdicts that fail."""
         return tuple(verdict for verdict in self.verdicts if verdict.status == "fail")
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from truestep.machine.environment.screen import screen
 
         return screen(self)

@@ -3,12 +3,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from truestep.core.results import Result
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from truestep.core.results import RenderableType, Result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +78,7 @@ class GpuReport(Result):
     gpus: tuple[Gpu, ...] = ()
     error: str | None = None
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from truestep.machine.gpus.table import GpuScreen
 
         return GpuScreen(self)

@@ -6,16 +6,12 @@ Everything here is a function of what was read and asked; waiting and claiming a
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from truestep.core.errors import OptionError, nearest
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.machine.gpus.records import Gpu, MigInstance
 from truestep.machine.quantities import format_bytes
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 FAR = 1000.0  # the distance of what no waiting brings nearer
 
@@ -172,7 +168,7 @@ class CardChoice(Result):
         card = near.candidate
         return f"{says}. Nearest miss: card {card.index} ({card.name}): {'; '.join(near.reasons)}"
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         return "\n".join(self.uuids) if self.met else self.explain()
 
 

@@ -7,17 +7,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.machine.gpus.read import read_gpus
 from truestep.machine.memory.amounts import Amounts, measure, used_accelerator
-from truestep.machine.memory.holders import MAX_WAYS, Holders
+from truestep.machine.memory.holders import MAX_PATHS, Holders
 from truestep.machine.memory.processes import Ending, HoldingProcess, end_process, holding_processes
 from truestep.machine.memory.tensors import LiveTensor, Storages, describe
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _MAX_TENSORS_ASKED = 3
 _LAST_ERROR = ("last_exc", "last_value", "last_traceback", "last_type")
@@ -37,7 +34,7 @@ class MemoryReport(Result):
     processes: tuple[HoldingProcess, ...]
     endings: tuple[Ending, ...] = ()
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from truestep.machine.memory.screen import memory_screen
 
         return memory_screen(self)
@@ -117,18 +114,19 @@ def largest_tensors(storages: Storages, keys: list[int]) -> tuple[LiveTensor, ..
     own = [storages.tensors, storages.storages, storages.owners, *storages.tensors.values()]
     holders = Holders(ignored=own)
     return tuple(
-        describe(storages.tensors[key], storages.storages[key], _ways(holders, storages, key)) for key in keys
+        describe(storages.tensors[key], storages.storages[key], _paths(holders, storages, key))
+        for key in keys
     )
 
 
-def _ways(holders: Holders, storages: Storages, key: int) -> tuple[str, ...]:
-    ways: dict[str, None] = {}
+def _paths(holders: Holders, storages: Storages, key: int) -> tuple[str, ...]:
+    paths: dict[str, None] = {}
     for tensor in storages.tensors[key][:_MAX_TENSORS_ASKED]:
         owner = storages.owners.get(id(tensor))
         if owner is not None:
-            ways |= dict.fromkeys(f"{way}.grad" for way in holders.ways_to(owner))
-        ways |= dict.fromkeys(holders.ways_to(tensor))
-    return tuple(ways)[:MAX_WAYS]
+            paths |= dict.fromkeys(f"{path}.grad" for path in holders.paths_to(owner))
+        paths |= dict.fromkeys(holders.paths_to(tensor))
+    return tuple(paths)[:MAX_PATHS]
 
 
 def _unseen(amounts: Amounts, storages: Storages) -> int | None:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-MAX_WAYS = 2
+MAX_PATHS = 2
 MAX_DEPTH = 24
 MAX_LOOKS = 150  # each look asks the garbage collector about every object of the process
 MAX_SECONDS = 5.0  # for all questions together
@@ -42,7 +42,7 @@ Steps = tuple[str, ...]
 
 
 class Holders:
-    """Finds ways to objects; the roots are read once, for several questions."""
+    """Finds paths to objects; the roots are read once, for several questions."""
 
     def __init__(self, ignored: Iterable[Any] = (), max_seconds: float | None = None) -> None:
         self.max_seconds = MAX_SECONDS if max_seconds is None else max_seconds
@@ -55,31 +55,33 @@ class Holders:
         self.ignored = {id(item) for item in ignored}
         self.end = time.monotonic() + self.max_seconds
 
-    def ways_to(self, target: Any) -> tuple[str, ...]:
-        """Return up to MAX_WAYS ways, shortest first; none where nothing in Python holds it."""
+    def paths_to(self, target: Any) -> tuple[str, ...]:
+        """Return up to MAX_PATHS paths, shortest first; none where nothing in Python holds it."""
         items, steps_of = [target], list[Steps]([()])  # two lists: pairs would themselves refer to each item
         seen = {id(items), *self.ignored}
-        ways: dict[str, None] = {}
+        paths: dict[str, None] = {}
         for look in range(MAX_LOOKS):
-            if look == len(items) or len(ways) >= MAX_WAYS:
+            if look == len(items) or len(paths) >= MAX_PATHS:
                 break
             if time.monotonic() > self.end:
-                return tuple(ways) or (f"not found within {self.max_seconds:g} s",)
-            self._follow(items, steps_of, look, seen, ways)
-        return tuple(ways)[:MAX_WAYS]
+                return tuple(paths) or (f"not found within {self.max_seconds:g} s",)
+            self._follow(items, steps_of, look, seen, paths)
+        return tuple(paths)[:MAX_PATHS]
 
     def _follow(
-        self, items: list[Any], steps_of: list[Steps], look: int, seen: set[int], ways: dict[str, None]
+        self, items: list[Any], steps_of: list[Steps], look: int, seen: set[int], paths: dict[str, None]
     ) -> None:
-        """Note the ways that end at one item, and put its holders to the end of the queue."""
+        """Note the paths that end at one item, and put its holders to the end of the queue."""
         item, steps = items[look], steps_of[look]
         if id(item) in self.locals:
-            ways.setdefault(_written(self.locals[id(item)], steps))
+            paths.setdefault(_written(self.locals[id(item)], steps))
         for holder in _referrers(item, seen):
             root, step = self._step(holder, item)
             longer = (step, *steps) if step else _as_attribute(steps)
             if root is not None:
-                ways.setdefault(_written(root, _as_attribute(longer) if isinstance(holder, dict) else longer))
+                paths.setdefault(
+                    _written(root, _as_attribute(longer) if isinstance(holder, dict) else longer)
+                )
             elif len(steps) < MAX_DEPTH:
                 items.append(holder)
                 steps_of.append(longer)

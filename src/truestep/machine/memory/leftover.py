@@ -4,15 +4,12 @@
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.machine.memory.amounts import Amounts, measure
 from truestep.machine.memory.free import largest_tensors, release
 from truestep.machine.memory.tensors import LiveTensor, Storages
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 @dataclass(kw_only=True)
@@ -28,7 +25,7 @@ class LeftoverMemory(Result):
     num_storages: int = 0
     storage_bytes: int = field(default=0)
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from truestep.machine.memory.screen import leftover_screen
 
         return leftover_screen(self)

@@ -9,22 +9,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from truestep.core.errors import ModelError, OptionError
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size
 from truestep.model.calling import Arguments, arguments_of, mapped, run, tensors_in, undisturbed
 from truestep.model.export.session import open_session
 from truestep.model.extras import needs_extra
-from truestep.nn.parts import model_of
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from truestep.nn.layers import model_of
 
 TOLERANCE = 1e-3  # of the largest output: float32 sums in another order, with room
 
@@ -59,7 +56,7 @@ class OnnxExport(Result):
             each.largest_difference <= TOLERANCE * max(1.0, each.largest_output) for each in self.comparisons
         )
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from rich.text import Text
 
         lines = [

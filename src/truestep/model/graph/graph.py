@@ -4,13 +4,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from torch import nn
 
 from truestep.core.charts.standalone import image_of
-from truestep.core.errors import MissingPackageError, ModelError, OptionError, nearest
-from truestep.core.results import Result
+from truestep.core.errors import MissingPackageError, ModelError, OptionError, check_choice, nearest
+from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size
 from truestep.model.calling import Arguments, arguments_of, mapped, undisturbed
 from truestep.model.graph import text
@@ -25,10 +25,7 @@ from truestep.model.summaries.copies import (
     to_meta_but_lengths,
 )
 from truestep.model.summaries.counting import failing_forward
-from truestep.nn.parts import model_of
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from truestep.nn.layers import model_of
 
 Kind = Literal["modules", "autograd"]
 MAX_VISIBLE = 60  # boxes; more than that nobody reads at once
@@ -47,8 +44,7 @@ class ModelGraph(Result):
 
     def picture(self, depth: int | None = None, kind: Kind = "modules") -> Picture:
         """Return the graph at one depth; by default the deepest that shows at most 60 boxes."""
-        if kind not in ("modules", "autograd"):
-            raise OptionError(f"kind={kind!r} is not known. {nearest(str(kind), ('modules', 'autograd'))}")
+        check_choice("picture", "kind", kind, ("modules", "autograd"))
         found = self.modules if kind == "modules" else self.autograd
         if not found:
             raise OptionError(f"There is no autograd graph: {' '.join(self.notes)}")
@@ -95,7 +91,7 @@ class ModelGraph(Result):
         writer: Callable[[int | None, Kind], str] = getattr(self, form)
         return writer(depth, kind)
 
-    def shown(self, depth: int | None = None, kind: Kind = "modules") -> "RenderableType":
+    def shown(self, depth: int | None = None, kind: Kind = "modules") -> RenderableType:
         """Return a picture as a tree for the terminal."""
         from rich.console import Group
         from rich.text import Text
@@ -110,7 +106,7 @@ class ModelGraph(Result):
         )
         return Group(tree_of(self.model, picture), Text("\n".join(["", words + kept, *self.notes])))
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         return self.shown()
 
     def _repr_html_(self) -> str:

@@ -51,7 +51,7 @@ def lay_out(picture: Picture) -> Layout:
     with needs_extra("graph", "pygraphviz"):
         import pygraphviz
 
-    graph = pygraphviz.AGraph(string=_without_words(picture))
+    graph = pygraphviz.AGraph(string=_without_labels(picture))
     try:
         graph.layout(prog="dot")
         left, bottom, right, top = _numbers(graph.graph_attr["bb"])
@@ -69,7 +69,7 @@ def lay_out(picture: Picture) -> Layout:
     return Layout(width=right - left, height=top - bottom, boxes=boxes, frames=frames, arrows=arrows)
 
 
-def _without_words(picture: Picture) -> str:
+def _without_labels(picture: Picture) -> str:
     lines = [
         "digraph {",
         "graph [nodesep=0.3 ranksep=0.35 margin=0 pad=0 splines=spline];",

@@ -63,8 +63,8 @@ class Look:
     layers: tuple[LayerLook, ...]
 
 
-def judge(looks: Sequence[Look], every: int) -> list[LayerFinding]:
-    """Return what the last looks have in common."""
+def judge(looks: Sequence[Look], span: int) -> list[LayerFinding]:
+    """Return what the last looks have in common; `span`: how many updates they stand for."""
     recent = looks[-LOOKS:]
     if len(recent) < LOOKS:
         return []
@@ -81,8 +81,7 @@ def judge(looks: Sequence[Look], every: int) -> list[LayerFinding]:
             layer=layer,
             fault=fault,
             step=recent[-1].step,
-            message=f"{layer}: {details[layer, fault]} in {_of(times, fault)} batches looked at among the last "
-            f"{every * len(recent)}",
+            message=f"{layer}: {details[layer, fault]} in {_of(times, fault)} batches looked at among the last {span}",
             advice=f"{TRY[fault]} {IN_VAIN}",
         )
         for (layer, fault), times in found.items()

@@ -4,18 +4,20 @@
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from truestep.model.layers.interval import Clock
 from truestep.model.layers.measures import (
     OTHERS,
     STEPS,
     kind_of,
     measured,
     rows_of,
-    size_of,
+    sizes_of,
     some_of,
 )
 
@@ -62,9 +64,11 @@ def _matrices(module: nn.Module) -> list[nn.Parameter]:
 class Looking:
     """Hooks on the layers from `begin` to `end`."""
 
-    def __init__(self, modules: Mapping[str, nn.Module], layers: dict[str, LayerState]) -> None:
+    def __init__(self, modules: Mapping[str, nn.Module], layers: dict[str, LayerState], clock: Clock) -> None:
+        self._clock = clock
         self._modules = modules
         self._names = {module: name for name, module in modules.items()}
+        self._matrices = {name: found[0] for name, module in modules.items() if (found := _matrices(module))}
         self._layers = layers
         self._handles: list[Any] = []
         self._given: dict[str, Tensor] = {}  # by layer, in the order of the forward
@@ -78,19 +82,17 @@ class Looking:
 
     def begin(self) -> None:
         """Attach the hooks, and note some of each weight."""
-        for name, module in self._modules.items():
+        for module in self._modules.values():
             self._handles.append(module.register_forward_hook(self._after))
-            for matrix in _matrices(module)[:1]:
-                self._before[name] = some_of(matrix)
-                hook = matrix.register_post_accumulate_grad_hook(self._noting(name))  # type: ignore[no-untyped-call]
-                self._handles.append(hook)
+        for name, matrix in self._matrices.items():
+            self._before[name] = some_of(matrix)
+            hook = matrix.register_post_accumulate_grad_hook(partial(self._accumulated, name))  # type: ignore[no-untyped-call]
+            self._handles.append(hook)
 
-    def _noting(self, name: str) -> Any:
-        def note(parameter: Tensor) -> None:
+    def _accumulated(self, name: str, parameter: Tensor) -> None:
+        with self._clock:
             if parameter.grad is not None:
-                self._gradients[name] = size_of(parameter.grad)
-
-        return note
+                self._gradients[name] = some_of(parameter.grad)
 
     @torch.no_grad()
     def _look(self, name: str, kind: str, type_: str, tensor: Tensor) -> None:
@@ -105,36 +107,32 @@ class Looking:
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if _is_plain():
-            with suppress(
-                Exception
-            ):  # a tensor of a kind that can't be measured is left out; the training goes on
+            # a tensor of a kind that can't be measured is left out; the training goes on
+            with self._clock, suppress(Exception):
                 self._measure(module, args, output)
 
     def _measure(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         name = self._names[module]
         given = next((each for each in args if isinstance(each, Tensor)), None)
-        if given is not None and id(given) not in self._outputs and _matrices(module):
+        if given is not None and id(given) not in self._outputs and name in self._matrices:
             kind = _kind_of_function(given, self._functions)
             if kind:  # a function's result, which no module gave
                 self._look(f"{kind} before {name}", kind, kind, given)
         tensor = next((each for each in _tensors(output) if each.is_floating_point() and each.numel()), None)
         if tensor is None:
             return
-        if _matrices(module):
+        if name in self._matrices:
             self._by_channel = isinstance(module, CONVOLUTIONS)
         self._outputs.add(id(tensor))
         self._functions.add(tensor.grad_fn)
         self._kept.append(tensor)
         self._look(name, kind_of(module), type(module).__name__, tensor)
         if tensor.requires_grad and not tensor.is_leaf:
-            self._handles.append(tensor.register_hook(self._coming_back(name)))  # type: ignore[no-untyped-call]
+            self._handles.append(tensor.register_hook(partial(self._came_back, name)))  # type: ignore[no-untyped-call]
 
-    def _coming_back(self, name: str) -> Any:
-        def note(gradient: Tensor) -> None:
-            with torch.no_grad():
-                self._back[name] = size_of(gradient)
-
-        return note
+    def _came_back(self, name: str, gradient: Tensor) -> None:
+        with self._clock, torch.no_grad():
+            self._back[name] = some_of(gradient)
 
     def end(self) -> "tuple[list[str], Tensor] | None":
         """Take the hooks away; return the layers' names and a row of numbers for each, still on the device."""
@@ -145,20 +143,28 @@ class Looking:
         if not self._given:
             return None
         with torch.no_grad():
-            rows = [torch.cat([self._flow(name), given]) for name, given in self._given.items()]
+            rows = [
+                torch.cat([flow, given])
+                for flow, given in zip(self._flows(), self._given.values(), strict=True)
+            ]
             device = rows[-1].device
             return list(self._given), torch.stack([row.to(device, non_blocking=True) for row in rows])
 
-    def _flow(self, name: str) -> Tensor:
-        """Return what came back through a layer, its gradient, its weight and its update; -1 for what there is not."""
-        missing = self._given[name].new_full((), -1.0)
-        weight = update = missing
-        if name in self._before:
-            now = some_of(_matrices(self._modules[name])[0])
-            weight, update = size_of(now), size_of(now.float() - self._before[name].float())
-        return torch.stack(
-            [self._back.get(name, missing), self._gradients.get(name, missing), weight, update]
-        )
+    def _flows(self) -> list[Tensor]:
+        """Return each layer's sizes: of what came back through it, its gradient, weight and update; -1: there is none."""
+        samples: dict[tuple[str, int], Tensor] = {}
+        for name in self._given:
+            for column, kept in enumerate((self._back, self._gradients)):
+                if name in kept:
+                    samples[name, column] = kept[name]
+            if name in self._before:
+                now = some_of(self._matrices[name])
+                samples[name, 2], samples[name, 3] = now, now - self._before[name]
+        sizes = dict(zip(samples, sizes_of(list(samples.values())), strict=True))
+        return [
+            torch.stack([sizes.get((name, column), given.new_full((), -1.0)) for column in range(4)])
+            for name, given in self._given.items()
+        ]
 
 
 def _kind_of_function(tensor: Tensor, of_modules: set[Any]) -> str:

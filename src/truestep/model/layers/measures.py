@@ -50,38 +50,39 @@ def measured(rows: Tensor, kind: str, silent_before: list[Tensor]) -> Tensor:
     mean = rows.mean()
     centred = rows - mean
     spread = centred.square().mean().sqrt()
-    nothing = mean.new_zeros(())
-    zero = saturated = dead = nothing
+    zero = saturated = dead = mean.new_zeros(())
     if kind == "relu":
         is_zero = rows == 0
         silent = is_zero.all(0)
-        zero, dead = is_zero.float().mean(), torch.stack([silent, *silent_before]).all(0).float().mean()
+        zero = is_zero.count_nonzero() / is_zero.numel()
         silent_before.insert(0, silent)
+        dead = torch.stack(silent_before).all(0).count_nonzero() / silent.numel()
     elif kind:
         scaled = rows.abs() if kind == "tanh" else (2 * rows - 1).abs()
-        saturated = (scaled > SATURATED[kind]).float().mean()
+        saturated = (scaled > SATURATED[kind]).count_nonzero() / rows.numel()
     some = centred.flatten()[:: centred.numel() // LIMIT_OF_COUNTS | 1]
-    counts = torch.histc((some / (spread + 1e-30)).clamp(-SPAN, SPAN), NUM_BINS, -SPAN, SPAN)
+    counts = torch.histc((some / (spread + 1e-30)).clamp_(-SPAN, SPAN), NUM_BINS, -SPAN, SPAN)
     return torch.cat([torch.stack([mean, spread, rows.abs().amax(), zero, saturated, dead]), counts])
 
 
-def size_of(tensor: Tensor) -> Tensor:
-    """Return the root mean square of what is not 0: of an embedding's gradient, of the rows of this batch."""
-    values = tensor.detach()
-    if values.is_sparse:
-        values = values.coalesce().values()
-    values = some_of(values)
-    norm = torch.linalg.vector_norm(values, dtype=torch.float32)
-    size: Tensor = norm / values.count_nonzero().clamp(min=1).sqrt()
-    return size
+def sizes_of(samples: list[Tensor]) -> list[Tensor]:
+    """Return each one's root mean square of what is not 0: of an embedding's gradient, of the rows of this batch.
+
+    All in a few calls: one at a time they cost more than the layers do.
+    """
+    if not samples:
+        return []
+    norms = torch._foreach_norm(samples)
+    counts = torch._foreach_norm(torch._foreach_sign(samples))  # the roots of how many are not 0
+    return list(torch._foreach_div(norms, torch._foreach_clamp_min(counts, 1.0)))
 
 
 def some_of(tensor: Tensor) -> Tensor:
-    """Return a copy of some of a tensor's values, the same ones each time."""
-    flat = tensor.detach().flatten()
-    if flat.numel() <= LIMIT_OF_SIZE:
-        return flat.clone()
-    stride = (
-        flat.numel() // LIMIT_OF_SIZE | 1
-    )  # odd, so that it meets every column of a matrix whose width is a power of 2
-    return flat[::stride].clone()
+    """Return a copy of some of a tensor's values in float32, the same ones each time."""
+    values = tensor.detach()
+    if values.is_sparse:
+        values = values.coalesce().values()
+    flat = values.flatten()
+    # an odd stride, so that it meets every column of a matrix whose width is a power of 2
+    stride = flat.numel() // LIMIT_OF_SIZE | 1 if flat.numel() > LIMIT_OF_SIZE else 1
+    return flat[::stride].to(torch.float32, copy=True)

@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ts.watch_layers`: looks at a model's layers every so many steps, and says which of them do not learn."""
 
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from truestep.core.errors import OptionError, check_number
-from truestep.core.results import Result
+from truestep.core.errors import OptionError
+from truestep.core.results import RenderableType, Result
 from truestep.core.wording import number, number_or_dash
 from truestep.model.layers import look as looking
-from truestep.model.layers.findings import LayerFinding, LayerLook, Look, judge, plain
+from truestep.model.layers.findings import LOOKS, LayerFinding, LayerLook, Look, judge, plain
+from truestep.model.layers.interval import Every, Interval, check_every
 from truestep.model.layers.measures import MEASURES
-from truestep.nn.parts import model_of
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from truestep.nn.layers import model_of
 
 MAX_LOOKS = 256  # that are kept; of more, every second one goes
 Waiting = tuple[int, list[str], Tensor, "torch.cuda.Event | None"]
@@ -25,10 +22,10 @@ Waiting = tuple[int, list[str], Tensor, "torch.cuda.Event | None"]
 class Looks:
     """Looks at one model; whoever trains it says when an update begins and ends."""
 
-    def __init__(self, model: nn.Module, every: int) -> None:
+    def __init__(self, model: nn.Module, every: Every) -> None:
+        self.interval = Interval(every, LOOKS)
         self._modules = looking.watched(model)
         self._layers: dict[str, looking.LayerState] = {}
-        self._every = every
         self._look: looking.Looking | None = None
         self._waiting: list[Waiting] = []
         self._named: set[tuple[str, str]] = set()
@@ -40,9 +37,10 @@ class Looks:
         """Whether hooks are in place."""
         return self._look is not None
 
-    def begin(self) -> None:
-        """The next update is looked at."""
-        self._look = looking.Looking(self._modules, self._layers)
+    def begin(self, update: int) -> None:
+        """The next update is looked at, the one of this number."""
+        self.interval.looked(update)
+        self._look = looking.Looking(self._modules, self._layers, self.interval.clock)
         self._look.begin()
 
     def end(self, step: int) -> None:
@@ -97,7 +95,7 @@ class Looks:
         return Look(step=step, layers=tuple(layers))
 
     def _judge(self) -> None:
-        for finding in judge(self.looks, self._every):
+        for finding in judge(self.looks, self.interval.span):
             if (finding.layer, finding.fault) not in self._named:
                 self._named.add((finding.layer, finding.fault))
                 self.findings.append(finding)
@@ -110,21 +108,21 @@ def _known(value: float) -> float | None:
 class LayerWatch(Result):
     """Looks at a model's layers until `close`, or the end of a `with` block."""
 
-    def __init__(self, model: nn.Module, every: int) -> None:
+    def __init__(self, model: nn.Module, every: Every) -> None:
         self._looks = Looks(model, every)
-        self._every = every
         self._steps = 0
         self._handles: list[Any] = [model.register_forward_pre_hook(self._called)]
 
     def _called(self, *_: Any) -> None:
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return
-        if self._looks.is_looking:  # the update since the last forward is done
-            self._looks.end(self._steps)
-            self._looks.arrived()
-        self._steps += 1
-        if self._steps % self._every == 0:
-            self._looks.begin()
+        with self._looks.interval.clock:
+            if self._looks.is_looking:  # the update since the last forward is done
+                self._looks.end(self._steps)
+                self._looks.arrived()
+            self._steps += 1
+            if self._looks.interval.allows(self._steps):
+                self._looks.begin(self._steps)
 
     @property
     def looks(self) -> list[Look]:
@@ -149,9 +147,7 @@ class LayerWatch(Result):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def to_dict(self) -> dict[str, Any]:
@@ -162,7 +158,7 @@ class LayerWatch(Result):
         ]
         return {"schema_version": 1, "looks": looks, "findings": [vars(each) for each in self.findings]}
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -183,24 +179,23 @@ class LayerWatch(Result):
                 number_or_dash(ratio),
             )
             table.add_row(each.name, each.type, *cells)
-        words = [f"{len(self.looks)} looks, one every {self._every} steps"]
+        words = [f"{len(self.looks)} looks, one in {self._looks.interval.every} steps or fewer"]
         words += [f"{each.message}. {each.advice}" for each in self.findings]
         return Group(table, Text("\n".join(["", *words])))
 
 
-def watch_layers(model: object, every: int = 64) -> LayerWatch:
+def watch_layers(model: object, every: Every = "auto") -> LayerWatch:
     """Look at every layer of a training model each `every` steps; the numbers of the training stay as they are.
 
-    A step is a call of the model with gradients on, up to the next one. Of each layer with a matrix and of each activation are
+    A step is a call of the model with gradients on, up to the next one. With "auto" one step in 64 is looked at, and fewer where
+    looks would take over 2 % of the time. Of each layer with a matrix and of each activation are
     kept: mean, spread, zeros, dead units, saturation, a histogram, gradients, and how much its weight moved. A `ts.Run` does so by
     itself.
 
     Raises:
         OptionError: the model is compiled: hooks would have it compiled again and again.
     """
-    check_number("ts.watch_layers", "every", every, example=64)
-    if every < 1:
-        raise OptionError(f"ts.watch_layers(every={every}): give at least 1.")
+    check_every(every, "ts.watch_layers", "every", least=1, or_none=False)
     module = model_of(model, "ts.watch_layers")
     if hasattr(model, "_orig_mod") or any(map(looking.is_compiled, module.modules())):
         raise OptionError(

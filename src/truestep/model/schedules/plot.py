@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from torch.optim import Optimizer
 
@@ -15,15 +15,12 @@ from truestep.core.charts.chart import Chart, Series, Steps
 from truestep.core.charts.curve import Curve
 from truestep.core.charts.marks import CurveMark
 from truestep.core.errors import OptionError, check_number
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.core.schedule_units import ScheduleFactory
 from truestep.core.wording import number
 from truestep.model.extras import needs_extra
 from truestep.model.schedules.landmarks import Landmarks, fit_of, landmarks_of, points_of
 from truestep.model.schedules.stepping import Metric, Stepped, Training, name_of, step_through
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 By = Literal["steps", "epochs"]
 SUFFIXES = (".svg", ".csv", ".png", ".pdf")
@@ -139,7 +136,7 @@ class SchedulePlot(Result):
                 )
             )
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from truestep.model.schedules.screen import screen_of
 
         return screen_of(self)

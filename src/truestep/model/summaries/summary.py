@@ -3,12 +3,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
-from truestep.core.errors import ModelError, OptionError, check_number, nearest
-from truestep.core.results import Result
+from truestep.core.errors import ModelError, OptionError, check_choice, check_number, nearest
+from truestep.core.results import RenderableType, Result
 from truestep.model.calling import Arguments, arguments_of, tensors_in, undisturbed
 from truestep.model.summaries.copies import has_lazy, materialized
 from truestep.model.summaries.counting import Calls, Count, count, failing_forward
@@ -20,10 +20,7 @@ from truestep.model.summaries.memory import (
     memory_of_copy,
     training_memory,
 )
-from truestep.nn.parts import model_of
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from truestep.nn.layers import model_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +61,7 @@ class Summary(Result):
     notes: tuple[str, ...]
     depth: int | None = None
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         from truestep.model.summaries.screen import screen_of
 
         return screen_of(self)
@@ -104,8 +101,7 @@ def summary(
     Raises:
         ModelError: the forward fails; the message names the module, what it got and the cause.
     """
-    if precision not in PRECISIONS:
-        raise OptionError(f"precision={precision!r} is not known here. {nearest(precision, PRECISIONS)}")
+    check_choice("ts.summary", "precision", precision, PRECISIONS)
     if depth is not None:
         check_number("ts.summary", "depth", depth, example=3)
     if optimizer is not None:

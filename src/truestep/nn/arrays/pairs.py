@@ -9,22 +9,10 @@ import torch
 from truestep.core.errors import OptionError
 
 # A test compares this table with what the installed torch does.
-NUMPY: dict[torch.dtype, np.dtype[Any]] = {
-    torch.bool: np.dtype(np.bool_),
-    torch.uint8: np.dtype(np.uint8),
-    torch.uint16: np.dtype(np.uint16),
-    torch.uint32: np.dtype(np.uint32),
-    torch.uint64: np.dtype(np.uint64),
-    torch.int8: np.dtype(np.int8),
-    torch.int16: np.dtype(np.int16),
-    torch.int32: np.dtype(np.int32),
-    torch.int64: np.dtype(np.int64),
-    torch.float16: np.dtype(np.float16),
-    torch.float32: np.dtype(np.float32),
-    torch.float64: np.dtype(np.float64),
-    torch.complex64: np.dtype(np.complex64),
-    torch.complex128: np.dtype(np.complex128),
-}
+_COMMON = (
+    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 complex64 complex128"
+)
+NUMPY: dict[torch.dtype, np.dtype[Any]] = {getattr(torch, name): np.dtype(name) for name in _COMMON.split()}
 TORCH = {theirs: ours for ours, theirs in NUMPY.items()}
 
 
@@ -38,6 +26,20 @@ def widened(dtype: torch.dtype) -> torch.dtype:
 def has_values(dtype: torch.dtype) -> bool:
     """Whether elements of `dtype` are numbers, one each: packed and sub-byte types, bits and quantised ones are not."""
     return dtype in NUMPY or dtype.is_complex or (dtype.is_floating_point and not str(dtype).endswith("_x2"))
+
+
+def check_values(dtype: torch.dtype) -> None:
+    """Raise an OptionError unless elements of `dtype` are numbers."""
+    if not has_values(dtype):
+        raise OptionError(
+            f"{dtype} holds no plain numbers. For its bytes write tensor.view(torch.uint8); for the numbers of a "
+            "quantised tensor tensor.dequantize()."
+        )
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Return a dtype's name as NumPy writes it."""
+    return str(dtype).removeprefix("torch.")
 
 
 def torch_dtype(dtype: Any) -> torch.dtype:

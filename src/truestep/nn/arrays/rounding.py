@@ -2,19 +2,15 @@
 """What a conversion to another dtype does to the values that are there."""
 
 from dataclasses import dataclass
-from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from truestep.core.errors import OptionError
-from truestep.core.results import Result
-from truestep.nn.arrays.pairs import has_values, torch_dtype, widened
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from truestep.core.errors import OptionError, check_number
+from truestep.core.results import RenderableType, Result
+from truestep.nn.arrays.pairs import check_values, name_of, torch_dtype, widened
 
 Reals = np.ndarray[Any, Any]
 
@@ -49,7 +45,7 @@ class Rounding(Result):
         """Whether every value stays what it is."""
         return not self.num_rounded and not self.num_lost
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         return self.says
 
     @property
@@ -78,7 +74,7 @@ def rounding(values: Tensor | Reals, dtype: Any) -> Rounding:
     if dtype is None:
         raise OptionError("rounding(values, None) does not say to which dtype: write torch.float32, say.")
     if isinstance(values, np.ndarray | np.generic):
-        from truestep.nn.arrays.from_numpy import from_numpy
+        from truestep.nn.arrays.converting import from_numpy
 
         values = from_numpy(np.asarray(values))
     return measure(plain_tensor(values).cpu(), torch_dtype(dtype))[1]
@@ -91,29 +87,21 @@ def plain_tensor(tensor: Tensor) -> Tensor:
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         raise OptionError("Inside a transform of torch.func a tensor has no values yet. Convert it outside.")
     if tensor.device.type == "meta":
-        raise OptionError(
-            "A tensor on the meta device has a shape and no values, so there is nothing to convert."
-        )
+        raise OptionError("A tensor on the meta device has no values, so there is nothing to convert.")
     if tensor.is_nested:
         raise OptionError("A nested tensor is several arrays. Convert each of tensor.unbind().")
     if tensor.layout != torch.strided:
-        raise OptionError(
-            f"A tensor of layout {tensor.layout} is no block of memory. Write tensor.to_dense() first."
-        )
+        raise OptionError(f"A tensor of layout {tensor.layout} is no block. Write tensor.to_dense() first.")
     return tensor.detach()
 
 
 def measure(source: Tensor, target: torch.dtype) -> tuple[Tensor, Rounding]:
     """Return `source` as `target`, and how far its values moved. Both are on the CPU."""
-    for dtype in (source.dtype, target):
-        if not has_values(dtype):
-            raise OptionError(
-                f"{dtype} holds no plain numbers. For its bytes write tensor.view(torch.uint8); for the numbers of a "
-                "quantised tensor tensor.dequantize()."
-            )
+    check_values(source.dtype)
+    check_values(target)
     if source.is_complex() and not target.is_complex:
         raise OptionError(
-            f"{source.dtype} to {target} would drop the imaginary part. Write .real, .imag or .abs() first."
+            f"{source.dtype} to {target} drops the imaginary part. Write .real, .imag or .abs()."
         )
     converted = source.to(target)
     before, after = _reals(source), _reals(converted)
@@ -165,8 +153,8 @@ def _summary(before: Reals, changes: Reals, lost: Reals, dtypes: tuple[torch.dty
     parts = np.divide(changes, sizes, out=np.zeros(changes.shape), where=changes != 0)
     worst = int(np.argmax(lost)) if lost.any() else int(np.argmax(parts)) if changes.any() else None
     return Rounding(
-        source=_name(dtypes[0]),
-        target=_name(dtypes[1]),
+        source=name_of(dtypes[0]),
+        target=name_of(dtypes[1]),
         num_values=before.size,
         num_rounded=int(np.count_nonzero(changes)),
         num_lost=int(np.count_nonzero(lost)),
@@ -176,39 +164,24 @@ def _summary(before: Reals, changes: Reals, lost: Reals, dtypes: tuple[torch.dty
     )
 
 
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def convert(source: Tensor, target: torch.dtype, *, max_rounding: float) -> Tensor:
     """Return `source` as `target`, or raise an OptionError where it would change values by more than was allowed.
 
     What does not fit into whole numbers is always refused: what it becomes is undefined in C.
     """
-    if isinstance(max_rounding, bool) or not isinstance(max_rounding, Real) or not max_rounding >= 0:
-        raise OptionError(
-            f"max_rounding={max_rounding!r}: give the part of a value that may be lost: 0 or more, 2**-24, math.inf."
-        )
+    check_number("a conversion", "max_rounding", max_rounding, example=2**-24, least=0)
     if source.dtype == target:
         return source
     converted, report = measure(source, target)
     whole = not (target.is_floating_point or target.is_complex)
     if report.num_lost and (whole or max_rounding < float("inf")):
-        remedy = (
-            "Clip or scale them first." if whole else "max_rounding=math.inf lets them become inf or NaN."
-        )
-        raise OptionError(f"{report.says}. {remedy}")
+        remedy = "Clip or scale them first" if whole else "max_rounding=math.inf lets them become inf or NaN"
+        raise OptionError(f"{report.says}. {remedy}.")
     if report.largest_relative > max_rounding:
         raise OptionError(
-            f"{report.says}. To allow that write max_rounding={_above(report.largest_relative)}, or keep {_name(source.dtype)}."
+            f"{report.says}. To allow that write max_rounding={_above(report.largest_relative)}, or keep {name_of(source.dtype)}."
         )
     return converted
-
-
-def check_copy(copy: object) -> None:
-    """Raise an OptionError unless `copy` is a truth value."""
-    if not isinstance(copy, bool):
-        raise OptionError(f"copy={copy!r}: write True for memory of its own, or False to share it.")
 
 
 def _above(part: float) -> str:

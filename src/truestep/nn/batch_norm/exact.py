@@ -3,7 +3,8 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -12,15 +13,53 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.core.errors import OptionError
-from truestep.nn.batch_norm.report import ExactBatchNorm, LayerChange
+from truestep.core.errors import OptionError, check_choice, check_flag
+from truestep.core.results import RenderableType, Result, table_of
 from truestep.nn.keeping import only_looking
 from truestep.nn.layers import check_model, refuse_lazy
 from truestep.nn.moments import StreamMoments, measure, merge
 
 Forward = Callable[[Any], object]
-Run = Callable[[], Iterator[None]]
+Passes = Callable[[], Iterator[None]]
 BatchNorm = nn.modules.batchnorm._BatchNorm
+Statistics = tuple[Tensor, Tensor, int]
+
+
+@dataclass(frozen=True)
+class LayerChange:
+    """One layer: values per channel; how far its old statistics were off in its worst channel.
+
+    `mean_shift` is in standard deviations of the exact statistics, `variance_ratio` is the old variance over the exact one.
+    """
+
+    name: str
+    num_values: int
+    mean_shift: float
+    variance_ratio: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactBatchNorm(Result):
+    """The layers whose statistics were set, in the order of the forward; those that it never called, left as they were."""
+
+    layers: tuple[LayerChange, ...]
+    left: tuple[str, ...]
+
+    def __rich__(self) -> RenderableType:
+        rows = [
+            (
+                each.name or "(the model)",
+                f"{each.num_values:,}",
+                f"{each.mean_shift:.3g}",
+                f"{each.variance_ratio:.4g}",
+            )
+            for each in self.layers
+        ]
+        return table_of(
+            f"layers with exact statistics: {len(self.layers)}",
+            ("layer", "values per channel", "mean was off by (std)", "old variance / exact"),
+            [*rows, *((name, "never called") for name in self.left)],
+        )
 
 
 def exact_batch_norm(
@@ -59,9 +98,10 @@ def exact_batch_norm(
     """
     check_model(model)
     refuse_lazy(model)
-    if method not in {"layer_by_layer", "one_pass"}:
-        raise OptionError(f"method={method!r}: it is 'layer_by_layer' or 'one_pass'.")
-    _check_data(model, batches, forward, unbiased)
+    check_choice("ts.nn.exact_batch_norm", "method", method, ("layer_by_layer", "one_pass"))
+    check_flag("ts.nn.exact_batch_norm", "unbiased", unbiased)
+    in_order = method == "layer_by_layer"
+    _check_data(model, batches, forward, in_order=in_order)
     layers = {
         module: name
         for name, module in model.named_modules()
@@ -69,34 +109,32 @@ def exact_batch_norm(
     }
     if not layers:
         raise OptionError(f"{type(model).__name__} has no batch norm with running statistics to set.")
-    if method == "layer_by_layer" and isinstance(batches, Iterator):
-        raise OptionError(
-            "method='layer_by_layer' goes over the data once for each layer, and an iterator can be used once: give the list or "
-            "the DataLoader itself, or method='one_pass'."
-        )
-    run = forward or _default_forward(model)
+    passes = partial(_run_all, forward or _default_forward(model), batches)
     with only_looking(model):
         model.eval()
-        passes = partial(_run_all, run, batches)
-        in_order = method == "layer_by_layer"
         moments = _layer_by_layer(layers, passes, unbiased) if in_order else _one_pass(layers, passes)
-        statistics = {layer: _statistics(layers[layer], held, unbiased) for layer, held in moments.items()}
-    return _write(layers, moments, statistics)
+        exact = {layer: _statistics(layers[layer], held, unbiased) for layer, held in moments.items()}
+    changes = tuple(_change(layers[layer], layer, *statistics) for layer, statistics in exact.items())
+    for layer, statistics in exact.items():
+        _write(layer, statistics)
+    left = tuple(name for layer, name in layers.items() if layer not in exact)
+    return ExactBatchNorm(layers=changes, left=left)
 
 
-def _check_data(model: nn.Module, batches: object, forward: object, unbiased: object) -> None:
+def _check_data(model: nn.Module, batches: object, forward: object, *, in_order: bool) -> None:
     if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
         raise OptionError(
             f"The batches are a {type(batches).__name__}; give several in a list or a DataLoader: [inputs], or inputs.split(256)."
         )
+    if in_order and isinstance(batches, Iterator):
+        raise OptionError(
+            "method='layer_by_layer' goes over the data once for each layer, and an iterator can be used once: give the list or "
+            "the DataLoader itself, or method='one_pass'."
+        )
     if forward is not None and not callable(forward):
         raise OptionError(f'forward={forward!r} is no function: write lambda batch: model(batch["image"]).')
-    if not isinstance(unbiased, bool):
-        raise OptionError(f"unbiased={unbiased!r}: write True or False.")
     if any(tensor.is_meta for tensor in model.buffers()):
-        raise OptionError(
-            "The model is on the device meta, where nothing is computed; load its weights first."
-        )
+        raise OptionError("The model is on the device meta and computes nothing; load its weights.")
 
 
 def _default_forward(model: nn.Module) -> Forward:
@@ -116,18 +154,16 @@ def _default_forward(model: nn.Module) -> Forward:
 
 def _run_all(forward: Forward, batches: Iterable[Any]) -> Iterator[None]:
     """Run all batches, and stop after each."""
-    count = 0
+    batch = nothing = object()
     for batch in batches:
         forward(batch)
-        count += 1
         yield
-    if count == 0:
+    if batch is nothing:
         raise OptionError("There are no batches, so there are no statistics to take.")
 
 
-@contextmanager
-def _measuring(layers: Iterable[BatchNorm]) -> Iterator[dict[BatchNorm, StreamMoments]]:
-    """Collect the moments of what is given to these layers, in the order in which they are first called."""
+def _measure(layers: Iterable[BatchNorm], passes: Passes) -> dict[BatchNorm, StreamMoments]:
+    """Return the moments of what one pass gives to these layers, in the order in which they are first called."""
     moments: dict[BatchNorm, StreamMoments] = {}
 
     @torch.no_grad()
@@ -137,56 +173,52 @@ def _measuring(layers: Iterable[BatchNorm]) -> Iterator[dict[BatchNorm, StreamMo
         found = measure(rows, rows.new_ones(len(rows), 1))
         moments[layer] = merge(moments[layer], found) if layer in moments else found
 
-    handles = [layer.register_forward_pre_hook(look) for layer in layers]
-    try:
-        yield moments
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _one_pass(layers: dict[BatchNorm, str], run: Run) -> dict[BatchNorm, StreamMoments]:
-    for layer in layers:
-        layer.train()
-    with _measuring(layers) as moments:
-        try:
-            deque(run(), maxlen=0)
-        except ValueError as error:
-            if "more than 1 value per channel" not in str(error):
-                raise
-            raise OptionError(
-                "A batch has one value per channel, and its own statistics would make it 0. Use larger batches, or "
-                "method='layer_by_layer', which needs no statistics of batches."
-            ) from error
+    with ExitStack() as hooks:
+        for layer in layers:
+            hooks.callback(layer.register_forward_pre_hook(look).remove)
+        deque(passes(), maxlen=0)
     return moments
 
 
-def _layer_by_layer(layers: dict[BatchNorm, str], run: Run, unbiased: bool) -> dict[BatchNorm, StreamMoments]:
+def _one_pass(layers: dict[BatchNorm, str], passes: Passes) -> dict[BatchNorm, StreamMoments]:
+    for layer in layers:
+        layer.train()
+    try:
+        return _measure(layers, passes)
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise OptionError(
+            "A batch has one value per channel, and its own statistics would make it 0. Use larger batches, or "
+            "method='layer_by_layer', which needs no statistics of batches."
+        ) from error
+
+
+def _layer_by_layer(
+    layers: dict[BatchNorm, str], passes: Passes, unbiased: bool
+) -> dict[BatchNorm, StreamMoments]:
     found: dict[BatchNorm, StreamMoments] = {}
-    for layer in _order(layers, run):
-        with _measuring([layer]) as moments:
-            deque(run(), maxlen=0)
-        found |= moments
-        mean, variance = _statistics(layers[layer], moments[layer], unbiased)
-        assert layer.running_mean is not None
-        assert layer.running_var is not None
-        layer.running_mean.copy_(mean)
-        layer.running_var.copy_(variance)
+    for layer in _order(layers, passes):
+        found |= _measure([layer], passes)
+        _write(layer, _statistics(layers[layer], found[layer], unbiased))
     return found
 
 
-def _order(layers: dict[BatchNorm, str], run: Run) -> list[BatchNorm]:
+def _order(layers: dict[BatchNorm, str], passes: Passes) -> list[BatchNorm]:
     """Return the layers in an order that every forward follows; one that is called twice in a forward has none."""
     calls: list[BatchNorm] = []
-    handles = [layer.register_forward_pre_hook(lambda layer, _: calls.append(layer)) for layer in layers]
     sorter: TopologicalSorter[BatchNorm] = TopologicalSorter()
-    try:
-        for _ in run():
+    with ExitStack() as hooks:
+        for layer in layers:
+            hook = layer.register_forward_pre_hook(lambda layer, _: calls.append(layer))
+            hooks.callback(hook.remove)
+        for _ in passes():
             for layer in calls:
                 sorter.add(layer)
             for before, after in pairwise(calls):
                 sorter.add(after, before)
             calls.clear()
+    try:
         return list(sorter.static_order())
     except CycleError as error:
         names = ", ".join(dict.fromkeys(repr(layers[layer]) for layer in error.args[1]))
@@ -194,52 +226,29 @@ def _order(layers: dict[BatchNorm, str], run: Run) -> list[BatchNorm]:
             f"{names} is used several times in a forward, so its inputs depend on its own statistics and none fit exactly. Use "
             "method='one_pass'."
         ) from error
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
-def _count(moments: StreamMoments) -> int:
-    return int(moments.weight.max()) if moments.weight.numel() else 0
-
-
-def _statistics(name: str, moments: StreamMoments, unbiased: bool) -> tuple[Tensor, Tensor]:
-    if (count := _count(moments)) < (2 if unbiased else 1):
-        raise OptionError(
-            f"{name!r} got {count} values per channel, and an unbiased variance needs two: give more data."
-        )
+def _statistics(name: str, moments: StreamMoments, unbiased: bool) -> Statistics:
+    """Return mean, variance and number of values per channel of a layer's inputs."""
+    count = int(moments.weight.max()) if moments.weight.numel() else 0
+    if count < (2 if unbiased else 1):
+        raise OptionError(f"{name!r} got {count} values per channel; an unbiased variance needs two.")
     variance = moments.squares / (count - unbiased)
     if not (moments.mean.isfinite().all() and variance.isfinite().all()):
         raise OptionError(
             f"The inputs of {name!r} hold NaN or infinite numbers, which its statistics would keep for ever. Nothing was changed."
         )
-    return moments.mean, variance
+    return moments.mean, variance, count
 
 
 @torch.no_grad()
-def _write(
-    layers: dict[BatchNorm, str],
-    moments: dict[BatchNorm, StreamMoments],
-    statistics: dict[BatchNorm, tuple[Tensor, Tensor]],
-) -> ExactBatchNorm:
-    changes = []
-    for layer, (mean, variance) in statistics.items():
-        assert layer.running_mean is not None
-        assert layer.running_var is not None
-        changes.append(_change(layers[layer], _count(moments[layer]), layer, mean, variance))
-        layer.running_mean.copy_(mean)
-        layer.running_var.copy_(variance)
-    left = tuple(name for layer, name in layers.items() if layer not in statistics)
-    return ExactBatchNorm(layers=tuple(changes), left=left)
+def _write(layer: BatchNorm, statistics: Statistics) -> None:
+    layer.get_buffer("running_mean").copy_(statistics[0])
+    layer.get_buffer("running_var").copy_(statistics[1])
 
 
-def _change(name: str, count: int, layer: BatchNorm, mean: Tensor, variance: Tensor) -> LayerChange:
-    assert layer.running_mean is not None
-    assert layer.running_var is not None
-    old_mean, old_variance = layer.running_mean.to(mean), layer.running_var.to(mean)
-    return LayerChange(
-        name=name,
-        num_values=count,
-        mean_shift=float(((mean - old_mean).abs() / (variance + layer.eps).sqrt()).max()),
-        variance_ratio=float((old_variance / (variance + layer.eps)).max()),
-    )
+def _change(name: str, layer: BatchNorm, mean: Tensor, variance: Tensor, num_values: int) -> LayerChange:
+    spread = variance + layer.eps
+    shift = (mean - layer.get_buffer("running_mean").to(mean)).abs() / spread.sqrt()
+    ratio = layer.get_buffer("running_var").to(mean) / spread
+    return LayerChange(name, num_values, float(shift.max()), float(ratio.max()))

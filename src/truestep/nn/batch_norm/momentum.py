@@ -3,17 +3,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from torch import nn
 
-from truestep.core.errors import OptionError
-from truestep.core.results import Result, table_of
+from truestep.core.errors import OptionError, check_number
+from truestep.core.results import RenderableType, Result, table_of
 from truestep.nn.layers import check_model
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,41 +20,24 @@ class MomentumChange(Result):
     old: Mapping[str, float]
     new: Mapping[str, float]
     cumulative: tuple[str, ...] = ()  # momentum=None: an average over all forwards has no pace to keep
-    model: nn.Module | None = field(default=None, repr=False, compare=False)
+    _model: nn.Module = field(repr=False, compare=False)
 
     def restore(self) -> None:
         """Put the old momenta back."""
-        assert self.model is not None
         for name, momentum in self.old.items():
-            self.model.get_submodule(name).momentum = momentum  # type: ignore[assignment]
+            self._model.get_submodule(name).momentum = momentum  # type: ignore[assignment]
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.restore()
 
-    def to_dict(self) -> dict[str, object]:
-        """Return numbers and names as JSON values."""
-        return {
-            "schema_version": self.schema_version,
-            "num_micro_batches": self.num_micro_batches,
-            "old": dict(self.old),
-            "new": dict(self.new),
-            "cumulative": list(self.cumulative),
-        }
-
-    def __rich__(self) -> "RenderableType":
-        changed = [
-            (name or "(the model)", f"{m:.6g}", f"{self.new[name]:.6g}") for name, m in self.old.items()
-        ]
-        kept = [
-            (name or "(the model)", "None", "None: an average over all forwards") for name in self.cumulative
-        ]
-        title = f"momentum for {self.num_micro_batches} micro-batches"
-        return table_of(title, ("layer", "was", "is"), changed + kept)
+    def __rich__(self) -> RenderableType:
+        changed = [(name, f"{old:.6g}", f"{self.new[name]:.6g}") for name, old in self.old.items()]
+        kept = [(name, "None", "None: an average over all forwards") for name in self.cumulative]
+        rows = [(name or "(the model)", *momenta) for name, *momenta in changed + kept]
+        return table_of(f"momentum for {self.num_micro_batches} micro-batches", ("layer", "was", "is"), rows)
 
 
 def batch_norm_momentum(model: nn.Module, num_micro_batches: int) -> MomentumChange:
@@ -82,22 +61,16 @@ def batch_norm_momentum(model: nn.Module, num_micro_batches: int) -> MomentumCha
         OptionError: no whole number of at least 1; no layer with running statistics; a momentum outside 0 to 1.
     """
     check_model(model)
-    if isinstance(num_micro_batches, bool) or not isinstance(num_micro_batches, int) or num_micro_batches < 1:
-        raise OptionError(
-            f"num_micro_batches={num_micro_batches!r}: it counts the forwards of one batch, a whole number of at least 1."
-        )
+    check_number("ts.nn.batch_norm_momentum", "num_micro_batches", num_micro_batches, example=4, least=1)
     layers = {
         name: module
         for name, module in model.named_modules()
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats
     }
     if not layers:
-        raise OptionError(
-            f"{type(model).__name__} has no layer with running statistics, so no momentum to change."
-        )
+        raise OptionError(f"{type(model).__name__} has no layer with running statistics, so no momentum.")
     old = {name: module.momentum for name, module in layers.items() if module.momentum is not None}
-    wrong = {name: momentum for name, momentum in old.items() if not 0 <= momentum <= 1}
-    if wrong:
+    if wrong := {name: momentum for name, momentum in old.items() if not 0 <= momentum <= 1}:
         raise OptionError(
             f"Momenta outside 0 to 1 decay nothing: {wrong}. torch's momentum is the weight of the new batch, 0.1 by default."
         )
@@ -106,5 +79,5 @@ def batch_norm_momentum(model: nn.Module, num_micro_batches: int) -> MomentumCha
         layers[name].momentum = momentum
     cumulative = tuple(name for name in layers if name not in old)
     return MomentumChange(
-        num_micro_batches=num_micro_batches, old=old, new=new, cumulative=cumulative, model=model
+        num_micro_batches=num_micro_batches, old=old, new=new, cumulative=cumulative, _model=model
     )

@@ -3,8 +3,8 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -12,21 +12,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.parameter import is_lazy
 
 from truestep.core.errors import LossError, OptionError
 from truestep.nn.derivatives.undisturbed import (
-    autocasts,
-    described,
-    has_gradients,
-    in_full_precision,
-    module_of,
+    check_differentiable,
+    ready,
     undisturbed,
     without_autocast,
 )
-from truestep.nn.parts import model_of, select_within
+from truestep.nn.layers import model_of, module_of, refuse_lazy, select_within
 
 Patterns = str | Sequence[str]
+_INSTEAD = (
+    "Give dense, real floating-point tensors (x.float(), embedded tokens), and what is not differentiated inside the function: "
+    'lambda x: net(x, labels). Or ask for parameters="*".'
+)
 
 
 @dataclass(frozen=True)
@@ -55,23 +55,24 @@ class Differentiated:
         """Read a user's arguments; with a `purpose` layers that mix examples are refused because of it."""
         if not callable(function):
             raise OptionError(f"A derivative is of a function or a module, got {type(function).__name__}.")
-        _check_initialized(function)
+        if (called := module_of(function)) is not None:
+            refuse_lazy(called)
         if parameters is None:
             _check_inputs(inputs)
-            ready = tuple(map(_ready, inputs))
+            primals = tuple(map(ready, inputs))
             run = _quiet(
-                function, lambda primals, _: function(*map(_copy, primals)), inputs[0].device, purpose
+                function, lambda values, _: function(*map(_copy, values)), primals[0].device, purpose
             )
-            return cls(run, ready, ready, None)
+            return cls(run, primals, primals, None)
         module = _by_parameters(function)
-        named = chosen_parameters(dict(module.named_parameters(remove_duplicate=False)), parameters)
+        named = chosen_parameters(module, parameters)
         names, primals = tuple(named), tuple(named.values())
 
         def with_parameters(values: tuple[Tensor, ...], given: tuple[Any, ...]) -> Any:
             return functional_call(module, dict(zip(names, values, strict=True)), tuple(map(_copy, given)))
 
         run = _quiet(function, with_parameters, primals[0].device, purpose)
-        return cls(run, primals, tuple(map(_ready, inputs)), names)
+        return cls(run, primals, tuple(map(ready, inputs)), names)
 
     def call(self, *primals: Tensor) -> Tensor:
         """Return the function's value for other primals and the same inputs."""
@@ -84,11 +85,9 @@ class Differentiated:
             return dict(zip(self.names, tensors, strict=True))
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
-    @contextmanager
-    def full_precision(self) -> Iterator[None]:
+    def full_precision(self) -> AbstractContextManager[object]:
         """Until the end of the block autocast is off, for the backward too."""
-        with without_autocast(self.primals[0].device):
-            yield
+        return without_autocast(self.primals[0].device)
 
 
 def in_graph_if_wanted(tensor: Tensor) -> Tensor:
@@ -137,15 +136,6 @@ def _by_parameters(function: object) -> nn.Module:
     return module
 
 
-def _check_initialized(function: object) -> None:
-    module = module_of(function)
-    lazy = [name for name, each in module.named_parameters() if is_lazy(each)] if module is not None else []
-    if lazy:
-        raise OptionError(
-            f"{', '.join(lazy[:6])} has no shape yet (a lazy layer), so there is no derivative. Call the module on a batch first."
-        )
-
-
 def _copy(value: Any) -> Any:
     """Return a copy of a tensor: a function that works in place shall do so on its own, in each of the calls."""
     return value.clone() if isinstance(value, Tensor) else value
@@ -155,30 +145,18 @@ def _check_inputs(inputs: tuple[Any, ...]) -> None:
     if not inputs:
         raise LossError("There are no inputs to differentiate with respect to; give at least one tensor.")
     for number, value in enumerate(inputs):
-        if not isinstance(value, Tensor) or not has_gradients(value) or value.is_complex():
-            raise LossError(
-                f"Input {number} is {described(value)}, which has no derivative here. Give dense, real floating-point tensors "
-                "(x.float(), embedded tokens), and what is not differentiated inside the function: lambda x: net(x, labels). Or "
-                'ask for parameters="*".'
-            )
+        check_differentiable(f"Input {number} is", value, _INSTEAD, complex_too=False)
 
 
-def _ready(value: Any) -> Any:
-    if isinstance(value, Tensor) and autocasts(value.device):
-        return in_full_precision(value)
-    return value
-
-
-def chosen_parameters(parameters: dict[str, Tensor], patterns: Patterns) -> dict[str, Tensor]:
+def chosen_parameters(module: nn.Module, patterns: Patterns) -> dict[str, Tensor]:
     """Return the parameters that the patterns name, a tied one once, in the order of the module."""
     asked = [patterns] if isinstance(patterns, str) else patterns
     if not isinstance(asked, Sequence) or not asked or not all(isinstance(each, str) for each in asked):
-        raise OptionError(
-            f'parameters={patterns!r} names none; write names and patterns, or parameters="*" for all.'
-        )
+        raise OptionError(f'parameters={patterns!r} names none; write names, patterns, or "*" for all.')
+    parameters = dict(module.named_parameters(remove_duplicate=False))
     names = {name for pattern in asked for name in select_within(pattern, parameters, "parameter")}
-    chosen: dict[int, str] = {}
+    chosen: dict[Tensor, str] = {}
     for name, parameter in parameters.items():
         if name in names:
-            chosen.setdefault(id(parameter), name)
-    return {name: parameters[name] for name in chosen.values()}
+            chosen.setdefault(parameter, name)
+    return {name: parameter for parameter, name in chosen.items()}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import jacfwd, jvp, vjp, vmap
 
-from truestep.core.errors import LossError, OptionError
+from truestep.core.errors import LossError, check_choice, check_number
 from truestep.nn.derivatives.differentiated import Differentiated, Patterns, load_forward_rules
 
 Mode = Literal["auto", "forward", "reverse"]
@@ -49,24 +49,15 @@ def jacobian(
 
     Source: https://docs.pytorch.org/docs/stable/func.html
     """
-    _check_options(mode, chunk_size)
+    check_choice("ts.jacobian", "mode", mode, MODES)
+    if chunk_size is not None:
+        check_number("ts.jacobian", "chunk_size", chunk_size, example=64, least=1)
     what = Differentiated.of(function, inputs, parameters, MIXED)
     batch = _batch_size(what.inputs)
     with what.full_precision():
         if what.names is None:
             return what.pack(_by_inputs(what, batch, mode, chunk_size))
         return what.pack(_by_parameters(what, mode, chunk_size))
-
-
-def _check_options(mode: object, chunk_size: object) -> None:
-    if mode not in MODES:
-        raise OptionError(f"mode={mode!r} is no mode of differentiation. There are: {', '.join(MODES)}.")
-    if chunk_size is not None and (
-        isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1
-    ):
-        raise OptionError(
-            f"chunk_size={chunk_size!r}: give how many are computed at once (at least 1), or None for all."
-        )
 
 
 def _batch_size(inputs: tuple[Any, ...]) -> int:
@@ -119,10 +110,9 @@ def _columns(what: Differentiated, chosen: int, output: Tensor, chunk_size: int 
     primal = what.primals[chosen]
 
     def push(tangent: Tensor) -> Tensor:
-        tangents = tuple(
-            tangent if index == chosen else torch.zeros_like(each) for index, each in enumerate(what.primals)
-        )
-        pushed: Tensor = jvp(what.call, what.primals, tangents)[1]
+        tangents = [torch.zeros_like(each) for each in what.primals]
+        tangents[chosen] = tangent
+        pushed: Tensor = jvp(what.call, what.primals, tuple(tangents))[1]
         return pushed
 
     # One draw for all columns: they belong to one forward, dropout included.

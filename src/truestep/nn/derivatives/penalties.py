@@ -8,13 +8,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from truestep.core.errors import LossError, OptionError, check_number
+from truestep.core.errors import LossError, OptionError, check_choice, check_number
 from truestep.core.example_draws import rand
 from truestep.nn.derivatives.undisturbed import (
-    autocasts,
-    described,
-    has_gradients,
+    check_differentiable,
     in_full_precision,
+    ready,
     undisturbed,
 )
 
@@ -23,6 +22,9 @@ Place = Literal["interpolates", "real", "fake"]
 
 PLACES = ("interpolates", "real", "fake")
 SIDES = ("two", "one")
+_INSTEAD = (
+    "Give dense floating-point tensors (images.float() / 255, embedded tokens), and labels as conditions=."
+)
 
 
 def gradient_penalty(
@@ -62,10 +64,12 @@ def gradient_penalty(
     Sources: Gulrajani et al., "Improved Training of Wasserstein GANs", 2017 (interpolates, target 1, two sides); Mescheder,
     Geiger & Nowozin, "Which Training Methods for GANs do actually Converge?", 2018 (R1 is half of `at="real", target=0`).
     """
-    _check_options(critic, at, target, sides)
-    _check_gradient_mode()
+    check_choice("ts.gradient_penalty", "at", at, PLACES)
+    check_choice("ts.gradient_penalty", "sides", sides, SIDES)
+    check_number("ts.gradient_penalty", "target", target, example=1.0, least=0)
+    _check_callable(critic, target)
     points = _points(real, fake, at)
-    positional, named = _further_arguments(conditions, points[0].device)
+    positional, named = _further_arguments(conditions)
     with undisturbed(critic, points[0].device, "a penalty of one example is not its own"):
         inputs = [point.clone() for point in points]  # a first layer may work in place
         scores = _rows(critic(*inputs, *positional, **named), len(points[0]))
@@ -76,21 +80,11 @@ def gradient_penalty(
         return (excess.relu() if sides == "one" else excess).square()
 
 
-def _check_options(critic: object, at: object, target: float, sides: object) -> None:
+def _check_callable(critic: object, target: float) -> None:
     if not callable(critic):
-        raise OptionError(
-            f"The critic must be a module or a function of the inputs, got {type(critic).__name__}."
-        )
-    if at not in PLACES:
-        raise OptionError(f"at={at!r} is no place to take a gradient. There are: {', '.join(PLACES)}.")
-    if sides not in SIDES:
-        raise OptionError(f'sides={sides!r}: write "two", or "one" to charge only norms above the target.')
-    check_number("gradient_penalty", "target", target, example=1.0)
-    if not 0 <= target < math.inf:
+        raise OptionError(f"A critic is a module or a function of the inputs, got {type(critic).__name__}.")
+    if math.isinf(target):
         raise OptionError(f"target={target} is no norm; give 1 (Wasserstein), 0 (R1) or another number >= 0.")
-
-
-def _check_gradient_mode() -> None:
     if torch.compiler.is_compiling():
         raise OptionError(
             "A gradient penalty can't be compiled: torch.compile does not currently support double backward. Leave the loss "
@@ -115,9 +109,7 @@ def _points(real: Inputs | None, fake: Inputs | None, at: Place) -> list[Tensor]
         inputs = _between(_inputs("real", real), _inputs("fake", fake))
     else:
         inputs = _inputs(at, real if at == "real" else fake)
-    if autocasts(inputs[0].device):
-        inputs = [in_full_precision(each) for each in inputs]
-    return [each.detach().requires_grad_() for each in inputs]
+    return [ready(each).detach().requires_grad_() for each in inputs]
 
 
 def _inputs(name: str, value: Inputs | None) -> list[Tensor]:
@@ -129,11 +121,7 @@ def _inputs(name: str, value: Inputs | None) -> list[Tensor]:
     if not inputs:
         raise LossError(f"{name} is an empty {type(value).__name__}; give the critic's inputs.")
     for tensor in inputs:
-        if not isinstance(tensor, Tensor) or not has_gradients(tensor):
-            raise LossError(
-                f"{name} holds {described(tensor)}, which has no gradient here: give dense floating-point tensors "
-                "(images.float() / 255, embeddings of tokens), and labels as conditions=."
-            )
+        check_differentiable(f"{name} holds", tensor, _INSTEAD, complex_too=True)
         if tensor.ndim == 0 or len(tensor) != len(inputs[0]):
             shapes = ", ".join(str(tuple(each.shape)) for each in inputs)
             raise LossError(f"The inputs in {name} need one row per example each, got shapes {shapes}.")
@@ -154,21 +142,19 @@ def _between(real: list[Tensor], fake: list[Tensor]) -> list[Tensor]:
         raise LossError(f"real and fake are on several devices, {sorted(devices)}; move them to one.")
     dtype = torch.promote_types(real[0].abs().dtype if real[0].is_complex() else real[0].dtype, torch.float32)
     weights = rand(len(real[0]), dtype=dtype, device=real[0].device)
-    return [_mix(weights, one, other) for one, other in zip(real, fake, strict=True)]
+    mixed = []
+    for one, other in zip(real, fake, strict=True):
+        share = weights.reshape(-1, *[1] * (one.ndim - 1))
+        mixed.append((share * one + (1 - share) * other).to(one.dtype))
+    return mixed
 
 
-def _mix(weights: Tensor, real: Tensor, fake: Tensor) -> Tensor:
-    weights = weights.reshape(-1, *[1] * (real.ndim - 1))
-    return (weights * real + (1 - weights) * fake).to(real.dtype)
-
-
-def _further_arguments(conditions: Any, device: torch.device) -> tuple[list[Any], dict[str, Any]]:
+def _further_arguments(conditions: Any) -> tuple[list[Any], dict[str, Any]]:
     """Return what the critic gets besides its inputs, by position and by name."""
-    keep = in_full_precision if autocasts(device) else (lambda value: value)
     if isinstance(conditions, Mapping):
-        return [], {name: keep(value) for name, value in conditions.items()}
+        return [], {name: ready(value) for name, value in conditions.items()}
     further = conditions if isinstance(conditions, tuple | list) else (conditions,)
-    return [keep(value) for value in further], {}
+    return [ready(value) for value in further], {}
 
 
 def _rows(scores: Any, batch: int) -> Tensor:
@@ -183,7 +169,7 @@ def _rows(scores: Any, batch: int) -> Tensor:
             f"The critic returned shape {tuple(scores.shape)} for {batch} examples; return one row per example, (batch,) or "
             "(batch, ...), not a mean over them."
         )
-    return scores.reshape(batch, math.prod(scores.shape[1:]))
+    return _rows_of(scores)
 
 
 def _gradients(score: Tensor, points: list[Tensor]) -> list[Tensor]:
@@ -202,11 +188,10 @@ def _gradients(score: Tensor, points: list[Tensor]) -> list[Tensor]:
 
 def _norm(gradients: Sequence[Tensor]) -> Tensor:
     """Return the norm of each example's gradients taken as one vector; its own gradient at zero is zero, not NaN."""
-    norms = [_norm_of_rows(gradient) for gradient in gradients]
+    rows = [_rows_of(in_full_precision(gradient)) for gradient in gradients]
+    norms: list[Tensor] = [torch.linalg.vector_norm(each, dim=1) for each in rows]
     return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
 
 
-def _norm_of_rows(gradient: Tensor) -> Tensor:
-    rows = in_full_precision(gradient).reshape(len(gradient), math.prod(gradient.shape[1:]))
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
-    return norms
+def _rows_of(tensor: Tensor) -> Tensor:
+    return tensor.reshape(len(tensor), math.prod(tensor.shape[1:]))  # -1 does not do for no example

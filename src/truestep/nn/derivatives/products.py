@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products of a Jacobian or a Hessian with a vector, without the matrix."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from truestep.nn.derivatives.differentiated import (
     load_forward_rules,
 )
 from truestep.nn.derivatives.undisturbed import undisturbed
-from truestep.nn.parts import model_of
+from truestep.nn.layers import model_of
 
 
 def jvp(
@@ -38,7 +38,7 @@ def jvp(
         OptionError: `tangent` does not fit, or a parameter does not exist.
     """
     what = Differentiated.of(function, inputs, parameters)
-    tangents = _fitting("tangent", tangent, what)
+    tangents = _fitting("tangent", tangent, what.primals, what.names)
     load_forward_rules()
     with what.full_precision():
         try:
@@ -56,16 +56,8 @@ def vjp(
     """Return the gradient of Σ cotangent · output: the vector-Jacobian product, of the inputs' or the parameters' shapes.
 
     As `torch.func.vjp`, but with respect to named parameters too, in full precision, with a module's buffers and `.grad` left
-    alone. It is part of the graph while gradients are on.
-
-    Args:
-        function: a module, a learner, or any function of `inputs`.
-        inputs: tensors.
-        cotangent: a tensor of the output's shape.
-        parameters: the parameters to differentiate by, as for `ts.jacobian`; the inputs by default.
-
-    Returns:
-        A tensor for one input, a tuple for several, a dict by name for parameters.
+    alone. It is part of the graph while gradients are on. Arguments are those of `jvp`, but for `cotangent`, a tensor of the
+    output's shape. It returns a tensor for one input, a tuple for several, a dict by name for parameters.
     """
     what = Differentiated.of(function, inputs, parameters)
     with what.full_precision():
@@ -95,8 +87,8 @@ def hvp(
             f"ts.hvp needs a function that returns the loss, got {type(loss).__name__}: write lambda: loss_of(net(batch))."
         )
     module = model_of(model, "ts.hvp")
-    named = chosen_parameters(dict(module.named_parameters(remove_duplicate=False)), parameters)
-    _check_vector(vector, named)
+    named = chosen_parameters(module, parameters)
+    vectors = _fitting("vector", vector, list(named.values()), list(named))
     if frozen := [name for name, leaf in named.items() if not leaf.requires_grad]:
         raise OptionError(
             f"{', '.join(frozen[:6])} is frozen, and has no gradient. Choose others by parameters=, or ts.unfreeze it."
@@ -105,7 +97,7 @@ def hvp(
     device = leaves[0].device
     with torch.enable_grad(), undisturbed(module, device, None):
         gradients = torch.autograd.grad(_scalar(loss()), leaves, create_graph=True, materialize_grads=True)
-        along = [(gradient * vector[name]).sum() for name, gradient in zip(named, gradients, strict=True)]
+        along = [(gradient * each).sum() for gradient, each in zip(gradients, vectors, strict=True)]
         slope = torch.stack(along).sum()
         if not slope.requires_grad:  # a loss that is linear in its parameters
             return {name: torch.zeros_like(leaf) for name, leaf in named.items()}
@@ -123,37 +115,28 @@ def _scalar(value: Any) -> Tensor:
     return value
 
 
-def _fitting(name: str, value: Any, what: Differentiated) -> tuple[Tensor, ...]:
-    """Return a user's vector as one tensor for each primal."""
-    if what.names is not None:
-        named = dict(zip(what.names, what.primals, strict=True))
-        _check_vector(value, named)
-        return tuple(value[each].to(primal.dtype) for each, primal in named.items())
-    given = tuple(value) if isinstance(value, tuple | list) else (value,)
-    if len(given) != len(what.primals):
-        raise OptionError(
-            f"{name} has {len(given)} tensors for {len(what.primals)} inputs; give one for each."
-        )
-    for number, (each, primal) in enumerate(zip(given, what.primals, strict=True)):
-        _check_fits(name, each, primal, f"input {number}")
-    return tuple(each.to(primal.dtype) for each, primal in zip(given, what.primals, strict=True))
-
-
-def _check_vector(vector: Mapping[str, Tensor], named: Mapping[str, Tensor]) -> None:
-    if not isinstance(vector, Mapping):
-        raise OptionError(
-            f"The vector must be a dict of one tensor by each parameter's name, got {type(vector).__name__}."
-        )
-    if missing := [name for name in named if name not in vector]:
-        raise OptionError(
-            f"There is no vector for {', '.join(missing[:6])}; give zeros where it does not move."
-        )
-    if strange := [name for name in vector if name not in named]:
-        raise OptionError(
-            f"{', '.join(strange[:6])} is not differentiated by; there are: {', '.join(named)}."
-        )
-    for name, tensor in named.items():
-        _check_fits(f"the vector of {name!r}", vector[name], tensor, "the parameter")
+def _fitting(
+    name: str, value: Any, primals: Sequence[Tensor], names: Sequence[str] | None
+) -> tuple[Tensor, ...]:
+    """Return a user's vector as one tensor for each primal: it is a dict by name, where these have names."""
+    if names is None:
+        given = list(value) if isinstance(value, tuple | list) else [value]
+        if len(given) != len(primals):
+            raise OptionError(
+                f"{name} has {len(given)} tensors for {len(primals)} inputs; give one for each."
+            )
+        labels = [f"input {number}" for number in range(len(primals))]
+    elif not isinstance(value, Mapping):
+        raise OptionError(f"{name} is a dict of tensors by name here, got {type(value).__name__}.")
+    else:
+        if missing := [each for each in names if each not in value]:
+            raise OptionError(f"{name} lacks {', '.join(missing[:6])}; give zeros where it does not move.")
+        if strange := [each for each in value if each not in names]:
+            raise OptionError(f"{', '.join(strange[:6])} is none of the parameters: {', '.join(names)}.")
+        given, labels = [value[each] for each in names], [f"the parameter {each!r}" for each in names]
+    for each, primal, label in zip(given, primals, labels, strict=True):
+        _check_fits(name, each, primal, label)
+    return tuple(each.to(primal.dtype) for each, primal in zip(given, primals, strict=True))
 
 
 def _check_fits(name: str, value: Any, like: Tensor, what: str) -> None:

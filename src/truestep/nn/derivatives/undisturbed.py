@@ -15,20 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from truestep.core.errors import LossError
 from truestep.nn.derivatives.rules import every_mode
-
-
-def module_of(function: object) -> nn.Module | None:
-    """Return the module that is called: a module itself, a learner's, a bound method's, a compiled module's original."""
-    called = _called(function)
-    return getattr(called, "_orig_mod", called)
-
-
-def _called(function: object) -> nn.Module | None:
-    function = getattr(function, "__self__", function)
-    if isinstance(function, nn.Module):
-        return function
-    inner = getattr(function, "module", None)
-    return inner if isinstance(inner, nn.Module) else None
+from truestep.nn.layers import called_module, module_of
 
 
 @contextmanager
@@ -56,7 +43,7 @@ def undisturbed(function: object, device: torch.device, purpose: str | None) -> 
         stack.callback(buffers.put_back)
         stack.callback(register_module_forward_pre_hook(look).remove)
         stack.enter_context(eager())
-        stack.enter_context(_compiled_parts_are_quiet(_called(function)))
+        stack.enter_context(_compiled_parts_are_quiet(called_module(function)))
         stack.enter_context(without_autocast(device))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(every_mode())
@@ -101,24 +88,27 @@ def mixes_examples(module: nn.Module) -> bool:
     return isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
 
 
-def has_gradients(tensor: Tensor) -> bool:
-    """Whether torch differentiates what is computed from such a tensor: dense floating-point or complex numbers."""
-    dense = tensor.layout is torch.strided and not tensor.is_quantized
-    return dense and (tensor.is_complex() or (tensor.is_floating_point() and tensor.dtype.itemsize > 1))
-
-
-def described(value: object) -> str:
-    """Return what a value is, for messages: its dtype and, where it is not dense, its layout."""
-    if not isinstance(value, Tensor):
-        return type(value).__name__
-    layout = "" if value.layout is torch.strided else f" ({value.layout})"
-    return f"{value.dtype}{layout}"
+def check_differentiable(start: str, value: object, instead: str, *, complex_too: bool) -> None:
+    """Raise a LossError that begins with `start` unless torch differentiates a value: a tensor of dense floating-point numbers."""
+    what = type(value).__name__
+    if isinstance(value, Tensor):
+        is_dense = value.layout is torch.strided and not value.is_quantized
+        is_real = value.is_floating_point() and value.dtype.itemsize > 1
+        if is_dense and (is_real or (complex_too and value.is_complex())):
+            return
+        what = f"{value.dtype}" if value.layout is torch.strided else f"{value.dtype} ({value.layout})"
+    raise LossError(f"{start} {what}, which has no derivative here. {instead}")
 
 
 def in_full_precision(value: Any) -> Any:
     """Return a half-precision tensor as float32, anything else as it is."""
     half = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
     return value.float() if half else value
+
+
+def ready(value: Any) -> Any:
+    """Return a half-precision tensor as float32 where autocast is on, as autocast would cast it to anything; all else as it is."""
+    return in_full_precision(value) if isinstance(value, Tensor) and autocasts(value.device) else value
 
 
 class _Buffers:

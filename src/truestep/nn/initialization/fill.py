@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
 
 from truestep.core.errors import OptionError
-from truestep.nn.initialization.presets import PRESETS
-from truestep.nn.initialization.rules import Chosen
+from truestep.nn.initialization.rules import PRESETS, Chosen
 from truestep.nn.initialization.slots import Slot
 
 # The start vectors of a spectral norm follow a new weight by this many power iterations, as when it is made.
@@ -19,71 +18,71 @@ _POWER_ITERATIONS = 15
 
 
 @dataclass(frozen=True)
-class Gain:
-    """The activation before a layer, the gain for it, and the rows that stay zero."""
+class Assignment:
+    """What will be written to a tensor: its rule, the activation before its layer and the gain for it, a factor."""
 
+    slot: Slot
+    chosen: Chosen
     activation: str | None
-    value: float | None
-    padding_rows: frozenset[int] = frozenset()
+    gain: float | None
+    factor: float
+    padding_rows: frozenset[int]  # they stay zero
 
 
 @torch.no_grad()
-def fresh(slot: Slot, chosen: Chosen, gain: Gain, generator: torch.Generator | None) -> Tensor:
-    """Return new values for a tensor, drawn in float32 at least, so that the type changes rounding only."""
-    old, rule = slot.value, chosen.rule
+def fresh(plan: Assignment, generator: torch.Generator | None) -> tuple[Tensor, str]:
+    """Return new values for a tensor, drawn in float32 at least, so that the type changes rounding only; and by which rule."""
+    slot, rule, old = plan.slot, plan.chosen.rule, plan.slot.value
     if old.is_meta or old.is_complex():
-        why = (
-            "has no memory yet: call model.to_empty(device=...)"
-            if old.is_meta
-            else "is complex: initialise it yourself"
-        )
+        why = "is complex: initialise it yourself"
+        if old.is_meta:
+            why = "has no memory yet: call model.to_empty(device=...)"
         raise OptionError(f"{slot.name} {why}, or leave it out of the rules.")
     device = generator.device if generator is not None else old.device
     dtype = torch.float64 if old.dtype == torch.float64 else torch.float32
     value = torch.zeros(old.shape, dtype=dtype, device=device)
-    if slot.is_bias and chosen.nearness < 3:
+    done = plan.chosen.name
+    if slot.is_bias and plan.chosen.nearness < 3:
+        done = "zeros"
         if slot.role == "forget bias":
+            done = "zeros, forget gate ones"
             value[value.shape[0] // 4 : value.shape[0] // 2] = 1.0
-    elif isinstance(rule, str):
-        _draw(slot, rule, gain, value, generator)
-    else:
+    elif not isinstance(rule, str):
         _call(rule, value, generator)
-    for row in gain.padding_rows:
+    elif rule != "zeros":
+        done = _draw(slot, rule, plan.gain, value, generator)
+    for row in plan.padding_rows:
         value[row] = 0.0
-    return value
+    return value if slot.is_bias else value.mul_(plan.factor), done
 
 
-def _draw(slot: Slot, rule: str, gain: Gain, value: Tensor, generator: torch.Generator | None) -> None:
+def _draw(slot: Slot, rule: str, gain: float | None, value: Tensor, generator: torch.Generator | None) -> str:
+    """Fill a tensor by a preset; return the rule that was followed, since some roles have one of their own."""
     preset = PRESETS[rule]
-    if slot.is_bias and rule != "zeros":
+    if slot.is_bias:
         raise OptionError(
             f"{rule!r} is a distribution of weights and {slot.name} is a bias; use a function: lambda bias: bias.fill_(-2.0)."
         )
     if slot.role == "scale":
-        value.fill_(0.0 if rule == "zeros" else 1.0)
-    elif slot.role == "embedding":
+        value.fill_(1.0)
+        return "ones"
+    if slot.role == "embedding":
         value.normal_(0.0, preset.embedding_std, generator=generator)
-    else:
-        std = preset.std(slot.fans(), 1.0 if gain.value is None else gain.value)
-        recurrent = slot.role == "recurrent" and rule not in {"zeros", "truncated_normal"}
-        for part in value.chunk(slot.chunks):
-            if recurrent:
-                nn.init.orthogonal_(part, generator=generator)
-            else:
-                preset.fill(part, std, generator)
+        return rule if rule == "truncated_normal" else "normal"
+    orthogonal = slot.role == "recurrent" and rule != "truncated_normal"
+    std = preset.std(slot.fans(), 1.0 if gain is None else gain)
+    for part in value.chunk(slot.chunks):
+        nn.init.orthogonal_(part, 1.0, generator) if orthogonal else preset.fill(part, std, generator)
+    return "orthogonal" if orthogonal else rule
 
 
 def _call(rule: Callable[[Tensor], Any], value: Tensor, generator: torch.Generator | None) -> None:
     """Call the user's function, which draws from torch's own stream: that one is seeded by `generator` meanwhile."""
-    if generator is None:
-        _check_written(rule, rule(value), value)
-        return
-    with torch.random.fork_rng(devices=[value.device] if value.device.type == "cuda" else []):
-        torch.manual_seed(int(torch.randint(2**62, (), generator=generator, device=generator.device)))
-        _check_written(rule, rule(value), value)
-
-
-def _check_written(rule: object, returned: object, value: Tensor) -> None:
+    devices = [value.device] if value.device.type == "cuda" else []
+    with torch.random.fork_rng(devices, enabled=generator is not None):
+        if generator is not None:
+            torch.manual_seed(int(torch.randint(2**62, (), generator=generator, device=generator.device)))
+        returned = rule(value)
     if isinstance(returned, Tensor) and returned is not value:
         raise OptionError(
             f"The rule {getattr(rule, '__name__', rule)!r} returned a new tensor, which nobody uses. Write into the one it is "

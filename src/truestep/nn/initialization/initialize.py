@@ -2,36 +2,58 @@
 """Initial weights for a whole model."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from truestep.core.errors import OptionError, check_number
+from truestep.core.results import RenderableType, Result, table_of
 from truestep.nn.activations import Activation, activation_gain
-from truestep.nn.initialization.fill import Gain, assign, fresh
+from truestep.nn.initialization.fill import Assignment, assign, fresh
 from truestep.nn.initialization.preceding import UNKNOWN, Preceding, preceding_activations
-from truestep.nn.initialization.presets import PRESETS
-from truestep.nn.initialization.report import Initialization, InitializedTensor
-from truestep.nn.initialization.rules import Chosen, Rule, Rules, checked, choose
+from truestep.nn.initialization.rules import PRESETS, Chosen, Rule, Rules, checked, choose
 from truestep.nn.initialization.slots import Slot, slots
-from truestep.nn.layers import check_model, full_name, refuse_lazy, refuse_unmatched
-
-# What these tensors become whatever the rule for their layer's weight is, unless it is zeros.
-_FIXED = {"bias": "zeros", "forget bias": "zeros, forget gate ones"}
-_FIXED_BY_NAME = {"scale": "ones", "recurrent": "orthogonal", "embedding": "normal"}
+from truestep.nn.layers import check_model, full_name, matches, refuse_lazy, selectors
 
 
-@dataclass(frozen=True)
-class _Assignment:
-    """What will be written: each tensor once, with its rule, its factor and its gain."""
+@dataclass(frozen=True, kw_only=True)
+class InitializedTensor:
+    """One tensor: its rule, the activation before its layer with the gain that was used, and its size now."""
 
-    slot: Slot
-    chosen: Chosen
-    gain: Gain
-    factor: float
+    name: str
+    shape: tuple[int, ...]
+    rule: str
+    activation: str | None
+    gain: float | None
+    root_mean_square: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Initialization(Result):
+    """The tensors that were initialised; those that are one with another (tied); those left, and why."""
+
+    tensors: tuple[InitializedTensor, ...]
+    tied: Mapping[str, str] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)
+
+    def __rich__(self) -> RenderableType:
+        written = [
+            (
+                *(each.name, "×".join(map(str, each.shape)), each.rule, each.activation or ""),
+                *("" if each.gain is None else f"{each.gain:.4g}", f"{each.root_mean_square:.3g}"),
+            )
+            for each in self.tensors
+        ]
+        tied = [(name, "", f"is {other}") for name, other in self.tied.items()]
+        left = [(name, "", f"left: {reason}") for name, reason in self.left.items()]
+        return table_of(
+            f"tensors initialised: {len(self.tensors)}, left: {len(self.left)}",
+            ("tensor", "shape", "rule", "activation before it", "gain", "root mean square"),
+            [*written, *tied, *left],
+        )
 
 
 def initialize(
@@ -69,33 +91,23 @@ def initialize(
     refuse_lazy(model)
     _check_options(activation, scale, generator)
     found = list(slots(model))
-    norms = _norms_without_weights(model)
+    norms = {name: each for name, each in model.named_modules() if isinstance(each, _NormBase)}
     if not found and not norms:
         raise OptionError(
             f"{type(model).__name__} has no layer whose weights can be initialised (linear, convolutional, recurrent, embedding, "
             "attention or norm layers of torch.nn)."
         )
-    refuse_unmatched(model, scale or {})
+    if scale:
+        selectors(scale, model)
     rules = checked(rules, model, found)
     plans, tied = _plan(model, found, rules, activation, scale or {})
     tensors = tuple(_write(plan, generator) for plan in plans)
-    for module in {plan.slot.module for plan in plans} | {
-        s.module for s in norms if choose(rules, s) is not None
-    }:
-        if isinstance(module, nn.modules.batchnorm._NormBase):
-            module.reset_running_stats()
-    return Initialization(
-        tensors=tensors, tied=tied, left=_left(model, found, {plan.slot.name for plan in plans}, tied)
-    )
-
-
-def _norms_without_weights(model: nn.Module) -> list[Slot]:
-    kinds = nn.modules.batchnorm._NormBase
-    return [
-        Slot(name, module, "weight", "scale")
-        for name, module in model.named_modules()
-        if isinstance(module, kinds) and not module.affine
-    ]
+    written = {plan.slot.module for plan in plans}
+    for name, norm in norms.items():
+        if norm in written or (not norm.affine and choose(rules, Slot(name, norm, "weight", "scale"))):
+            norm.reset_running_stats()
+    done = {plan.slot.name for plan in plans} | set(tied)
+    return Initialization(tensors=tensors, tied=tied, left=_left(model, found, done))
 
 
 def _plan(
@@ -104,7 +116,7 @@ def _plan(
     rules: Rules,
     activation: Activation | None,
     scale: Mapping[str, float],
-) -> tuple[list[_Assignment], dict[str, str]]:
+) -> tuple[list[Assignment], dict[str, str]]:
     candidates: dict[int, list[tuple[Slot, Chosen]]] = {}
     for slot in found:
         chosen = choose(rules, slot)
@@ -112,76 +124,47 @@ def _plan(
             candidates.setdefault(id(slot.held), []).append((slot, chosen))
     before = preceding_activations(model)
     fallback = Preceding(activation) if activation is not None else UNKNOWN
-    plans: list[_Assignment] = []
+    plans: list[Assignment] = []
     tied: dict[str, str] = {}
     for same in candidates.values():
         # A weight that is an embedding and a matrix gets the matrix's size: logits of an embedding's would be far too large.
         slot, chosen = max(same, key=lambda pair: (pair[1].nearness, pair[0].role != "embedding"))
         tied |= {other.name: slot.name for other, _ in same if other is not slot}
         known = before.get(slot.layer, UNKNOWN)
-        factor = next(
-            (f for pattern, f in reversed(list(scale.items())) if fnmatchcase(slot.layer, pattern)), 1.0
-        )
-        padding = [other for other, _ in same if other.role == "embedding"]
-        plans.append(
-            _Assignment(
-                slot, chosen, _gain(slot, chosen, known if known.known else fallback, padding), factor
-            )
-        )
-    _refuse_unknown(plans)
-    return plans, tied
-
-
-def _gain(slot: Slot, chosen: Chosen, before: Preceding, embeddings: Iterable[Slot]) -> Gain:
-    needed = slot.role == "weight" and isinstance(chosen.rule, str) and PRESETS[chosen.rule].uses_gain
-    rows = {int(each.module.padding_idx) for each in embeddings if each.module.padding_idx is not None}  # type: ignore[arg-type]
-    if isinstance(slot.module, nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention):
-        before = Preceding()
-    if not needed:
-        return Gain(None, None, frozenset(rows))
-    if not before.known:
-        return Gain("unknown", None, frozenset(rows))
-    return Gain(
-        before.name,
-        activation_gain(before.activation) if before.activation is not None else 1.0,
-        frozenset(rows),
-    )
-
-
-def _refuse_unknown(plans: Iterable[_Assignment]) -> None:
-    unknown = [plan.slot.layer for plan in plans if plan.gain.activation == "unknown"]
-    if unknown:
+        name, gain = _gain(slot, chosen, known if known.known else fallback)
+        factors = [factor for pattern, factor in scale.items() if matches(pattern, slot.layer, slot.module)]
+        rows = {getattr(other.module, "padding_idx", None) for other, _ in same}
+        padding = frozenset(row for row in rows if row is not None)
+        plans.append(Assignment(slot, chosen, name, gain, [1.0, *factors][-1], padding))
+    if unknown := [plan.slot.layer for plan in plans if plan.activation == "unknown"]:
         raise OptionError(
             f"Which activation comes before {', '.join(unknown)} can't be read from the model, and the rule needs it: after "
             "a ReLU weights are √2 larger. Say it with activation=nn.ReLU(), or use a rule without a gain for these layers."
         )
+    return plans, tied
 
 
-def _write(plan: _Assignment, generator: torch.Generator | None) -> InitializedTensor:
-    slot = plan.slot
-    value = fresh(slot, plan.chosen, plan.gain, generator)
-    if not slot.is_bias:
-        value.mul_(plan.factor)
-    assign(slot, value)
+def _gain(slot: Slot, chosen: Chosen, before: Preceding) -> tuple[str | None, float | None]:
+    """Return the name of the activation before a tensor's layer and the gain for it; None where the rule needs none."""
+    if slot.role != "weight" or not isinstance(chosen.rule, str) or not PRESETS[chosen.rule].uses_gain:
+        return None, None
+    if isinstance(slot.module, nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention):
+        before = Preceding()
+    if not before.known:
+        return before.name, None
+    return before.name, 1.0 if before.activation is None else activation_gain(before.activation)
+
+
+def _write(plan: Assignment, generator: torch.Generator | None) -> InitializedTensor:
+    value, rule = fresh(plan, generator)
+    assign(plan.slot, value)
     return InitializedTensor(
-        name=slot.name,
+        name=plan.slot.name,
         shape=tuple(value.shape),
-        rule=_rule_in_force(slot, plan.chosen),
-        activation=plan.gain.activation,
-        gain=plan.gain.value,
+        rule=rule,
+        activation=plan.activation,
+        gain=plan.gain,
         root_mean_square=float(value.square().mean().sqrt()),
-    )
-
-
-def _rule_in_force(slot: Slot, chosen: Chosen) -> str:
-    """Return what was done: some tensors become the same whatever the rule for their layer is called."""
-    if slot.role in _FIXED:
-        return chosen.name if chosen.nearness == 3 else _FIXED[slot.role]
-    kept = chosen.rule == "zeros" or (slot.role != "scale" and chosen.rule == "truncated_normal")
-    return (
-        chosen.name
-        if kept or not isinstance(chosen.rule, str)
-        else _FIXED_BY_NAME.get(slot.role, chosen.name)
     )
 
 
@@ -192,21 +175,16 @@ def _check_options(activation: object, scale: object, generator: object) -> None
         raise OptionError(
             f"generator={generator!r}: write torch.Generator().manual_seed(0), or leave it out for torch's own stream."
         )
-    if scale is None:
-        return
-    if not isinstance(scale, Mapping):
-        raise OptionError(
-            f'scale={scale!r}: write a factor for each pattern of layers, scale={{"*.bn2": 0.0}}.'
-        )
-    for pattern, factor in scale.items():
+    if not isinstance(scale, Mapping | None):
+        raise OptionError(f'scale={scale!r}: write a factor for each pattern, scale={{"*.bn2": 0.0}}.')
+    for pattern, factor in (scale or {}).items():
         check_number("ts.nn.initialize", f"scale[{pattern!r}]", factor, example=0.5)
         if not math.isfinite(factor):
-            raise OptionError(
-                f"scale[{pattern!r}]={factor}: weights times that are no weights. Give a finite number."
-            )
+            raise OptionError(f"scale[{pattern!r}]={factor} makes no weights. Give a finite number.")
 
 
-def _left(model: nn.Module, found: list[Slot], done: set[str], tied: Mapping[str, str]) -> dict[str, str]:
+def _left(model: nn.Module, found: list[Slot], done: set[str]) -> dict[str, str]:
+    """Return the tensors that were not written, and why."""
     left = {}
     known = {slot.name: slot for slot in found}
     for layer, module in model.named_modules():
@@ -214,10 +192,8 @@ def _left(model: nn.Module, found: list[Slot], done: set[str], tied: Mapping[str
             continue
         for tensor, parameter in module._parameters.items():
             name = full_name(layer, tensor)
-            if parameter is None or name in done or name in tied:
-                continue
-            if name not in known:
-                left[name] = f"no rule for {type(module).__name__}'s {tensor}"
-            else:
+            if name in known and name not in done:
                 left[name] = "frozen" if known[name].is_frozen else "no rule matches"
+            elif parameter is not None and name not in done:
+                left[name] = f"no rule for {type(module).__name__}'s {tensor}"
     return left

@@ -3,13 +3,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import wraps
 
 import torch.nn.functional as F
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from truestep.nn.activations import ELEMENTWISE, Activation
 from truestep.nn.keeping import only_looking
+from truestep.nn.layers import full_name
 from truestep.nn.vanilla_dropout import VanillaDropout
 
 # What leaves the question to the operation before: it moves, selects or averages numbers. A norm ends it: what it gives
@@ -46,8 +47,7 @@ class Preceding:
             return "unknown"
         if self.activation is None:
             return "none"
-        function = getattr(self.activation, "func", self.activation)
-        return getattr(function, "__name__", "") or type(function).__name__
+        return getattr(self.activation, "__name__", "") or type(self.activation).__name__
 
 
 UNKNOWN = Preceding(known=False)
@@ -122,15 +122,15 @@ def _activation(node: fx.Node, modules: dict[str, nn.Module]) -> Activation | No
         module = modules[str(node.target)]
         return module if isinstance(module, ELEMENTWISE) else None
     function = _FUNCTIONS.get(_name(node).rstrip("_"))
-    rest = [*node.args[1:], *node.kwargs.values()]
-    if function is None or any(isinstance(each, fx.Node) for each in rest):
-        return None
     options = {key: value for key, value in node.kwargs.items() if key not in {"input", "inplace"}}
-    return partial(function, **options) if options else _with_slope(function, node.args[1:])
+    if function is None or any(isinstance(each, fx.Node) for each in (*node.args[1:], *options.values())):
+        return None
 
+    @wraps(function)
+    def applied(values: Tensor) -> Tensor:
+        return function(values, *node.args[1:], **options)
 
-def _with_slope(function: Activation, rest: tuple[object, ...]) -> Activation:
-    return (lambda values: function(values, *rest)) if rest else function
+    return applied
 
 
 def _passes(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
@@ -151,7 +151,7 @@ def _in_sequences(model: nn.Module) -> dict[str, Preceding]:
         if isinstance(sequence, nn.Sequential):
             before = Preceding() if not path else UNKNOWN
             for name, layer in sequence.named_children():
-                found[f"{path}.{name}" if path else name] = before
+                found[full_name(path, name)] = before
                 if isinstance(layer, ELEMENTWISE):
                     before = Preceding(layer)
                 elif not isinstance(layer, _PASSES):
@@ -163,10 +163,9 @@ def _in_torchs_own(model: nn.Module) -> dict[str, Preceding]:
     """Return what torch's transformer layers do, which fx takes as a whole."""
     found = {}
     for path, module in model.named_modules():
-        prefix = f"{path}." if path else ""
         if isinstance(module, nn.MultiheadAttention):
-            found[f"{prefix}out_proj"] = Preceding()
+            found[full_name(path, "out_proj")] = Preceding()
         elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-            found[f"{prefix}linear1"] = Preceding()
-            found[f"{prefix}linear2"] = Preceding(module.activation)
+            found[full_name(path, "linear1")] = Preceding()
+            found[full_name(path, "linear2")] = Preceding(module.activation)
     return found

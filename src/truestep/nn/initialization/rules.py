@@ -1,19 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rule is for which tensor: names before kinds, later names before earlier ones, the nearest kind."""
+"""The distributions that go by a name; which rule is for which tensor: names before kinds, the later and the nearer first."""
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from truestep.core.errors import OptionError, nearest
-from truestep.nn.initialization.presets import PRESETS
-from truestep.nn.initialization.slots import Slot
-from truestep.nn.layers import refuse_unmatched, selectors
+from truestep.nn.initialization.slots import Fans, Slot
+from truestep.nn.layers import select, selectors
+
+TRUNCATED_STD = 0.02
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A distribution: the standard deviation for some fans and a gain, and how a tensor is filled with it."""
+
+    std: Callable[[Fans, float], float]
+    fill: Callable[[Tensor, float, torch.Generator | None], object]
+    uses_gain: bool = True
+    embedding_std: float = 1.0  # a row that is looked up is a product with a one-hot vector: one input
+
+
+def _normal(value: Tensor, std: float, generator: torch.Generator | None) -> None:
+    value.normal_(0.0, std, generator=generator)
+
+
+def _uniform(value: Tensor, std: float, generator: torch.Generator | None) -> None:
+    bound = math.sqrt(3.0) * std
+    value.uniform_(-bound, bound, generator=generator)
+
+
+def _truncated(value: Tensor, std: float, generator: torch.Generator | None) -> None:
+    nn.init.trunc_normal_(value, 0.0, std, -2 * std, 2 * std, generator=generator)
+
+
+def _kaiming_std(fans: Fans, gain: float) -> float:
+    return gain / math.sqrt(fans.inputs or 1)  # without inputs there is no weight
+
+
+def _xavier_std(fans: Fans, gain: float) -> float:
+    return gain * math.sqrt(2.0 / (fans.inputs + fans.outputs or 1))
+
+
+PRESETS: dict[str, Preset] = {
+    "kaiming": Preset(_kaiming_std, _normal),
+    "kaiming_uniform": Preset(_kaiming_std, _uniform),
+    "xavier": Preset(_xavier_std, _normal),
+    "xavier_uniform": Preset(_xavier_std, _uniform),
+    "lecun": Preset(lambda fans, _gain: _kaiming_std(fans, 1.0), _normal, uses_gain=False),
+    "orthogonal": Preset(lambda _fans, gain: gain, nn.init.orthogonal_),
+    "truncated_normal": Preset(
+        lambda _fans, _gain: TRUNCATED_STD, _truncated, uses_gain=False, embedding_std=TRUNCATED_STD
+    ),
+    "zeros": Preset(lambda _fans, _gain: 0.0, _normal, uses_gain=False),
+}
 
 _TENSOR = re.compile(r"(weight|bias)(_(ih|hh|hr)(_l(\d+|\*).*)?)?|in_proj_(weight|bias)|[qkv]_proj_weight")
 
@@ -38,22 +86,16 @@ def checked(rules: Rule | Rules, model: nn.Module, slots: list[Slot]) -> Rules:
     """Return rules by kind and name; raise an OptionError for one that is unknown or matches nothing."""
     if not isinstance(rules, Mapping):
         rules = {nn.Module: rules}
-    selectors(rules)
     for rule in rules.values():
         if isinstance(rule, str) and rule not in PRESETS:
             raise OptionError(f"No initialisation is called {rule!r}. {nearest(rule, PRESETS)}")
         if not isinstance(rule, str) and (isinstance(rule, type) or not callable(rule)):
-            raise OptionError(
-                f"A rule is a name or a function of a tensor, such as nn.init.dirac_; got {rule!r}."
-            )
-    refuse_unmatched(model, [each for each in rules if not (isinstance(each, str) and _is_tensors(each))])
-    for pattern in rules:
-        if isinstance(pattern, str) and _is_tensors(pattern):
-            names = [slot.name for slot in slots]
-            if not any(fnmatchcase(name, pattern) for name in names):
-                raise OptionError(
-                    f"{pattern!r} matches no tensor that can be initialised. {nearest(pattern, names)}"
-                )
+            raise OptionError(f"A rule is a name or a function of a tensor (nn.init.dirac_); got {rule!r}.")
+    of_tensors = [each for each in rules if isinstance(each, str) and _is_tensors(each)]
+    for pattern in of_tensors:
+        select(pattern, [slot.name for slot in slots], "tensor that can be initialised")
+    if len(of_tensors) < len(rules) or not rules:
+        selectors([each for each in rules if each not in of_tensors], model)
     return rules
 
 

@@ -3,14 +3,13 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
 
-import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
-from truestep.nn.initialization.presets import Fans
-from truestep.nn.layers import NORMS, full_name
+from truestep.nn.keeping import only_looking
+from truestep.nn.layers import NORMS, LayerTensor
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _PRODUCTS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
@@ -18,34 +17,28 @@ _RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 
 
 @dataclass(frozen=True)
-class Slot:
+class Fans:
+    """How many inputs one output sums, and how many outputs one input feeds."""
+
+    inputs: float
+    outputs: float
+
+
+@dataclass(frozen=True)
+class Slot(LayerTensor):
     """One tensor of one layer: a weight, a recurrent or an embedding one, a scale around 1, or a bias."""
 
-    layer: str
-    module: nn.Module = field(repr=False)
-    tensor: str
     role: str
     chunks: int = 1  # matrices that stand below one another: gates, or query, key and value
 
     @property
-    def name(self) -> str:
-        """The tensor's name in the model."""
-        return full_name(self.layer, self.tensor)
-
-    @property
     def held(self) -> nn.Module | Tensor:
         """What is the same where two layers share this tensor: the parameter, or what computes it."""
-        held: nn.Module | Tensor = (
-            self.module.parametrizations[self.tensor]  # type: ignore[index,assignment]
-            if self.is_parametrized
-            else self.module._parameters[self.tensor]
-        )
-        return held
-
-    @property
-    def is_parametrized(self) -> bool:
-        """Tell whether the tensor is computed from others."""
-        return parametrize.is_parametrized(self.module, self.tensor)
+        if self.is_parametrized:
+            return self.parametrization
+        parameter = self.module._parameters[self.tensor]
+        assert parameter is not None
+        return parameter
 
     @property
     def is_bias(self) -> bool:
@@ -65,38 +58,32 @@ class Slot:
         held = self.held
         if isinstance(held, Tensor):
             return held.detach()
-        modes = {module: module.training for module in held.modules()}
-        with torch.no_grad():
+        with only_looking(held):
             value: Tensor = held.eval()()
-        for module, training in modes.items():
-            module.training = training
         return value
 
     def fans(self) -> Fans:
-        """Return the fans of one of its chunks."""
-        return fans(self.module, tuple(self.value.shape), self.chunks)
+        """Return how many inputs an output of one of its chunks sums, and how many outputs an input feeds.
 
-
-def fans(layer: nn.Module, shape: tuple[int, ...], chunks: int = 1) -> Fans:
-    """Return how many inputs an output of the layer sums, and how many outputs an input feeds.
-
-    Groups and strides count: a strided convolution's input feeds fewer outputs, a transposed one's output sums fewer
-    inputs. `nn.init` reads both from the shape alone, and takes a transposed convolution's fans the wrong way round.
-    """
-    if isinstance(layer, nn.modules.conv._ConvNd):
-        taps = math.prod(layer.kernel_size) / layer.groups
-        strides = math.prod(layer.stride)
-        inputs, outputs = layer.in_channels * taps, layer.out_channels * taps
-        return Fans(inputs / strides, outputs) if layer.transposed else Fans(inputs, outputs / strides)
-    return Fans(math.prod(shape[1:]), shape[0] / chunks)
+        Groups and strides count: a strided convolution's input feeds fewer outputs, a transposed one's output sums fewer
+        inputs. `nn.init` reads both from the shape alone, and takes a transposed convolution's fans the wrong way round.
+        """
+        layer, shape = self.module, self.value.shape
+        if isinstance(layer, nn.modules.conv._ConvNd):
+            taps = math.prod(layer.kernel_size) / layer.groups
+            strides = math.prod(layer.stride)
+            inputs, outputs = layer.in_channels * taps, layer.out_channels * taps
+            return Fans(inputs / strides, outputs) if layer.transposed else Fans(inputs, outputs / strides)
+        return Fans(math.prod(shape[1:]), shape[0] / self.chunks)
 
 
 def slots(model: nn.Module) -> Iterator[Slot]:
     """Yield the tensors of layers whose kind is known, in the model's order."""
     for layer, module in model.named_modules():
         for tensor, role, chunks in _tensors(module):
-            if module._parameters.get(tensor) is not None or parametrize.is_parametrized(module, tensor):
-                yield Slot(layer, module, tensor, role, chunks)
+            slot = Slot(layer, module, tensor, role, chunks)
+            if slot.is_parametrized or module._parameters.get(tensor) is not None:
+                yield slot
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, str, int]]:
@@ -114,23 +101,12 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, str, int]]:
 
 
 def _recurrent(module: nn.Module) -> Iterator[tuple[str, str, int]]:
-    gates = (
-        4
-        if isinstance(module, nn.LSTM | nn.LSTMCell)
-        else 3
-        if isinstance(module, nn.GRU | nn.GRUCell)
-        else 1
-    )
-    names = (
-        [name for each in module._all_weights for name in each]
-        if isinstance(module, nn.RNNBase)
-        else ["weight_ih", "weight_hh", "bias_ih", "bias_hh"]
-    )
-    for name in names:
-        if name.startswith("bias_ih") and gates == 4:
-            yield name, "forget bias", 1
-        elif name.startswith("bias"):
-            yield name, "bias", 1
+    is_lstm = isinstance(module, nn.LSTM | nn.LSTMCell)
+    gates = 4 if is_lstm else 3 if isinstance(module, nn.GRU | nn.GRUCell) else 1
+    names = (("weight_ih", "weight_hh", "bias_ih", "bias_hh"),)
+    for name in chain.from_iterable(getattr(module, "_all_weights", names)):
+        if name.startswith("bias"):
+            yield name, "forget bias" if is_lstm and name.startswith("bias_ih") else "bias", 1
         elif name.startswith("weight_hr"):
             yield name, "weight", 1
         else:

@@ -1,9 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of axes: how they are written, found and matched."""
+"""Names of axes: how they are written, found and matched, and the functions of torch through which they are kept."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 Names = tuple[str, ...]
+
+_OF_ONE = """
+    abs absolute neg negative positive sign sgn signbit exp exp2 expm1 log log1p log2 log10 sqrt rsqrt square reciprocal
+    sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid logit erf erfc erfinv lgamma digamma sinc
+    floor ceil round trunc frac isnan isinf isfinite logical_not bitwise_not nan_to_num clamp clip clamp_min clamp_max
+    relu relu6 leaky_relu elu selu celu gelu silu mish hardtanh hardswish hardsigmoid softplus softsign tanhshrink softshrink
+    hardshrink logsigmoid threshold dropout zeros_like ones_like full_like empty_like rand_like randn_like
+"""
+_OF_SEVERAL = """
+    add sub subtract rsub mul multiply div divide true_divide floor_divide remainder fmod pow float_power maximum minimum
+    fmax fmin atan2 arctan2 hypot copysign nextafter xlogy logaddexp logaddexp2 lerp where eq ne lt le gt ge
+    not_equal less less_equal greater greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor isclose
+    __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ __rdiv__ __pow__ __rpow__ __floordiv__
+    __rfloordiv__ __mod__ __rmod__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __and__ __or__ __xor__
+"""
+
+POINTWISE = frozenset(
+    getattr(home, name)
+    for name in (_OF_ONE + _OF_SEVERAL).split()
+    for home in (torch, F, Tensor)
+    if hasattr(home, name)
+)
 
 
 def read_names(names: str | Iterable[str]) -> Names:
@@ -27,9 +54,7 @@ def as_names(names: Iterable[str]) -> Names:
     """Return names that are given one by one, in their order."""
     if isinstance(names, set | frozenset) or not isinstance(names, Iterable):
         why = "a set has no order" if isinstance(names, set | frozenset) else f"got {names!r}"
-        raise ValueError(
-            f"Names are given in the order of the axes, as one text with spaces, 'N C H W': {why}."
-        )
+        raise ValueError(f"Names stand in the order of the axes, as one text with spaces, 'N C H W': {why}.")
     return tuple(names)
 
 
@@ -50,18 +75,14 @@ def find(names: str | Iterable[str], sizes: Mapping[str, int]) -> list[int]:
 
 def check_match(every: Sequence[Mapping[str, int]]) -> None:
     """Raise a ValueError where two operands have a name in common and not its size; sizes of 1 count as any other."""
-    for right in range(1, len(every)):
-        for left in range(right):
-            differing = [name for name, size in every[right].items() if every[left].get(name, size) != size]
-            if differing:
-                raise ValueError(
-                    f"{shown(every[left])} and {shown(every[right])} do not match: "
-                    + " and ".join(
-                        f"{name} is {every[left][name]} and {every[right][name]}" for name in differing
-                    )
-                    + ". Axes of one name have one size. Rename one of them if it is another axis; select(name, 0) drops an axis "
-                    "of size 1."
-                )
+    for one, other in combinations(every, 2):
+        differing = [name for name, size in other.items() if one.get(name, size) != size]
+        if differing:
+            sizes = " and ".join(f"{name} is {one[name]} and {other[name]}" for name in differing)
+            raise ValueError(
+                f"{shown(one)} and {shown(other)} do not match: {sizes}. Axes of one name have one size. Rename one of them if it "
+                "is another axis; select(name, 0) drops an axis of size 1."
+            )
 
 
 def together(every: Sequence[Mapping[str, int]]) -> Names:

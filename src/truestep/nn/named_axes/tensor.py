@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors whose axes are found by name."""
 
+import math
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-from truestep.nn.named_axes.functions import POINTWISE, REDUCTIONS, function_name
-from truestep.nn.named_axes.names import Names, as_names, check_match, find, read_names, shown, together
+from truestep.nn.named_axes.names import (
+    POINTWISE,
+    Names,
+    as_names,
+    check_match,
+    find,
+    read_names,
+    shown,
+    together,
+)
 
 Number = int | float | complex
 Index = int | slice | list[int] | Tensor
@@ -28,21 +38,44 @@ def named(tensor: Tensor, names: str | Iterable[str]) -> "Named":
     return Named(tensor, found)
 
 
-def _reversed_division(below: Tensor, above: Any) -> Tensor:
-    return torch.div(above, below)
-
-
-def _reversed_power(exponent: Tensor, base: Any) -> Tensor:
-    return torch.pow(base, exponent)
-
-
-def _operator(function: Callable[..., Tensor]) -> Callable[["Named", Any], "Named"]:
-    def operate(left: "Named", right: Any) -> "Named":
-        if not isinstance(right, Named | Tensor | numbers.Number):
+def _operator(function: Callable[..., Any], *, reverse: bool = False) -> Callable[..., "Named"]:
+    def operate(one: "Named", *other: Any) -> "Named":
+        if not all(isinstance(each, Named | Tensor | numbers.Number) for each in other):
             return NotImplemented  # type: ignore[no-any-return]  # Python's way to ask the other side
-        return _pointwise(function, (left, right), {})
+        return _pointwise(function, (*other, one) if reverse else (one, *other), {})
 
     return operate
+
+
+def _refused(why: str) -> Callable[..., NoReturn]:
+    def refuse(self: "Named", *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(f"{shown(self.sizes)} {why}")
+
+    return refuse
+
+
+def _reduction(function: Callable[..., Tensor], what: str) -> Callable[..., "Named"]:
+    def reduce(self: "Named", names: str | Iterable[str] | None = None, **options: Any) -> "Named":
+        places = range(len(self.names)) if names is None else find(names, self.sizes)
+        if names is not None and not places:
+            raise ValueError(f"Got no name of {shown(self.sizes)}. Leave the argument out to take all axes.")
+        kept = tuple(name for place, name in enumerate(self.names) if place not in places)
+        return Named(function(self.tensor, dim=tuple(places), **options), kept)
+
+    reduce.__name__, reduce.__doc__ = (
+        function.__name__,
+        f'Return {what} over axes (`x.sum("H W")`), or over all.',
+    )
+    return reduce
+
+
+def _along(function: Callable[..., Tensor], what: str) -> Callable[["Named", str], "Named"]:
+    def along(self: "Named", name: str) -> "Named":
+        (place,) = find([name], self.sizes)
+        return Named(function(self.tensor, place), self.names)
+
+    along.__name__, along.__doc__ = function.__name__, f"Return {what} along an axis."
+    return along
 
 
 class Named:
@@ -132,17 +165,10 @@ class Named:
         sizes = tuple(parts.values())
         if wrong := [size for size in sizes if isinstance(size, bool) or not isinstance(size, int)]:
             raise ValueError(f"split({name!r}): {wrong[0]!r} is no size. Give whole numbers; one may be -1.")
-        known = 1
-        for size in sizes:
-            known *= size if size != -1 else 1
-        whole = self.sizes[name]
-        if (
-            min(sizes, default=0) < -1
-            or sizes.count(-1) > 1
-            or known == 0
-            or whole % known
-            or (-1 not in sizes and whole != known)
-        ):
+        whole, free = self.sizes[name], sizes.count(-1)
+        known = math.prod(size for size in sizes if size != -1)
+        divides = known > 0 and whole % known == 0 and (free or whole == known)
+        if min(sizes, default=0) < -1 or free > 1 or not divides:
             raise ValueError(
                 f"The axis {name} of {shown(self.sizes)} can't be split into {shown(parts)}: "
                 f"their product must be {whole}; one may be -1."
@@ -178,7 +204,7 @@ class Named:
             raise IndexError(f"Index {index} is out of range for the axis {name} of {shown(self.sizes)}.")
         if isinstance(index, Tensor) and index.ndim > 1:
             raise ValueError(
-                f"The index of {name} has {index.ndim} axes; give a number, a slice or one axis of indices."
+                f"The index of {name} has {index.ndim} axes; give a number, a slice or one axis."
             )
         chosen = list(index) if isinstance(index, tuple) else index
         taken = self.tensor[(slice(None),) * place + (chosen,)]
@@ -187,72 +213,26 @@ class Named:
 
     # -- over some axes, or all
 
-    def _reduce(
-        self, function: Callable[..., Tensor], names: str | Iterable[str] | None, **options: Any
-    ) -> "Named":
-        places = range(len(self.names)) if names is None else find(names, self.sizes)
-        if names is not None and not places:
-            raise ValueError(f"Got no name of {shown(self.sizes)}. Leave the argument out to take all axes.")
-        kept = tuple(name for place, name in enumerate(self.names) if place not in places)
-        return Named(function(self.tensor, dim=tuple(places), **options), kept)
+    sum = _reduction(torch.sum, "the sum")
+    mean = _reduction(torch.mean, "the mean")
+    max = _reduction(torch.amax, "the largest value (gradients are shared among equals)")
+    min = _reduction(torch.amin, "the smallest value (gradients are shared among equals)")
+    logsumexp = _reduction(torch.logsumexp, "log Σ exp")
+    any = _reduction(torch.any, "whether any value is true")
+    all = _reduction(torch.all, "whether every value is true")
+    var = _reduction(torch.var, "the variance, divided by the count less `correction`, 1 by default,")
+    std = _reduction(torch.std, "the standard deviation, with `correction` as for the variance,")
 
-    def sum(self, names: str | Iterable[str] | None = None) -> "Named":
-        """Return the sum over axes: `sum("H W")`; over all without names."""
-        return self._reduce(torch.sum, names)
+    # -- along one axis
 
-    def mean(self, names: str | Iterable[str] | None = None) -> "Named":
-        """Return the mean over axes, or all."""
-        return self._reduce(torch.mean, names)
-
-    def max(self, names: str | Iterable[str] | None = None) -> "Named":
-        """Return the largest value over axes, or all; gradients are shared among equals (`torch.amax`)."""
-        return self._reduce(torch.amax, names)
-
-    def min(self, names: str | Iterable[str] | None = None) -> "Named":
-        """Return the smallest value over axes, or all; gradients are shared among equals (`torch.amin`)."""
-        return self._reduce(torch.amin, names)
-
-    def var(self, names: str | Iterable[str] | None = None, *, correction: float = 1) -> "Named":
-        """Return the variance over axes, or all, divided by the count less `correction`."""
-        return self._reduce(torch.var, names, correction=correction)
-
-    def std(self, names: str | Iterable[str] | None = None, *, correction: float = 1) -> "Named":
-        """Return the standard deviation over axes, or all."""
-        return self._reduce(torch.std, names, correction=correction)
-
-    def logsumexp(self, names: str | Iterable[str] | None = None) -> "Named":
-        """Return log Σ exp over axes, or all."""
-        return self._reduce(torch.logsumexp, names)
-
-    def any(self, names: str | Iterable[str] | None = None) -> "Named":
-        """Return whether any value is true over axes, or all."""
-        return self._reduce(torch.any, names)
-
-    def all(self, names: str | Iterable[str] | None = None) -> "Named":
-        """Return whether every value is true over axes, or all."""
-        return self._reduce(torch.all, names)
+    softmax = _along(torch.softmax, "the softmax")
+    log_softmax = _along(torch.log_softmax, "the logarithm of the softmax")
+    cumsum = _along(torch.cumsum, "the running sum")
 
     def argmax(self, name: str) -> "Named":
         """Return the index of the largest value along one axis."""
         (place,) = find([name], self.sizes)
         return Named(self.tensor.argmax(place), self.names[:place] + self.names[place + 1 :])
-
-    # -- along one axis
-
-    def softmax(self, name: str) -> "Named":
-        """Return the softmax along an axis."""
-        (place,) = find([name], self.sizes)
-        return Named(torch.softmax(self.tensor, place), self.names)
-
-    def log_softmax(self, name: str) -> "Named":
-        """Return the logarithm of the softmax along an axis."""
-        (place,) = find([name], self.sizes)
-        return Named(torch.log_softmax(self.tensor, place), self.names)
-
-    def cumsum(self, name: str) -> "Named":
-        """Return the running sum along an axis."""
-        (place,) = find([name], self.sizes)
-        return Named(torch.cumsum(self.tensor, place), self.names)
 
     # -- two of them
 
@@ -268,15 +248,12 @@ class Named:
         find(summed, self.sizes)
         find(summed, other.sizes)
         check_match([self.sizes, other.sizes])
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(self.names + other.names))}
-        kept = tuple(name for name in numbers if name not in summed)
-        operands = (
-            self.tensor,
-            [numbers[n] for n in self.names],
-            other.tensor,
-            [numbers[n] for n in other.names],
+        every = list(dict.fromkeys(self.names + other.names))
+        kept = tuple(name for name in every if name not in summed)
+        mine, theirs, left = (
+            [every.index(name) for name in names] for names in (self.names, other.names, kept)
         )
-        return Named(torch.einsum(*operands, [numbers[name] for name in kept]), kept)
+        return Named(torch.einsum(self.tensor, mine, other.tensor, theirs, left), kept)
 
     @classmethod
     def __torch_function__(
@@ -293,62 +270,41 @@ class Named:
             _refuse(function, values)
         return _pointwise(function, args, options)
 
-    __add__ = _operator(torch.add)
-    __radd__ = _operator(torch.add)
-    __sub__ = _operator(torch.sub)
-    __rsub__ = _operator(torch.rsub)
-    __mul__ = _operator(torch.mul)
-    __rmul__ = _operator(torch.mul)
-    __truediv__ = _operator(torch.div)
-    __rtruediv__ = _operator(_reversed_division)
-    __pow__ = _operator(torch.pow)
-    __rpow__ = _operator(_reversed_power)
-    __and__ = _operator(torch.bitwise_and)
-    __or__ = _operator(torch.bitwise_or)
-    __eq__ = _operator(torch.eq)  # type: ignore[assignment]  # element by element, as tensors compare
-    __ne__ = _operator(torch.ne)  # type: ignore[assignment]
-    __lt__ = _operator(torch.lt)
-    __le__ = _operator(torch.le)
-    __gt__ = _operator(torch.gt)
-    __ge__ = _operator(torch.ge)
+    __add__ = _operator(operator.add)
+    __radd__ = _operator(operator.add, reverse=True)
+    __sub__ = _operator(operator.sub)
+    __rsub__ = _operator(operator.sub, reverse=True)
+    __mul__ = _operator(operator.mul)
+    __rmul__ = _operator(operator.mul, reverse=True)
+    __truediv__ = _operator(operator.truediv)
+    __rtruediv__ = _operator(operator.truediv, reverse=True)
+    __pow__ = _operator(operator.pow)
+    __rpow__ = _operator(operator.pow, reverse=True)
+    __and__ = _operator(operator.and_)
+    __or__ = _operator(operator.or_)
+    __eq__ = _operator(operator.eq)  # type: ignore[assignment]  # element by element, as tensors compare
+    __ne__ = _operator(operator.ne)  # type: ignore[assignment]
+    __lt__ = _operator(operator.lt)
+    __le__ = _operator(operator.le)
+    __gt__ = _operator(operator.gt)
+    __ge__ = _operator(operator.ge)
     __hash__ = object.__hash__
+    __neg__ = _operator(operator.neg)
+    __invert__ = _operator(operator.invert)
+    __abs__ = _operator(operator.abs)
 
-    def __neg__(self) -> "Named":
-        return Named(-self.tensor, self.names)
-
-    def __invert__(self) -> "Named":
-        return Named(~self.tensor, self.names)
-
-    def __abs__(self) -> "Named":
-        return Named(self.tensor.abs(), self.names)
-
-    def __matmul__(self, other: Any) -> NoReturn:
-        raise TypeError('Which axis to sum over? Write a.dot(b, "C") in place of a @ b.')
+    __matmul__ = _refused('has no one axis to sum over. Write a.dot(b, "C") in place of a @ b.')
+    __iter__ = _refused('can be walked along any axis. Say which: x.select("N", i), or x.tensor.')
+    __array__ = _refused("is no array, which has no names. Write x.to_tensor('N C').numpy().")
+    __len__ = _refused('has no one length. Write x.sizes["N"], or len(x.tensor) for the first axis.')
 
     def __bool__(self) -> bool:
         return bool(self.tensor)
 
-    def __iter__(self) -> Iterator[NoReturn]:
-        raise TypeError(
-            f'{shown(self.sizes)} can be walked along any axis. Say which: x.select("N", i), or x.tensor.'
-        )
-
-    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError(
-            "An array has no names. Write x.tensor.numpy(), or x.to_tensor('N C').numpy() for an order."
-        )
-
-    def __len__(self) -> NoReturn:
-        raise TypeError(
-            f'{shown(self.sizes)} has no one length. Write x.sizes["N"], or len(x.tensor) for the first axis.'
-        )
-
     def __getattr__(self, name: str) -> NoReturn:
         there = getattr(torch, name, None)
         write = f"torch.{name}(x)" if callable(there) and there in POINTWISE else f"x.tensor.{name}"
-        raise AttributeError(
-            f"A named tensor has no {name!r}. Write {'x.sizes' if name == 'shape' else write}."
-        )
+        raise AttributeError(f"A named tensor has no {name!r}: {'x.sizes' if name == 'shape' else write}.")
 
     def __repr__(self) -> str:
         return f"Named{shown(self.sizes)}\n{self.tensor!r}"
@@ -363,10 +319,8 @@ def _pointwise(function: Callable[..., Any], args: tuple[Any, ...], options: dic
     check_match(every)
     names = together(every)
 
-    def plain(value: Any) -> Any:
-        return _spread(value, names) if isinstance(value, Named) else value
-
-    result = function(*map(plain, args), **{key: plain(value) for key, value in options.items()})
+    plain = [_spread(value, names) if isinstance(value, Named) else value for value in values]
+    result = function(*plain[: len(args)], **dict(zip(options, plain[len(args) :], strict=True)))
     sizes = {name: size for one in every for name, size in one.items()}
     if not isinstance(result, Tensor) or tuple(result.shape) != tuple(sizes[name] for name in names):
         _refuse(function, values)  # torch.where(mask) and the like: another function under the same name
@@ -380,20 +334,14 @@ def _spread(value: Named, names: Names) -> Tensor:
 
 
 def _refuse(function: Callable[..., Any], values: list[Any]) -> NoReturn:
-    sides = [
-        f"named {shown(value.sizes)}"
-        if isinstance(value, Named)
-        else f"a plain tensor of shape {tuple(value.shape)}"
-        for value in values
-        if isinstance(value, Named | Tensor)
+    sides = [f"named {shown(value.sizes)}" for value in values if isinstance(value, Named)]
+    sides += [
+        f"a plain tensor of shape {tuple(value.shape)}" for value in values if isinstance(value, Tensor)
     ]
-    name = function_name(function)
-    hint = (
-        f"Write x.{name}(names)."
-        if name in REDUCTIONS
-        else "Give the plain tensor its names with ts.named, or take x.to_tensor(names), call the "
-        "function, and name the result again."
-    )
+    name = getattr(function, "__name__", str(function))
+    hint = "Give the plain tensor its names with ts.named, or name the result of the function of x.to_tensor(names) again."
+    if name[0] != "_" and hasattr(Named, name):
+        hint = f"Write x.{name}(names)."
     raise TypeError(
         f"{name} does not know axes by name, and got {', '.join(sides) or 'a list of named tensors'}. By position the result could "
         f"belong to other axes than you mean. {hint}"

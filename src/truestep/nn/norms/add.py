@@ -5,17 +5,15 @@ import math
 import weakref
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrizations
 
 from truestep.core.errors import OptionError, check_number
 from truestep.nn.layers import Layers, full_name
-from truestep.nn.norms.change import NormChange
-from truestep.nn.norms.tensors import KINDS, NormedTensor, find_tensors, output_dimension
+from truestep.nn.norms.tensors import KINDS, NormChange, NormedTensor, find_tensors, output_dimension
 
 SPECTRAL_SEED = 0  # of the start vectors, which the first power iterations turn to the singular ones
 
@@ -43,13 +41,12 @@ def add_weight_norm(model: nn.Module, layers: Layers | None = None, *, dim: int 
         parametrizations.weight_norm(normed.module, normed.tensor, dim=_chosen_dimension(normed, dim))
 
     def has_direction(normed: NormedTensor) -> bool:
-        if normed.weight.is_meta or not normed.weight.numel():
-            return bool(normed.weight.numel())
-        return bool(
-            (torch.norm_except_dim(normed.weight.detach(), 2, _chosen_dimension(normed, dim)) > 0).all()
-        )
+        weight = normed.weight.detach()
+        if weight.is_meta or not weight.numel():
+            return weight.numel() > 0
+        return bool(torch.norm_except_dim(weight, 2, _chosen_dimension(normed, dim)).all())
 
-    return _add(_Norm("weight norm", register, has_direction), model, layers)
+    return _add("weight norm", model, layers, register, has_direction)
 
 
 def add_spectral_norm(
@@ -69,16 +66,11 @@ def add_spectral_norm(
     Raises:
         OptionError: as in `add_weight_norm`; for a weight that is zero everywhere its singular value is 0.
     """
-    check_number("ts.nn.add_spectral_norm", "num_power_iterations", num_power_iterations, example=1)
-    check_number("ts.nn.add_spectral_norm", "eps", eps, example=1e-12)
+    owner = "ts.nn.add_spectral_norm"
+    check_number(owner, "num_power_iterations", num_power_iterations, example=1, least=1)
+    check_number(owner, "eps", eps, example=1e-12)
     if not 0 < eps < math.inf:
-        raise OptionError(
-            f"eps={eps}: it keeps a division from being one by zero, so it must be positive and small."
-        )
-    if num_power_iterations < 1:
-        raise OptionError(
-            f"num_power_iterations={num_power_iterations}: at least one is needed to follow the weight."
-        )
+        raise OptionError(f"eps={eps}: it keeps a divisor from zero, so it is positive and small.")
 
     def register(normed: NormedTensor) -> None:
         device = normed.weight.device
@@ -89,7 +81,7 @@ def add_spectral_norm(
     def is_not_zero(normed: NormedTensor) -> bool:
         return normed.weight.is_meta or bool(normed.weight.detach().any())
 
-    return _add(_Norm("spectral norm", register, is_not_zero), model, layers)
+    return _add("spectral norm", model, layers, register, is_not_zero)
 
 
 def _chosen_dimension(normed: NormedTensor, dim: object) -> int:
@@ -103,17 +95,15 @@ def _chosen_dimension(normed: NormedTensor, dim: object) -> int:
     return dim
 
 
-@dataclass(frozen=True)
-class _Norm:
-    """A norm: its name, how it is put on a tensor, and whether a tensor can have it without becoming NaN."""
-
-    name: str
-    register: Callable[[NormedTensor], None]
-    is_sound: Callable[[NormedTensor], bool]
-
-
-def _add(kind: _Norm, model: nn.Module, layers: Layers | None) -> NormChange:
-    norm, tensors = kind.name, find_tensors(model, layers)
+def _add(
+    norm: str,
+    model: nn.Module,
+    layers: Layers | None,
+    register: Callable[[NormedTensor], None],
+    is_sound: Callable[[NormedTensor], bool],
+) -> NormChange:
+    """Put a norm on the chosen tensors by `register`; `is_sound` says whether one can have it without becoming NaN."""
+    tensors = find_tensors(model, layers)
     already = [normed for normed in tensors if normed.carries(norm)]
     fresh = [normed for normed in tensors if normed not in already]
     _refuse_others(norm, fresh)
@@ -124,42 +114,36 @@ def _add(kind: _Norm, model: nn.Module, layers: Layers | None) -> NormChange:
             "two weights. Choose all layers that share it, or none, with layers=."
         )
     fresh = [normed for normed in fresh if normed.name not in left]
-    _refuse_zeros(norm, [normed for normed in fresh if not kind.is_sound(normed)])
+    if zeros := [normed.name for normed in fresh if not is_sound(normed)]:
+        raise OptionError(
+            f"{', '.join(zeros)}: zeros where {norm} divides by a length, so that the weight would be NaN. Initialise these layers "
+            "otherwise, or leave them out with layers=."
+        )
     return NormChange(
         norm=norm,
         action="added",
         changed=tuple(normed.name for normed in fresh),
         already=tuple(normed.name for normed in already),
         left=left,
-        replaced=_register_all(fresh, kind.register),
+        replaced=_register_all(fresh, register),
     )
 
 
 def _refuse_others(norm: str, tensors: list[NormedTensor]) -> None:
-    hooked = [normed.name for normed in tensors for kind in KINDS if normed.old_hook(kind)]
-    if hooked:
+    if hooked := [normed.name for normed in tensors for kind in KINDS if normed.old_hook(kind)]:
         raise OptionError(
             f"{', '.join(hooked)} has a norm in torch's old form, a hook before the forward. Take it off first: "
             "ts.nn.remove_weight_norm(model) and ts.nn.remove_spectral_norm(model) know it too."
         )
-    others = {
-        normed.name: [type(each).__name__.strip("_") for each in normed.parametrization]
+    others = [
+        f"{normed.name} ({', '.join(type(each).__name__.strip('_') for each in normed.parametrization)})"
         for normed in tensors
-        if parametrize.is_parametrized(normed.module, normed.tensor)
-    }
+        if normed.is_parametrized
+    ]
     if others:
-        listed = ", ".join(f"{name} ({', '.join(kinds)})" for name, kinds in others.items())
         raise OptionError(
-            f"{listed}: parametrized already, and {norm} on top of that would normalise a weight that is computed. Remove the "
-            "other one first, or leave these layers out with layers=."
-        )
-
-
-def _refuse_zeros(norm: str, tensors: list[NormedTensor]) -> None:
-    if tensors:
-        raise OptionError(
-            f"{', '.join(normed.name for normed in tensors)}: zeros where {norm} divides by a length, so that the weight would be "
-            "NaN. Initialise these layers otherwise, or leave them out with layers=."
+            f"{', '.join(others)}: parametrized already, and {norm} on top of that would normalise a weight that is computed. "
+            "Remove the other one first, or leave these layers out with layers=."
         )
 
 

@@ -10,9 +10,8 @@ from torch.nn.utils import remove_spectral_norm as remove_old_spectral
 from torch.nn.utils import remove_weight_norm as remove_old_weight
 
 from truestep.core.errors import OptionError
-from truestep.nn.layers import Layers, check_model, matches, refuse_unmatched, selectors
-from truestep.nn.norms.change import NormChange
-from truestep.nn.norms.tensors import KINDS, OLD_HOOKS, NormedTensor
+from truestep.nn.layers import Layers, check_model, matches, selectors
+from truestep.nn.norms.tensors import KINDS, OLD_HOOKS, NormChange, NormedTensor
 
 _REMOVE_OLD = {"weight norm": remove_old_weight, "spectral norm": remove_old_spectral}
 
@@ -42,20 +41,16 @@ def remove_spectral_norm(model: nn.Module, layers: Layers | None = None) -> Norm
 
 
 def _remove(norm: str, model: nn.Module, layers: Layers | None) -> NormChange:
-    chosen = None if layers is None else selectors(layers)
     check_model(model)
-    if chosen:
-        refuse_unmatched(model, chosen)
+    chosen = (nn.Module,) if layers is None else selectors(layers, model)
     tensors = [
         normed
         for normed in _normalised(norm, model)
-        if chosen is None or any(matches(each, normed.layer, normed.module) for each in chosen)
+        if any(matches(each, normed.layer, normed.module) for each in chosen)
     ]
     if not tensors:
         there = ", ".join(sorted({normed.name for kind in KINDS for normed in _normalised(kind, model)}))
-        raise OptionError(
-            f"No chosen layer of {type(model).__name__} has {norm}; normalised weights: {there or 'none'}."
-        )
+        raise OptionError(f"No chosen layer has {norm}; normalised weights: {there or 'none'}.")
     _refuse_partial(model, tensors)
     replaced: dict[nn.Parameter, tuple[nn.Parameter, ...]] = {}
     made: dict[parametrize.ParametrizationList, nn.Parameter] = {}
@@ -80,7 +75,7 @@ def _normalised(norm: str, model: nn.Module) -> list[NormedTensor]:
 
 def _refuse_partial(model: nn.Module, tensors: list[NormedTensor]) -> None:
     chosen = {normed.name for normed in tensors}
-    held = {id(t.parametrization) for t in tensors if parametrize.is_parametrized(t.module, t.tensor)}
+    held = {id(t.parametrization) for t in tensors if t.is_parametrized}
     for norm in KINDS:
         for normed in _normalised(norm, model):
             shared = not normed.old_hook(norm) and id(normed.parametrization) in held

@@ -1,24 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tensors of a model a norm goes on, and which can't have it."""
+"""Which tensors of a model a norm goes on, which can't have it, and what adding or removing one did."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import _SpectralNorm, _WeightNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from truestep.core.errors import OptionError
-from truestep.nn.layers import (
-    Layers,
-    check_model,
-    full_name,
-    matches,
-    refuse_lazy,
-    refuse_unmatched,
-    selectors,
-)
+from truestep.core.results import RenderableType, Result, table_of
+from truestep.nn.layers import Layers, LayerTensor, check_model, matches, refuse_lazy, selectors
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 # Layers whose output is a product with the weight. An embedding looks up rows and would pay for its whole table.
@@ -27,18 +21,8 @@ KINDS: dict[str, type[nn.Module]] = {"weight norm": _WeightNorm, "spectral norm"
 OLD_HOOKS: dict[str, type] = {"weight norm": WeightNorm, "spectral norm": SpectralNorm}
 
 
-@dataclass(frozen=True)
-class NormedTensor:
-    """One tensor of one layer."""
-
-    layer: str
-    module: nn.Module = field(repr=False)
-    tensor: str
-
-    @property
-    def name(self) -> str:
-        """The tensor's name in the model."""
-        return full_name(self.layer, self.tensor)
+class NormedTensor(LayerTensor):
+    """A weight that has a norm, or can have one."""
 
     @property
     def weight(self) -> Tensor:
@@ -46,18 +30,9 @@ class NormedTensor:
         weight: Tensor = getattr(self.module, self.tensor)
         return weight
 
-    @property
-    def parametrization(self) -> parametrize.ParametrizationList:
-        """What computes the tensor."""
-        held = self.module.parametrizations[self.tensor]  # type: ignore[index]
-        assert isinstance(held, parametrize.ParametrizationList)
-        return held
-
     def carries(self, norm: str) -> bool:
         """Tell whether the tensor has this norm as a parametrization, alone."""
-        return parametrize.is_parametrized(self.module, self.tensor) and [
-            type(each) for each in self.parametrization
-        ] == [KINDS[norm]]
+        return self.is_parametrized and [type(each) for each in self.parametrization] == [KINDS[norm]]
 
     def old_hook(self, norm: str) -> bool:
         """Tell whether the tensor has this norm in its old form, as a hook before the forward."""
@@ -65,13 +40,44 @@ class NormedTensor:
         return any(isinstance(hook, OLD_HOOKS[norm]) and hook.name == self.tensor for hook in hooks)  # type: ignore[attr-defined]
 
 
+@dataclass(frozen=True, kw_only=True)
+class NormChange(Result):
+    """The tensors that were normalised, or are plain again; those that were so before; those left out, and why.
+
+    `replaced` maps each parameter that is no longer part of the model to those that took its place. An optimizer that
+    was made before still holds the old ones and would never train the new ones: make the optimizer afterwards.
+    """
+
+    norm: str  # "weight norm" or "spectral norm"
+    action: str  # "added" or "removed"
+    changed: tuple[str, ...]
+    already: tuple[str, ...] = ()
+    left: Mapping[str, str] = field(default_factory=dict)
+    replaced: Mapping[nn.Parameter, tuple[nn.Parameter, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return names and reasons as JSON values; of the replaced parameters their number."""
+        return {**super().to_dict(), "num_replaced_parameters": len(self.replaced)}
+
+    def __rich__(self) -> RenderableType:
+        return table_of(
+            f"{self.norm} {self.action}: {len(self.changed)}",
+            ("tensor", "what became of it"),
+            [
+                *((name, self.action) for name in self.changed),
+                *((name, "had it already") for name in self.already),
+                *((name, f"left: {reason}") for name, reason in self.left.items()),
+            ],
+        )
+
+
 def find_tensors(model: nn.Module, layers: Layers | None) -> list[NormedTensor]:
     """Return the weights of the chosen layers, in the model's order; raise an OptionError for a choice of nothing."""
     check_model(model)
     refuse_lazy(model)
-    chosen = DEFAULT_KINDS if layers is None else selectors(layers)
-    if layers is not None:
-        refuse_unmatched(model, chosen)
+    chosen = DEFAULT_KINDS if layers is None else selectors(layers, model)
     tensors = [
         NormedTensor(name, module, tensor)
         for name, module in model.named_modules()
@@ -90,11 +96,8 @@ def _weights(module: nn.Module) -> list[str]:
     if isinstance(module, nn.RNNBase):
         return [name for names in module._all_weights for name in names if name.startswith("weight")]
     weight = getattr(module, "weight", None)
-    return (
-        ["weight"]
-        if isinstance(weight, Tensor) and weight.dim() >= 2 and "weight" not in module._buffers
-        else []
-    )
+    is_matrix = isinstance(weight, Tensor) and weight.dim() >= 2 and "weight" not in module._buffers
+    return ["weight"] if is_matrix else []
 
 
 def output_dimension(module: nn.Module) -> int:

@@ -2,21 +2,24 @@
 """`ts.seed_everything`: it takes effect at once, reports what may still vary, and undoes itself as a `with` block."""
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 
-from truestep.core.errors import OptionError, nearest
-from truestep.core.results import Result
-from truestep.nn.seeds.flags import Flags, make_deterministic, read_flags
-from truestep.nn.seeds.gaps import Gap, gaps_between_machines, gaps_between_runs, without_deterministic_form
+from truestep.core.errors import OptionError, check_choice, check_number
+from truestep.core.results import RenderableType, Result, facts_of
+from truestep.nn.seeds.repeatability import (
+    Flags,
+    Gap,
+    gaps_between_machines,
+    gaps_between_runs,
+    make_deterministic,
+    read_flags,
+    without_deterministic_form,
+)
 from truestep.nn.seeds.streams import Streams, seed_streams
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 Deterministic = bool | Literal["warn"]
 LARGEST = 2**64 - 1  # the largest that torch.manual_seed takes
@@ -62,17 +65,25 @@ class Seeded(Result):
         the seed alone and not on what was drawn before. Another `number` gives another stream, for another loader. It is
         all that workers need: no `worker_init_fn`.
         """
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise OptionError(
-                f"generator({number!r}): generators are counted, 0, 1, 2, ..., one for each loader."
-            )
+        check_number("Seeded.generator", "number", number, example=1, least=0)
         digest = hashlib.sha256(f"{self.seed}/{number}".encode()).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
 
-    def __rich__(self) -> "RenderableType":
-        from truestep.nn.seeds.screen import screen
+    def __rich__(self) -> RenderableType:
+        from rich.console import Group
 
-        return screen(self)
+        return Group(*self._sections())
+
+    def _sections(self) -> Iterator[RenderableType]:
+        yield f"seed {self.seed}: {', '.join(self.streams)}"
+        yield _section("may differ between two runs here", self.between_runs)
+        yield _section("may differ elsewhere", self.between_machines)
+        if self.without_deterministic_form:
+            verb = "may vary"
+            if self.flags.deterministic_algorithms:
+                verb = "warn" if self.flags.warn_only else "raise"
+            title = f"\noperations without a deterministic form, which {verb}"
+            yield facts_of(title, (("", operation) for operation in self.without_deterministic_form))
 
     def __enter__(self) -> Self:
         if self._before.entered:
@@ -83,10 +94,13 @@ class Seeded(Result):
         self._before.entered = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._before.restore()
+
+
+def _section(title: str, gaps: Sequence[Gap]) -> RenderableType:
+    facts = [(gap.name, f"{gap.says}\nfix: {gap.fix}" if gap.fix else gap.says) for gap in gaps]
+    return facts_of(f"\n{title}", facts or [("nothing that is known", "")])
 
 
 def seed_everything(seed: int, *, deterministic: Deterministic = False) -> Seeded:
@@ -110,10 +124,7 @@ def seed_everything(seed: int, *, deterministic: Deterministic = False) -> Seede
     Source: https://docs.pytorch.org/docs/stable/notes/randomness.html
     """
     seed = check_seed(seed)
-    if deterministic not in (True, False, "warn"):
-        raise OptionError(
-            f"deterministic={deterministic!r} is not known. {nearest(str(deterministic), ('True', 'False', 'warn'))}"
-        )
+    check_choice("ts.seed_everything", "deterministic", deterministic, (True, False, "warn"))
     before = StreamsBefore()
     in_time = make_deterministic(warn_only=deterministic == "warn") if deterministic else True
     streams = seed_streams(seed)
@@ -131,12 +142,7 @@ def seed_everything(seed: int, *, deterministic: Deterministic = False) -> Seede
 
 def check_seed(seed: Any) -> int:
     """Return `seed` as an int, or raise an OptionError unless every stream can start there."""
-    if isinstance(seed, bool) or not isinstance(seed, Integral):
-        raise OptionError(f"seed={seed!r}: give a whole number; the same one gives the same run.")
-    number = int(seed)
-    if not 0 <= number <= LARGEST:
-        why = (
-            "Python takes a negative seed for the positive one" if number < 0 else "torch takes no larger one"
-        )
-        raise OptionError(f"seed={number}: give a number from 0 to 2**64 - 1; {why}.")
-    return number
+    check_number("ts.seed_everything", "seed", seed, example=0)
+    if not 0 <= seed <= LARGEST:
+        raise OptionError(f"seed={seed}: only from 0 to 2**64 - 1 do python and torch tell all seeds apart.")
+    return int(seed)

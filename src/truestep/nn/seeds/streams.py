@@ -2,11 +2,13 @@
 """The global random streams: start them at a seed, take their state, put it back."""
 
 import random
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+
+from truestep.core.random_streams import host_streams, set_host_streams
 
 _WORD = 0xFFFFFFFF
 
@@ -25,17 +27,20 @@ class Streams:
     """The state of all global streams at the moment when this was made."""
 
     def __init__(self) -> None:
-        self._python = random.getstate()
-        self._numpy = np.random.get_state()
+        self._host = host_streams()
         self._torch = torch.get_rng_state()
         self._torch_seed = torch.initial_seed()
-        self._module = _accelerator()
-        self._devices = _states(self._module)
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        self._module: Any = torch.get_device_module(accelerator) if accelerator else None
+        self._devices: list[Tensor] | None = None
+        if self._module is not None and getattr(self._module, "is_initialized", lambda: True)():
+            # mps has one device, and only the functions for one
+            read = getattr(self._module, "get_rng_state_all", lambda: [self._module.get_rng_state()])
+            self._devices = [state.clone() for state in read()]
 
     def restore(self) -> None:
         """Put every stream back where it was."""
-        random.setstate(self._python)
-        np.random.set_state(self._numpy)
+        set_host_streams(self._host)
         torch.set_rng_state(self._torch)
         if self._module is None:
             return
@@ -46,20 +51,4 @@ class Streams:
         elif hasattr(self._module, "set_rng_state_all"):
             self._module.set_rng_state_all(self._devices)
         else:
-            self._module.set_rng_state(self._devices)
-
-
-def _accelerator() -> ModuleType | None:
-    """Return torch's module for the accelerator of this process, or None."""
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    module: ModuleType | None = torch.get_device_module(accelerator) if accelerator else None
-    return module
-
-
-def _states(module: ModuleType | None) -> Any:
-    """Return the states of the accelerator's streams, or None where it has not started."""
-    if module is None or (hasattr(module, "is_initialized") and not module.is_initialized()):
-        return None
-    if hasattr(module, "get_rng_state_all"):
-        return [state.clone() for state in module.get_rng_state_all()]
-    return module.get_rng_state().clone()  # mps has one device
+            self._module.set_rng_state(self._devices[0])

@@ -2,14 +2,10 @@
 """What an adaptive pool averages, and when a plain pool does the same."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from truestep.core.errors import check_number
-from truestep.core.results import Result
+from truestep.core.results import RenderableType, Result
 from truestep.nn.sizes.windows import Window
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +17,7 @@ class AdaptiveBins(Result):
     bins: tuple[tuple[int, int], ...]  # of each output: the first input, and the one after the last
     window: Window | None  # None: no plain pool has these bins
 
-    def __rich__(self) -> "RenderableType":
+    def __rich__(self) -> RenderableType:
         plain = "no plain pool does the same" if self.window is None else f"the same as {self.window.options}"
         shown = " ".join(f"{start}:{stop}" for start, stop in self.bins)
         return f"adaptive pool {self.size} → {self.output_size}: {plain}; bins {shown}"
@@ -34,12 +30,8 @@ def adaptive_bins(size: int, output_size: int) -> AdaptiveBins:
     the same bins exactly when size % output_size is 0, 1 or output_size − 1 (1 only if size ≥ output_size). The last
     case needs padding=1, and for an average count_include_pad=False.
     """
-    check_number("ts.nn.adaptive_bins", "size", size, example=10)
-    check_number("ts.nn.adaptive_bins", "output_size", output_size, example=4)
-    if size < 1 or output_size < 1:
-        raise ValueError(
-            f"adaptive_bins got size={size} and output_size={output_size}; each must be at least 1."
-        )
+    check_number("ts.nn.adaptive_bins", "size", size, example=10, least=1)
+    check_number("ts.nn.adaptive_bins", "output_size", output_size, example=4, least=1)
     bins = tuple((i * size // output_size, -(-(i + 1) * size // output_size)) for i in range(output_size))
     return AdaptiveBins(size=size, output_size=output_size, bins=bins, window=_plain(size, output_size))
 

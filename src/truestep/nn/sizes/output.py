@@ -8,14 +8,12 @@ from typing import Any
 
 from torch import nn
 
-from truestep.core.errors import OptionError, check_number
+from truestep.core.errors import OptionError, check_choice, check_number
 from truestep.nn.sizes.windows import KINDS, Kind, Window
-
-_RANKS = (1, 2, 3)
 
 
 def _table(*stems: str) -> dict[type[nn.Module], int]:
-    return {getattr(nn, f"{stem}{rank}d"): rank for stem in stems for rank in _RANKS}
+    return {getattr(nn, f"{stem}{rank}d"): rank for stem in stems for rank in (1, 2, 3)}
 
 
 _LAYERS: dict[Kind, dict[type[nn.Module], int]] = {
@@ -59,9 +57,8 @@ def input_sizes(layer: nn.Module, size: int | Sequence[int]) -> tuple[range, ...
     windows = layer_windows(layer)
     found = [window.input_sizes(one) for window, one in zip(windows, _each(size, len(windows)), strict=True)]
     least = _least_sizes(layer, windows)
-    return tuple(
-        range(max(sizes.start, one), max(sizes.stop, one)) for sizes, one in zip(found, least, strict=True)
-    )
+    pairs = zip(found, least, strict=True)
+    return tuple(range(max(sizes.start, one), max(sizes.stop, one)) for sizes, one in pairs)
 
 
 def _least_sizes(layer: nn.Module, windows: Sequence[Window]) -> list[int]:
@@ -103,18 +100,13 @@ def find_windows(
         max_kernel_size: the default is 7, and twice the ratio of the sizes where that is more.
         max_dilation: 1 finds plain windows only.
     """
-    if kind not in KINDS:
-        raise OptionError(f"kind={kind!r} is unknown. There are: {', '.join(KINDS)}.")
-    for name, value in (("max_kernel_size", max_kernel_size), ("max_dilation", max_dilation)):
-        if value is not None:
-            check_number("ts.nn.find_windows", name, value, example=7)
-        if value is not None and value < 1:
-            raise OptionError(f"{name}={value}: no window is that small; give at least 1.")
+    check_choice("ts.nn.find_windows", "kind", kind, KINDS)
+    if max_kernel_size is not None:
+        check_number("ts.nn.find_windows", "max_kernel_size", max_kernel_size, example=7, least=1)
+    check_number("ts.nn.find_windows", "max_dilation", max_dilation, example=2, least=1)
     befores, afters = _sizes(before), _sizes(after)
     if not befores or len(befores) != len(afters) or min(*befores, *afters) < 1:
-        raise ValueError(
-            f"find_windows got sizes {before} and {after}: give as many sizes after as before, each at least 1."
-        )
+        raise ValueError(f"Sizes {before} and {after}: give as many after as before, each at least 1.")
     pairs = list(zip(befores, afters, strict=True))
     ratio = max(max(-(-a // b), -(-b // a)) for a, b in pairs)
     largest = max(7, 2 * ratio) if max_kernel_size is None else max_kernel_size
@@ -130,9 +122,8 @@ def _candidates(kind: Kind, largest: int, max_dilation: int, pair: tuple[int, in
     for kernel_size, stride in product(range(1, largest + 1), repeat=2):
         for dilation in range(1, (max_dilation if kernel_size > 1 else 1) + 1):
             extent = dilation * (kernel_size - 1) + 1
-            limit = (
-                kernel_size // 2 if kind == "pool" else extent - 1
-            )  # beyond it some windows see padding alone
+            # beyond this padding some windows see nothing else
+            limit = kernel_size // 2 if kind == "pool" else extent - 1
             for extra in range(max(stride, dilation) if kind == "transposed" else 1):
                 for padding in _paddings(kind, extent + extra, stride, pair):
                     if padding <= limit:

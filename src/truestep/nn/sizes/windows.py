@@ -9,11 +9,12 @@ from bisect import bisect_left, bisect_right
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from truestep.core.errors import OptionError, check_number
+from truestep.core.errors import OptionError, check_choice, check_flag, check_number
 
 Kind = Literal["conv", "pool", "transposed"]
 KINDS = ("conv", "pool", "transposed")
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
+_OWNER = "ts.nn.Window"
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,14 @@ class Window:
     padding_mode: str = "zeros"
 
     def __post_init__(self) -> None:
-        problem = _unknown(self) or _out_of_range(self) or _not_for_this_kind(self)
-        if problem:
+        check_choice(_OWNER, "kind", self.kind, KINDS)
+        for name, least in (("kernel_size", 1), ("stride", 1), ("dilation", 1), ("output_padding", 0)):
+            check_number(_OWNER, name, getattr(self, name), example=1, least=least)
+        if self.padding not in ("same", "valid"):
+            check_number(_OWNER, "padding", self.padding, example=1, least=0)
+        check_choice(_OWNER, "padding_mode", self.padding_mode, PADDING_MODES)
+        check_flag(_OWNER, "ceil_mode", self.ceil_mode)
+        if problem := _not_for_this_kind(self):
             raise OptionError(f"{self}: {problem}")
 
     @property
@@ -97,43 +104,13 @@ class Window:
         return min(-(-room // self.stride) + 1, -(-(size + before) // self.stride))
 
 
-def _unknown(window: Window) -> str | None:
-    if window.kind not in KINDS:
-        return f"kind={window.kind!r} is unknown. There are: {', '.join(KINDS)}."
-    for name in ("kernel_size", "stride", "dilation", "output_padding"):
-        if not _is_whole(getattr(window, name)):
-            return f"{name} must be a whole number, one dimension at a time."
-    if not _is_whole(window.padding) and window.padding not in ("same", "valid"):
-        return 'padding must be a whole number, "same" or "valid".'
-    if window.padding_mode not in PADDING_MODES:
-        return f"padding_mode={window.padding_mode!r} is unknown. There are: {', '.join(PADDING_MODES)}."
-    if not isinstance(window.ceil_mode, bool):
-        return f"ceil_mode={window.ceil_mode!r}: write True or False."
-    return None
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _out_of_range(window: Window) -> str | None:
-    for name, least in (("kernel_size", 1), ("stride", 1), ("dilation", 1), ("output_padding", 0)):
-        if getattr(window, name) < least:
-            return f"{name}={getattr(window, name)} is below {least}, and torch's layers refuse it."
-    if isinstance(window.padding, int) and window.padding < 0:
-        return f"padding={window.padding} is negative. To crop, index the tensor."
-    return None
-
-
 def _not_for_this_kind(window: Window) -> str | None:
     if isinstance(window.padding, str) and window.kind != "conv":
         return f"padding={window.padding!r} is for convolutions only. Give a number."
     if window.padding == "same" and window.stride != 1:
         return 'padding="same" has no meaning with a stride, and torch refuses it. Give a number.'
     if window.kind == "pool" and window.pads[0] > window.kernel_size // 2:
-        return (
-            "a pool's padding may be at most half its kernel, or windows of nothing but padding would arise."
-        )
+        return "a pool's padding is at most half its kernel, or windows would see padding alone."
     if window.ceil_mode and window.kind != "pool":
         return "ceil_mode is for pools only. Pad the input, or take another stride."
     if window.output_padding and window.kind != "transposed":

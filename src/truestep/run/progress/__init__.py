@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TextIO
 
-from truestep.run.progress.reading import Reading
+from truestep.run.progress.reading import ProgressReading
 from truestep.run.progress.screens import Silent, screen_for
 
 # at most a hundredth of the time goes into showing, however slow the terminal or the reading of the loss
@@ -29,7 +29,7 @@ class Progress:
     ) -> None:
         self._screen = screen_for(stream)
         self._batches = batches_per_epoch
-        self._reading = Reading(total_epochs=total_epochs)
+        self._reading = ProgressReading(total_epochs=total_epochs)
         self._where = (0, 0, 0)
         self._began = time.monotonic()
         self._due = float("-inf") if stream is not None else float("inf")
@@ -80,7 +80,7 @@ class Progress:
         self._safely(lambda _: self._screen.close())
         self._screen = Silent()
 
-    def _safely(self, shown: Callable[[Reading], None]) -> None:
+    def _safely(self, shown: Callable[[ProgressReading], None]) -> None:
         """A terminal that has gone away (a dropped connection, a closed pipe) must not end the training."""
         try:
             shown(self._reading)

@@ -4,7 +4,7 @@
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from truestep.run.progress.reading import Reading
+from truestep.run.progress.reading import ProgressReading
 
 STYLES = {"plain": "", "quiet": "dim", "warning": "yellow", "bad": "bold red"}
 
@@ -12,7 +12,7 @@ STYLES = {"plain": "", "quiet": "dim", "warning": "yellow", "bad": "bold red"}
 class Bar:
     """Draws a reading; what does not fit into the width is left out, least watched first."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ProgressReading) -> None:
         self.reading = reading
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -21,8 +21,8 @@ class Bar:
         yield self._facts(width)
 
     def _bar(self, width: int, *, ascii_only: bool) -> Text:
-        text = Text(self.reading.epoch_words(), style="bold", no_wrap=True, overflow="crop")
-        fraction, tail = self.reading.fraction, "  " + self.reading.time_words()
+        text = Text(self.reading.epoch_text(), style="bold", no_wrap=True, overflow="crop")
+        fraction, tail = self.reading.fraction, "  " + self.reading.time_text()
         if fraction is not None:
             num_cells = width - len(text) - len(tail) - len("   100%")
             if num_cells >= 5:

@@ -15,7 +15,7 @@ Tone = Literal["plain", "quiet", "warning", "bad"]
 
 
 @dataclass(kw_only=True, slots=True)
-class Reading:
+class ProgressReading:
     """Where the run is, and the newest values."""
 
     total_epochs: int | None
@@ -48,13 +48,13 @@ class Reading:
         total = max(1, self.total_epochs or 0) * (self.batches_per_epoch or 0)
         return (1 - self.fraction) * total * self.seconds_per_step
 
-    def epoch_words(self) -> str:
+    def epoch_text(self) -> str:
         """As in "epoch 3/20", or "17/400 steps" of a run without epochs."""
         if self.counts_steps:
             return f"{self.batch:,}/{self.batches_per_epoch or 0:,} steps"
         return f"epoch {self.epoch + 1}" + (f"/{self.total_epochs}" if self.total_epochs else "")
 
-    def time_words(self) -> str:
+    def time_text(self) -> str:
         """The time left; the time since the start at the end, or where that is all one knows."""
         if self.fraction == 1:
             return f"took {duration(self.elapsed_seconds)}"
@@ -89,4 +89,4 @@ class Reading:
 
     def plain(self) -> str:
         """All of it in one line of text."""
-        return "  ".join([self.epoch_words(), *(text for text, _ in self.facts()), self.time_words()])
+        return "  ".join([self.epoch_text(), *(text for text, _ in self.facts()), self.time_text()])

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any, Protocol, TextIO
 
-from truestep.run.progress.reading import Reading
+from truestep.run.progress.reading import ProgressReading
 
 
 class Screen(Protocol):
@@ -16,7 +16,7 @@ class Screen(Protocol):
     every_seconds: float
     epoch_seconds: float  # at most one showing in this time is for an epoch's end
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: ProgressReading) -> None:
         """Show where the run is."""
 
     def line(self, text: str) -> None:
@@ -32,7 +32,7 @@ class Silent:
     every_seconds = float("inf")
     epoch_seconds = float("inf")
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: ProgressReading) -> None:
         """Do nothing."""
 
     def line(self, text: str) -> None:
@@ -51,7 +51,7 @@ class Plain:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: ProgressReading) -> None:
         """Write one line."""
         self.line(reading.plain())
 
@@ -81,7 +81,7 @@ class Terminal:
             redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
         )
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: ProgressReading) -> None:
         """Draw the two lines anew."""
         from truestep.run.progress.bar import Bar
 
@@ -109,7 +109,7 @@ class Notebook:
     def __init__(self) -> None:
         self._shown: Any = None
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: ProgressReading) -> None:
         """Write over the cell's output."""
         from IPython.display import display
 
@@ -127,7 +127,7 @@ class Notebook:
         """Leave the last state in the cell."""
 
 
-def as_html(reading: Reading) -> str:
+def as_html(reading: ProgressReading) -> str:
     """Return the reading as a progress element with a line of text."""
     colours = {"bad": "color:#d02030;font-weight:bold", "warning": "color:#b06000"}
     facts = "  ".join(
@@ -136,8 +136,8 @@ def as_html(reading: Reading) -> str:
     )
     done = "" if reading.fraction is None else f' value="{reading.fraction:.4f}"'
     return (
-        f'<div style="font-variant-numeric:tabular-nums;white-space:pre-wrap">{reading.epoch_words()}  '
-        f'<progress{done} max="1" aria-label="progress"></progress>  {reading.time_words()}\n{facts}</div>'
+        f'<div style="font-variant-numeric:tabular-nums;white-space:pre-wrap">{reading.epoch_text()}  '
+        f'<progress{done} max="1" aria-label="progress"></progress>  {reading.time_text()}\n{facts}</div>'
     )
 
 

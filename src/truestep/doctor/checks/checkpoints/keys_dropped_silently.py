@@ -39,10 +39,30 @@ class KeysDroppedSilently(SourceCheck):
                 literal(module, argument(call, 1, "strict")) is False
                 and isinstance(parent, ast.Expr | ast.Assign)
                 and not kept
+                and not _is_chosen(module, call)
             ):
                 yield At(
                     call, "strict=False drops keys that don't fit without a word: perhaps all of them.", RISK
                 )
+
+
+def _is_chosen(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether the keys were picked by hand, or a strict attempt came first: then its author knows what is left out."""
+    if module.enclosing(call, ast.ExceptHandler) is not None:
+        return True
+    given = argument(call, 0, "state_dict")
+    name = dotted(given) if given is not None else None
+    values = [given, *(module.definitions(given) if isinstance(given, ast.Name | ast.Attribute) else [])]
+    if any(isinstance(each, ast.DictComp | ast.Dict) for each in values):
+        return True
+    if any(isinstance(each, ast.Call) and module.target(each) is not None for each in values):
+        return True
+    uses = [module.parents[each] for each in module.reads(name)] if name is not None else []
+    return any(
+        (isinstance(each, ast.Attribute) and each.attr in ("pop", "update"))
+        or (isinstance(each, ast.Subscript) and not isinstance(each.ctx, ast.Load))
+        for each in uses
+    )
 
 
 def _is_looked_at(module: SourceModule, target: ast.expr) -> bool:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import RISK
 from truestep.doctor.probe import Probe
 from truestep.doctor.runtime.history import Forward
-from truestep.doctor.runtime.looking import first_tensor
 from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
     import torch
+
+    from truestep.doctor.runtime.passage import Passage
+
+EXAMPLES = 4  # of the batch; where the model takes no fewer, all
 
 
 class ExamplesMixed(Probe):
@@ -35,40 +38,72 @@ class ExamplesMixed(Probe):
     Good:
         F.cross_entropy(net(x), y).backward()
 
-    Fix: look for view/reshape in place of permute, softmax or norms over dimension 0, batch_first.
+    Fix: look at the operation that is named: a view or reshape in place of permute before it, softmax or norms over
+    dimension 0, batch_first.
     """
 
     code = "DATA015"
 
     def try_out(self, forward: Forward) -> Observations:
-        """Ask for the gradient of the first example's output by the other examples' inputs."""
-        given = first_tensor(forward.args)
+        """Change the other examples' inputs, and look at the output of the first."""
+        given = forward.numbers
         self.cannot_run = _obstacle(forward, given)
-        if self.cannot_run is None and given is not None:
-            gradient = self._gradient(forward, given)
-            if gradient is not None and bool(gradient[1:].abs().max() > 0):
-                share = float(gradient[1:].abs().max() / gradient.abs().max())
-                evidence = {"relative_influence": share, "model": forward.called}
-                text = "The output for the first example depends on the others of its batch."
-                yield Observation(forward.place, text, RISK, evidence)
+        if self.cannot_run is not None or given is None:
+            return
+        try:
+            yield from self._compare(forward, given[:EXAMPLES])
+        except (RuntimeError, ValueError, IndexError):
+            if len(given) <= EXAMPLES:
+                raise
+            yield from self._compare(forward, given)
 
-    def _gradient(self, forward: Forward, given: torch.Tensor) -> torch.Tensor | None:
-        import torch
-
+    def _compare(self, forward: Forward, given: torch.Tensor) -> Observations:
         from truestep.doctor.runtime.model_copy import ModelCopy
+        from truestep.doctor.runtime.passage import Passage, differs
 
-        with ModelCopy(forward) as trial, torch.enable_grad():
-            probe = given.detach().clone().requires_grad_()
-            output = first_tensor(trial.apply(probe))
-            if output is None or output.dim() != 2 or len(output) != len(given) or not output.requires_grad:
+        with ModelCopy(forward) as trial:
+            base, others = Passage(trial, {0: given}), Passage(trial, {0: _changed(given, slice(1, None))})
+            before, after = base.output, others.output
+            if before is None or after is None or before.dim() != 2 or len(before) != len(given):
                 self.cannot_run = "which axis of the model's output is the batch can't be told"
-                return None
-            return torch.autograd.grad(output[0].float().square().sum(), probe, allow_unused=True)[0]
+                return
+            if not bool(differs(before[0], after[0]).any()):
+                return
+            meets = _meeting(
+                [base, Passage(trial, {0: _changed(given, slice(0, 1))}), others], forward.variable
+            )
+            change, size = (before[0] - after[0]).abs().max(), before[0].abs().max()
+            evidence = {"relative_influence": float(change / size), "model": forward.called}
+            text = f"The output for the first example depends on the others of its batch{meets}."
+            yield Observation(forward.place, text, RISK, evidence)
+
+
+def _meeting(passages: list[Passage], model: str) -> str:
+    """Return the first operation with a number that both changes with the first example and with the others."""
+    from truestep.doctor.runtime.passage import aligned, differs
+
+    for computed, (base, one, others) in aligned(passages):
+        if bool((differs(base, one) & differs(base, others)).any()):
+            return f": they first meet in {computed.told(model)}"
+    return ""
+
+
+def _changed(given: torch.Tensor, rows: slice) -> torch.Tensor:
+    """Return the batch with some examples changed: numbers by noise, indices to those of another example."""
+    import torch
+
+    changed = given.detach().clone()
+    if given.is_floating_point():
+        noise = torch.randn(given.shape, generator=torch.Generator().manual_seed(0)).to(given)
+        changed[rows] += 0.1 * (noise * given.detach().std())[rows]
+    else:
+        changed[rows] = given.detach().roll(1, 0)[rows]
+    return changed
 
 
 def _obstacle(forward: Forward, given: torch.Tensor | None) -> str | None:
     """Several inputs may mix examples by right: a graph's edges do."""
     single = len(forward.args) == 1 and not forward.kwargs
-    if not single or given is None or not given.is_floating_point() or given.dim() < 2 or len(given) < 2:
-        return "the model's only input is no batch of floating-point numbers"
-    return None
+    if not single or given is None or given.dim() < 2:
+        return "the model's only input is no batch of numbers"
+    return None if len(given) > 1 else "the batch holds one example"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import Forward
-from truestep.doctor.runtime.looking import first_tensor, is_on_host
+from truestep.doctor.runtime.looking import is_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class InputsAllAlike(Watcher):
 
     def on_forward(self, history: History, forward: Forward) -> None:
         """Compare the examples of the first batches that are trained on."""
-        given = first_tensor(forward.args)
+        given = forward.numbers
         self.alike = None
         trained = forward.module.training and forward.gradients_on and history.in_window
         if not trained or self.batches < 0 or given is None or not is_on_host(given):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.runtime.history import Forward
-from truestep.doctor.runtime.looking import first_tensor, is_on_host
+from truestep.doctor.runtime.looking import is_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class InputsNotNormalised(Watcher):
 
     def on_forward(self, history: History, forward: Forward) -> Observations:
         """Look at the first floating-point input of a model in training."""
-        given = first_tensor(forward.args)
+        given = forward.numbers
         if (
             self.judged
             or given is None

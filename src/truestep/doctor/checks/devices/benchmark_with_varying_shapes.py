@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE
 from truestep.doctor.runtime.history import Forward
-from truestep.doctor.runtime.looking import first_tensor
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class BenchmarkWithVaryingShapes(Watcher):
 
         if len(self.shapes) >= SHAPES or not torch.backends.cudnn.benchmark:
             return
-        given = first_tensor(forward.args)
+        given = forward.numbers
         convolutions = (torch.nn.modules.conv._ConvNd,)
         if given is not None and any(isinstance(each, convolutions) for each in forward.module.modules()):
             self.shapes.add(tuple(given.shape))

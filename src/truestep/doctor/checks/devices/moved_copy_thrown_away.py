@@ -5,22 +5,17 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import At, SourceCheck, Unsure
+from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
 from truestep.doctor.source.values import constant
 
-_PARTS = (
-    "edge_index",
-    "input_ids",
-    "attention_mask",
-    "num_graphs",
-    "num_nodes",
-    "keys",
-    "items",
-    "pixel_values",
-)
+_PARTS = ("keys", "values", "items")
+_OF_TENSORS = (
+    "shape", "dtype", "device", "grad", "data", "T", "mT", "H", "real", "imag", "ndim", "is_cuda", "requires_grad", "layout",
+    "grad_fn", "is_leaf", "nbytes", "itemsize", "is_sparse",
+)  # fmt: skip
 
 METHODS = (
     "to", "cuda", "cpu", "float", "double", "half", "long", "bfloat16", "detach", "clone", "contiguous",
@@ -61,7 +56,8 @@ class MovedCopyThrownAway(SourceCheck):
                     yield Unsure(call, "what has named parts may move them in place, as batches of texts do")
                     continue
                 name = ast.unparse(call.func.value)
-                yield At(call, f"{name} stays what it was: .{call.func.attr}() returns a new tensor.")
+                text = f"{name} stays what it was: .{call.func.attr}() returns a new tensor."
+                yield At(call, text, BUG if _is_certain(module, call.func.value) else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep what is returned."""
@@ -76,6 +72,26 @@ def _is_tensor(module: SourceModule, node: ast.expr) -> bool:
     return bool(bindings) and all(_binds_tensor(module, each.how, each.value) for each in bindings)
 
 
+def _is_certain(module: SourceModule, node: ast.expr) -> bool:
+    """A whole batch may be an object that moves its parts in place, and a name alone makes no model."""
+    assert isinstance(node, ast.Name)
+    for each in module.bindings(node):
+        if isinstance(each.value, ast.Call) and each.how != "for" and module.is_guess(each.value.func):
+            return False
+        if each.how == "for" and _is_whole_batch(module, each.node):
+            return False
+    return True
+
+
+def _is_whole_batch(module: SourceModule, target: ast.AST) -> bool:
+    """Tell `for batch in loader` and `for i, batch in enumerate(loader)` from `for x, y in loader`."""
+    loop = module.enclosing(target, ast.For)
+    if loop is None or loop.target is target:
+        return True
+    counted = isinstance(loop.iter, ast.Call) and dotted(loop.iter.func) == "enumerate"
+    return counted and isinstance(loop.target, ast.Tuple) and target in loop.target.elts
+
+
 def _has_parts(module: SourceModule, node: ast.expr) -> bool:
     """Tell a mapping or a graph from a tensor: `net(**batch)`, `batch["labels"]`, `batch.edge_index`."""
     for use in module.reads(dotted(node) or ""):
@@ -84,9 +100,16 @@ def _has_parts(module: SourceModule, node: ast.expr) -> bool:
             return True
         if isinstance(outer, ast.Subscript) and isinstance(constant(outer.slice), str):
             return True
-        if isinstance(outer, ast.Attribute) and outer.attr in _PARTS:
+        if isinstance(outer, ast.Attribute) and (
+            outer.attr in _PARTS if _is_called(module, outer) else outer.attr not in _OF_TENSORS
+        ):
             return True
     return False
+
+
+def _is_called(module: SourceModule, node: ast.Attribute) -> bool:
+    outer = module.parents[node]
+    return isinstance(outer, ast.Call) and outer.func is node
 
 
 def _binds_tensor(module: SourceModule, how: str, value: ast.expr | None) -> bool:

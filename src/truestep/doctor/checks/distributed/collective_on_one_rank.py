@@ -8,6 +8,7 @@ from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, moved_before
 
 COLLECTIVES = {
@@ -73,7 +74,7 @@ class CollectiveOnOneRank(SourceCheck):
         ):
             return True
         near = [each for each in same if module.scope(each) is home]
-        return any(each.lineno > call.lineno or _branch(module, each) is not None for each in near)
+        return any(each.lineno > call.lineno or _asks_rank(module, each) for each in near)
 
 
 def _group(call: ast.Call) -> bool:
@@ -90,6 +91,12 @@ def _branch(module: SourceModule, call: ast.Call) -> ast.If | None:
         if isinstance(each, ast.If) and _on_rank(each.test):
             return each
     return None
+
+
+def _asks_rank(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether a call waits for any test of the rank: `if rank > 0:` is for the others."""
+    tests = [each.test for each in module.ancestors(call) if isinstance(each, ast.If)]
+    return any(_RANK.search(ast.unparse(part)) for test in tests for part in walk(test) if dotted(part))
 
 
 def _on_rank(test: ast.expr) -> bool:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,12 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import History
+
+
+_HELD_OUT = re.compile(
+    r"(^|[^a-z])(val|valid|validation|test|eval|evaluation|dev|infer|inference|predict)([^a-z]|$)",
+    re.IGNORECASE,
+)
 
 
 class EpochNotSet(SourceCheck, Watcher):
@@ -53,13 +60,10 @@ class EpochNotSet(SourceCheck, Watcher):
             return
         library = taken_over(module, "set_epoch")
         for call in module.calls("torch.utils.data.DistributedSampler"):
-            evaluates = any(
-                word in ast.unparse(module.statement(call)).lower() for word in ("val", "test", "eval")
-            )
             if (
                 literal(module, argument(call, 3, "shuffle")) is not False
                 and not forwards_all(call)
-                and not evaluates
+                and not _evaluates(module, call)
             ):
                 if library is not None or not _goes_round(module):
                     reason = (
@@ -94,6 +98,19 @@ class EpochNotSet(SourceCheck, Watcher):
             yield Observation(
                 place, "The sampler begins again with epoch 0: the order is the same.", evidence={"epoch": 0}
             )
+
+
+def _evaluates(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a sampler of held-out data, by what it is called, what takes it, and the function and tests around it."""
+    statement = module.statement(call)
+    texts = [ast.unparse(statement)]
+    name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+    texts += [ast.unparse(module.statement(each)) for each in module.reads(name)] if name is not None else []
+    for above in module.ancestors(call):
+        texts += [ast.unparse(above.test)] if isinstance(above, ast.If) else []
+        texts += [above.name] if isinstance(above, ast.FunctionDef) else []
+    held_out = [each for each in texts if _HELD_OUT.search(each)]
+    return bool(held_out) and not any("train" in each.lower() for each in held_out)
 
 
 def _goes_round(module: SourceModule) -> bool:

@@ -1,15 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """A row of predictions beside a column of labels."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.shapes import COLUMN, ROW, row_or_column
+from truestep.doctor.watcher import Observation, Observations, Watcher
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.origins import Origin
+
+# what turns outputs into predictions; labels beside labels are compared each with each by right
+DECIDES = frozenset({"argmax", "max", "round", "topk", "gt", "ge", "lt", "le"})
 
 
-class ComparisonBroadcast(SourceCheck):
+class ComparisonBroadcast(SourceCheck, Watcher):
     """Predictions of shape (batch,) are compared with labels of shape (batch, 1).
 
     Why: the comparison is broadcast to (batch, batch): every prediction meets every label, and the
@@ -36,6 +49,19 @@ class ComparisonBroadcast(SourceCheck):
         for node, left, right in _comparisons(module):
             if {row_or_column(module, left), row_or_column(module, right)} == {ROW, COLUMN}:
                 yield At(node, "(batch,) is compared with (batch, 1): each prediction with every label.")
+
+    def on_operation(
+        self, history: History, origin: Origin, given: list[Tensor], result: Any
+    ) -> Observations:
+        """Report a comparison of predictions that made a square of a row and a column."""
+        if origin.operation not in ("eq", "ne") or len(given) != 2:
+            return
+        row, column = sorted((tuple(each.shape) for each in given), key=len)
+        if len(row) != 1 or row[0] < 2 or column != (row[0], 1):
+            return
+        if any(each.operation in DECIDES for made in origin.before for each in made.ancestors()):
+            text = f"{row} is compared with {column}: each prediction with every label."
+            yield Observation(origin.place, text, BUG, {"compared": [row, column]})
 
 
 def _comparisons(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:

@@ -8,9 +8,11 @@ from typing import Any
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, inserted_behind, replaced, with_keyword
-from truestep.doctor.source.values import argument, constant, forwards_all, literal
+from truestep.doctor.source.values import argument, constant, forwards_all, literal, origins
 
+_DRAWN = ("ones", "ones_like", "rand", "rand_like", "randn", "randn_like", "full", "bernoulli", "normal")
 FUNCTIONS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
@@ -42,7 +44,8 @@ class DropoutIgnoresMode(SourceCheck):
                 training = argument(call, 2, "training")
                 if forwards_all(call) or (training is not None and literal(module, training) is not True):
                     continue
-                if training is None and _asks_for_mode(module, call):
+                decided = _under_mode(module, call) if training is not None else _asks_for_mode(module, call)
+                if decided or _makes_noise(module, call):
                     continue
                 how = "without `training`" if training is None else "with training=True"
                 yield At(
@@ -80,6 +83,19 @@ def _asks_for_mode(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether a test in the function asks whether it is trained."""
     home = module.scope(call)
     return any(node.attr == "training" and module.scope(node) is home for node in module.all(ast.Attribute))
+
+
+def _under_mode(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether a test of the mode stands around the call."""
+    tests = [each.test for each in module.ancestors(call) if isinstance(each, ast.If | ast.IfExp)]
+    return any(getattr(part, "attr", "") == "training" for test in tests for part in walk(test))
+
+
+def _makes_noise(module: SourceModule, call: ast.Call) -> bool:
+    """Tell dropout of what is drawn, or of ones: a mask or noise made by hand, in whatever mode."""
+    made = [each for each in origins(module, call.args[0]) if isinstance(each, ast.Call)] if call.args else []
+    names = [(module.qualify(each.func) or "").removeprefix("torch.") for each in made]
+    return any(each in _DRAWN for each in names)
 
 
 def _severity(module: SourceModule, call: ast.Call) -> Severity:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import QUESTION
 from truestep.doctor.probe import Probe
 from truestep.doctor.runtime.history import Forward
-from truestep.doctor.runtime.looking import first_tensor
 from truestep.doctor.watcher import Observation, Observations
 
 if TYPE_CHECKING:
-    pass
+    from truestep.doctor.runtime.passage import Passage
 
 
 class EvaluationNotRepeatable(Probe):
@@ -46,17 +45,25 @@ class EvaluationNotRepeatable(Probe):
         import torch
 
         from truestep.doctor.runtime.model_copy import ModelCopy
+        from truestep.doctor.runtime.passage import Passage
 
         with ModelCopy(forward) as trial:
-            first, second = (first_tensor(trial.apply()) for _ in range(2))
+            passages = [Passage(trial, seed=seed) for seed in (0, 1)]
+        first, second = (each.output for each in passages)
         if first is None or second is None or first.shape != second.shape:
             return
         if not torch.equal(first, second) and not torch.allclose(first, second, equal_nan=True):
             difference = float((first.float() - second.float()).abs().max())
-            text = "In eval mode two passes over the same input differ: is that meant?"
-            yield Observation(
-                forward.place,
-                text,
-                QUESTION,
-                {"largest_difference": difference, "model": forward.called},
-            )
+            text = f"In eval mode two passes over the same input differ{_begin(passages, forward.variable)}: is that meant?"
+            evidence = {"largest_difference": difference, "model": forward.called}
+            yield Observation(forward.place, text, QUESTION, evidence)
+
+
+def _begin(passages: list[Passage], model: str) -> str:
+    """Return the first operation that gave two results."""
+    from truestep.doctor.runtime.passage import aligned, differs
+
+    for computed, (one, other) in aligned(passages):
+        if bool(differs(one, other).any()):
+            return f" from {computed.told(model)} on"
+    return ""

@@ -32,10 +32,12 @@ class LoadedWithoutEval(SourceCheck):
     words = ("load_state_dict",)
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
-        """Report the first forward of a loaded model, in a file that trains nothing and calls no eval()."""
+        """Report the first forward of a loaded model on a way that trains nothing and sets no mode."""
         if module.method_calls("backward", "eval", "train", "fit") or module.calls("torch.autograd.grad"):
             return
         for trace in module.traces:
+            if trace.of("backward", "grad", "eval", "train", "unknown"):
+                continue
             loads = {event.subject: event for event in trace.of("load_state")}
             for forward in trace.of("forward"):
                 if forward.subject in loads and trace.events.index(forward) > trace.events.index(

@@ -8,6 +8,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.numbers import option_default, whole_numbers
 from truestep.doctor.source.reductions import is_mean
+from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.values import argument, forwards_all, origins
 
 
@@ -37,6 +38,7 @@ class MeansDividedByExamples(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the division of a total to which nothing but means of batches is added."""
+        yield from _divided_again(module)
         divisions: list[ast.BinOp | ast.AugAssign] = [*module.all(ast.BinOp), *module.all(ast.AugAssign)]
         for node in divisions:
             total = node.left if isinstance(node, ast.BinOp) else node.target
@@ -51,6 +53,19 @@ class MeansDividedByExamples(SourceCheck):
                 text = f"{total.id!r} is a sum over batches, divided by a number of examples."
                 counted = _added_to(module, length) if isinstance(length, ast.Name) else []
                 yield At(counted[0] if counted else node, text, RISK if None in sizes else BUG)
+
+
+def _divided_again(module: SourceModule) -> Iterator[At]:
+    """Report `total += loss.item() / batch_size` of a mean, where nothing multiplies with that size."""
+    for node in module.all(ast.AugAssign):
+        value = node.value
+        divides = (
+            isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div) and isinstance(node.op, ast.Add)
+        )
+        if divides and isinstance(value, ast.BinOp) and (own_name(value.right) or "").endswith("batch_size"):
+            if module.loop(node) is not None and is_mean(module, value.left):
+                text = f"{ast.unparse(value.left)} is a mean already: divided by the batch size again it is too small."
+                yield At(node, text, RISK)
 
 
 def _sizes(module: SourceModule, length: ast.expr) -> set[int | None]:

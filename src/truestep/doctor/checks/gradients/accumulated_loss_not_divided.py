@@ -1,34 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
 """Micro-batch losses added up at full size."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck, Unsure
+from truestep.doctor.finding import Place
+from truestep.doctor.runtime.history import Loss
 from truestep.doctor.source.events import Event, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.watcher import Observation, Observations, Watcher
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from truestep.doctor.runtime.history import History, OptimizerRecord
+
+MOST = 256  # backwards without a step that are followed
+WINDOWS = 3  # steps in a row, each of as many backwards
+SCALED = ("SGD",)  # optimizers whose steps are as long as the gradients; Adam divides by their size
 
 
-class AccumulatedLossNotDivided(SourceCheck):
+class AccumulatedLossNotDivided(SourceCheck, Watcher):
     """Gradients are accumulated over several batches, but the loss is not divided by their number.
 
     Why: k batches give the sum of their gradients, k times their mean: SGD takes steps k times as long.
 
     Bad:
-        for i, (x, y) in enumerate(loader):
-            F.cross_entropy(net(x), y).backward()  # here
-            if (i + 1) % 4 == 0 or i + 1 == len(loader):
-                opt.step()
-                opt.zero_grad()
+        for _ in range(3):
+            for i, (x, y) in enumerate(loader):
+                F.cross_entropy(net(x), y).backward()  # here
+                if (i + 1) % 4 == 0 or i + 1 == len(loader):
+                    opt.step()
+                    opt.zero_grad()
 
     Good:
-        for i, (x, y) in enumerate(loader):
-            loss = F.cross_entropy(net(x), y) / 4
-            loss.backward()
-            if (i + 1) % 4 == 0 or i + 1 == len(loader):
-                opt.step()
-                opt.zero_grad()
+        for _ in range(3):
+            for i, (x, y) in enumerate(loader):
+                loss = F.cross_entropy(net(x), y) / 4
+                loss.backward()
+                if (i + 1) % 4 == 0 or i + 1 == len(loader):
+                    opt.step()
+                    opt.zero_grad()
 
     Fix: (loss / k).backward(); where batches differ in size, weight each by its samples or tokens.
     """
@@ -49,6 +66,42 @@ class AccumulatedLossNotDivided(SourceCheck):
                 elif not scaled and not _delegated(backward):
                     text = "The loss of each micro-batch is not divided by their number."
                     yield At(backward.node, text, RISK if _counted(loop, backward) else QUESTION)
+
+    def __init__(self) -> None:
+        self.losses: list[Loss] = []  # means over a batch, since the last backward
+        self.places: list[
+            Place | None
+        ] = []  # of the backwards since the last step; None where one was of anything else
+        self.targets: list[Tensor] = []  # of their losses, kept so that no address comes again
+        self.windows: list[int] = []  # backwards of each step, while they are alike
+
+    def on_loss(self, history: History, loss: Loss) -> None:
+        """Remember a loss that is a mean."""
+        if loss.options.get("reduction", "mean") == "mean":
+            self.losses.append(loss)
+
+    def on_backward(self, history: History, tensors: tuple[Tensor, ...], place: Place) -> None:
+        """Note a backward of one such loss as it is."""
+        whole = [each for each in self.losses if len(tensors) == 1 and each.value is tensors[0]]
+        self.places.append(place if whole else None)
+        self.targets += [each.target for each in whole]
+        self.losses = []
+        if len(self.places) > MOST:
+            self.places, self.targets = [None], []
+
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+        """Report the third step in a row on the sum of as many means, of different batches, from one line."""
+        places, self.places = self.places, []
+        num_batches, self.targets = len({each.data_ptr() for each in self.targets}), []
+        kind = type(record.optimizer).__name__
+        alike = len(set(places)) == 1 and None not in places and 1 < len(places) == num_batches
+        if not alike or kind not in SCALED or record.has_closure or record.num_stale_steps:
+            self.windows = []
+            return
+        self.windows.append(len(places))
+        if len(self.windows) == WINDOWS and len(set(self.windows)) == 1 and places[0] is not None:
+            text = f"Each step adds up the gradients of {len(places)} batches, and their losses are not divided by it."
+            yield Observation(places[0], text, RISK, {"backwards": len(places)})
 
 
 def _counted(loop: TrainingLoop, backward: Event) -> bool:

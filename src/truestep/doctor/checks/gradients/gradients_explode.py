@@ -50,7 +50,7 @@ class GradientsExplode(Watcher):
         gradients = [each.grad for each in record.parameters() if each.grad is not None]
         if not gradients or not history.in_window or not all(map(is_on_host, gradients)):
             return
-        norm = sum(float(each.detach().float().square().sum()) for each in gradients) ** 0.5
+        norm = sum(float(each.detach().abs().float().square().sum()) for each in gradients) ** 0.5
         norms = self.norms.setdefault(id(record), [])
         norms.append(norm)
         first = sorted(norms[:3])[1] if len(norms) > 3 else None

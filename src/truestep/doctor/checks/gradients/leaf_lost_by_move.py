@@ -9,6 +9,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, inserted_behind, without_keyword
+from truestep.doctor.source.tensors import moved_already
 from truestep.doctor.source.values import argument, constant, literal
 
 MOVES = ("to", "cuda", "double", "float", "half", "type", "reshape", "view")
@@ -58,12 +59,13 @@ class LeafLostByMove(SourceCheck):
             made = (module.qualify(inner.func) or "").removeprefix("torch.")
             asked = argument(inner, 1 if made == "nn.Parameter" else None, "requires_grad")
             asks = made in MAKERS and constant(asked) is True
-            if _changes_nothing(module, call, inner):
+            if _changes_nothing(module, call, inner) or moved_already(call, inner):
                 continue
             if asks or (made == "nn.Parameter" and (asked is None or constant(asked) is True)):
                 method = ast.unparse(call.func).rsplit(".", 1)[-1]
                 text = f".{method}() after requires_grad=True: the result is no leaf, its .grad stays None."
-                yield At(call, text, RISK if _is_input_only(module, call) else BUG)
+                certain = _is_on_host(module, call, inner) and not _is_input_only(module, call)
+                yield At(call, text, BUG if certain else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Ask for gradients after the move."""
@@ -89,6 +91,17 @@ def _changes_nothing(module: SourceModule, move: ast.Call, maker: ast.Call) -> b
         )
     target = literal(module, argument(move, 0, "device"))
     return "device" not in words and (method == "cpu" or (method == "to" and target == "cpu"))
+
+
+def _is_on_host(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
+    """Tell whether what is moved was made here, and so on the CPU, or is converted: a move to where it is does nothing."""
+    if isinstance(move.func, ast.Attribute) and move.func.attr not in ("to", "cuda"):
+        return True
+    if module.qualify(maker.func) != "torch.nn.Parameter" or not maker.args:
+        return True
+    made = maker.args[0]
+    name = module.qualify(made.func) if isinstance(made, ast.Call) else None
+    return (name or "").removeprefix("torch.") in MAKERS
 
 
 def _is_input_only(module: SourceModule, call: ast.Call) -> bool:

@@ -81,5 +81,7 @@ def _wipes(trace: Trace, events: list[Event], index: int) -> bool:
     together = before.path == clear.path == after.path and bool(clear.path)
     if not together or before.kind != "backward" or after.kind != "step":
         return False
+    if any(clear.subject.startswith(f"{whole.subject}.") for whole in trace.of("forward", "train", "eval")):
+        return False  # a part of the model is kept from this step
     others = {event.subject for event in trace.of("step")} - {after.subject}
     return clear.subject == after.subject or not others

@@ -48,7 +48,7 @@ class CriterionLeftOnHost(SourceCheck):
         for statement in module.all(ast.Assign):
             name, call = dotted(statement.targets[0]), statement.value
             if name and isinstance(call, ast.Call) and self._holds_tensors(module, call):
-                if not self._moved(module, name):
+                if not self._moved(module, name) and not _is_part(module, statement, name):
                     yield At(statement, f"{name!r} has tensors of its own, and nothing moves it.", RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
@@ -92,6 +92,12 @@ class CriterionLeftOnHost(SourceCheck):
         registered = [each for each in inside if getattr(each.func, "attr", "") in REGISTERS]
         made = [each for each in inside if module.qualify(each.func) == "torch.nn.Parameter"]
         return bool(registered or made) and "device" not in ast.unparse(call)
+
+
+def _is_part(module: SourceModule, statement: ast.Assign, name: str) -> bool:
+    """Tell a part of a module: it goes where that goes."""
+    owner = module.enclosing(statement, ast.ClassDef)
+    return name.startswith("self.") and owner is not None and module.class_kind(owner) in ("module", "loss")
 
 
 def _is_cuda(call: ast.Call) -> bool:

@@ -9,7 +9,10 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.signatures import own_name
+from truestep.doctor.source.values import constant
 
+_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_ORDERING = ("ge", "gt", "le", "lt", "greater", "greater_equal", "less", "less_equal")
 _MASK = re.compile(r"(^|_)masks?(_|$)|_mask", re.IGNORECASE)
 
 
@@ -40,8 +43,29 @@ class MaskedLossAveraged(SourceCheck):
             if call.args or call.keywords or not isinstance(call.func, ast.Attribute):
                 continue
             mask = _mask_of(module, call.func.value)
-            if mask is not None and _is_loss(module, call) and not _is_counted(module, call, mask):
+            if (
+                mask is not None
+                and not _weighs(module, call, mask)
+                and _is_loss(module, call)
+                and not _is_counted(module, call, mask)
+            ):
                 yield At(call, f"The mean counts what {mask!r} takes out.", RISK)
+
+
+def _weighs(module: SourceModule, call: ast.Call, mask: str) -> bool:
+    """Tell a mask of what is sure enough from one of padding: what is left out then counts as 0 on purpose."""
+    scope = module.scope(call)
+    for name in (each for each in walk(scope) if isinstance(each, ast.Name | ast.Attribute)):
+        if dotted(name) != mask or not isinstance(name.ctx, ast.Load):
+            continue
+        made = [part for value in module.definitions(name) if value is not None for part in walk(value)]
+        orders = [each for each in made if isinstance(each, ast.Compare) and isinstance(each.ops[0], _ORDERS)]
+        asked = [part for each in orders for part in (each.left, *each.comparators)]
+        methods = [each.func for each in made if isinstance(each, ast.Call)]
+        ordering = [each for each in methods if isinstance(each, ast.Attribute) and each.attr in _ORDERING]
+        if ordering or (orders and not any(constant(each) == 0 for each in asked)):
+            return True
+    return False
 
 
 def _mask_of(module: SourceModule, node: ast.expr) -> str | None:

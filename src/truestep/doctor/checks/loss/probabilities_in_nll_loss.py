@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.runtime.history import Loss
-from truestep.doctor.runtime.looking import made_by
 from truestep.doctor.source.activations import activation
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
@@ -59,10 +58,7 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
 
     def on_loss(self, history: History, loss: Loss) -> Observations:
         """Look at the operation that made the input."""
-        made = made_by(loss.input) if loss.name == "nll_loss" else ""
-        if made in ("Softmax", "Sigmoid", "Addmm", "Relu"):
-            yield Observation(
-                loss.place,
-                f"The input of nll_loss is the result of {made.lower()}.",
-                evidence={"made_by": made},
-            )
+        made = history.made(loss.input, loss.place)
+        if loss.name == "nll_loss" and made.operation in ("softmax", "sigmoid", "linear", "relu"):
+            text = f"The input of nll_loss is the result of {made.told}."
+            yield Observation(loss.place, text, evidence=made.evidence())

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.runtime.history import Loss
-from truestep.doctor.runtime.looking import made_by
 from truestep.doctor.source.activations import without_activation
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
@@ -53,8 +52,7 @@ class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
 
     def on_loss(self, history: History, loss: Loss) -> Observations:
         """Look at the operation that made the input."""
-        made = made_by(loss.input) if loss.name == "binary_cross_entropy_with_logits" else ""
-        if made in ("Sigmoid", "Softmax"):
-            yield Observation(
-                loss.place, f"The input is the result of {made.lower()} already.", evidence={"made_by": made}
-            )
+        made = history.made(loss.input, loss.place)
+        if loss.name == "binary_cross_entropy_with_logits" and made.operation in ("sigmoid", "softmax"):
+            text = f"The input is the result of {made.told} already."
+            yield Observation(loss.place, text, evidence=made.evidence())

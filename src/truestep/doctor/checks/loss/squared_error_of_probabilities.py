@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
 from truestep.doctor.runtime.history import Loss
-from truestep.doctor.runtime.looking import is_on_host, made_by
+from truestep.doctor.runtime.looking import is_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ class SquaredErrorOfProbabilities(Watcher):
             return
         target = loss.target.detach()
         one_each = target.dim() == 1 or (target.dim() == 2 and target.shape[1] == 1)
-        if one_each and made_by(loss.input) == "Sigmoid" and _both_classes(target):
+        made = history.made(loss.input, loss.place)
+        if one_each and made.operation == "sigmoid" and _both_classes(target):
             self.num_batches[loss.place] = self.num_batches.get(loss.place, 0) + 1
             if self.num_batches[loss.place] == _BATCHES:
-                yield Observation(
-                    loss.place, "The targets are 0 and 1, the outputs those of a sigmoid.", RISK
-                )
+                text = f"The targets are 0 and 1, the outputs those of {made.told}."
+                yield Observation(loss.place, text, RISK, made.evidence())
 
 
 def _both_classes(target: Tensor) -> bool:

@@ -2,6 +2,7 @@
 """Layers in a Python list or dict."""
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,11 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, name_of, wrapped
+
+# layers without weights, buffers or modes
+_STATELESS = re.compile(
+    r"(Loss|Pool\dd|Pad\dd|(?<!PRe)LU|Sigmoid|Tanh|Softmax|Softmin|Upsample\w*|Flatten|Identity|[Ff]old|Similarity|Distance|Shuffle|Softplus|Module)$"
+)
 
 
 class LayersInPlainList(SourceCheck):
@@ -77,13 +83,39 @@ def _modules_in(module: SourceModule, value: ast.expr) -> bool:
 def _makes_module(module: SourceModule, call: ast.Call) -> bool:
     name = module.qualify(call.func) or ""
     if (made := module.class_named(call.func)) is not None:
-        return module.class_kind(made) == "module"
+        return module.class_kind(made) == "module" and _has_state(module, made, set())
     return (
         name.startswith("torch.nn.")
         and name.count(".") == 2
         and name[9:10].isupper()
-        and not name.endswith("Loss")
+        and not _STATELESS.search(name)
     )
+
+
+def _has_state(module: SourceModule, owner: ast.ClassDef, seen: set[ast.ClassDef]) -> bool:
+    """Tell whether a module of the program has weights, buffers or modes; what can't be seen of it counts as such."""
+    seen.add(owner)
+    lineage = module.lineage(owner)
+    bases = [each for one in lineage for each in one.bases if module.class_named(each) not in lineage]
+    if any(module.qualify(each) != "torch.nn.Module" for each in bases):
+        return True
+    for call in (each for one in lineage for each in walk(one) if isinstance(each, ast.Call)):
+        made, name = module.class_named(call.func), module.qualify(call.func) or ""
+        if made is not None and made not in seen and module.class_kind(made) is not None:
+            if _has_state(module, made, seen):
+                return True
+        registers = getattr(call.func, "attr", "") in ("register_buffer", "register_parameter", "add_module")
+        layer = name.startswith("torch.nn.") and name.count(".") == 2 and name[9:10].isupper()
+        if registers or (layer and not _STATELESS.search(name)) or name == "torch.nn.Parameter":
+            return True
+        if made is None and module.function_named(call.func) is not None and _is_kept(module, call):
+            return True
+    return False
+
+
+def _is_kept(module: SourceModule, call: ast.Call) -> bool:
+    statement = module.statement(call)
+    return isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Attribute)
 
 
 def _appended(module: SourceModule, owner: ast.ClassDef, name: str, value: ast.expr) -> bool:

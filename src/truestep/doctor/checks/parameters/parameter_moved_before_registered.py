@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.tensors import moved_already
+from truestep.doctor.source.values import argument, literal
 
 _MOVES = ("to", "cuda", "half", "double", "bfloat16")
 
@@ -50,7 +52,9 @@ class ParameterMovedBeforeRegistered(SourceCheck):
             )
             node = module.parents.get(move) if isinstance(move, ast.Call) else None
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-                frozen = any(each.arg == "requires_grad" for each in call.keywords) or len(call.args) > 1
+                if isinstance(move, ast.Call) and moved_already(move, call):
+                    continue
+                frozen = literal(module, argument(call, 1, "requires_grad")) is False
                 owner = module.enclosing(node, ast.ClassDef)
                 if frozen and owner is not None and module.class_kind(owner) == "module":
                     yield At(node, "The moved tensor is no Parameter: the module does not register it.", RISK)

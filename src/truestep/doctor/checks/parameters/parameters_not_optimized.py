@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import ADVICE, QUESTION
+from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.history import Forward
+from truestep.doctor.runtime.frames import is_library
+from truestep.doctor.runtime.history import Forward, Loss
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -21,8 +23,8 @@ AFTER = 4  # steps: until then, other optimizers have had their turn
 class ParametersNotOptimized(Watcher):
     """Parameters get gradients, but no optimizer holds them.
 
-    Why: those of the trained model stay at their random start. If they are meant to be frozen, requires_grad_(False)
-    says so and saves their gradients. Those of another model (a teacher, a target) are computed for nothing.
+    Why: they stay at their random start. If they are meant to be frozen, requires_grad_(False) says so and saves their
+    gradients. Those of a teacher or a target are computed for nothing.
 
     Bad:
         net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -53,11 +55,18 @@ class ParametersNotOptimized(Watcher):
         self.applied: dict[
             int, tuple[Place, list[int]]
         ] = {}  # each model's line, and the versions of its weights
+        self.asked: set[int] = set()  # layers that the targets of losses came from
 
     def on_forward(self, history: History, forward: Forward) -> None:
         """Remember where each model is applied with gradients on."""
         if forward.gradients_on and history.in_window and id(forward.module) not in self.applied:
             self.applied[id(forward.module)] = forward.place, _versions(forward.module)
+
+    def on_loss(self, history: History, loss: Loss) -> None:
+        """Remember which layers made the targets: a teacher's need no training."""
+        origin = history.origins.of(loss.target) if history.in_window else None
+        if origin is not None:
+            self.asked |= {id(each.layer) for each in origin.ancestors() if each.layer is not None}
 
     def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """Ask, some steps in, about parameters with gradients in models that are trained in part."""
@@ -78,10 +87,24 @@ class ParametersNotOptimized(Watcher):
     def _for_nothing(self, history: History, model: nn.Module) -> Observations:
         """Report a model that nothing updates, also not by hand."""
         place, versions = self.applied.get(id(model), (None, []))
-        if place is not None and versions == _versions(model):
-            name = history.called(model)
+        if place is None or versions != _versions(model):
+            return
+        name, evidence = history.called(model), {"model": history.called(model), "parameters": len(versions)}
+        if self._is_meant(history, model):
             text = f"Each backward() computes the gradients of {name}, which no optimizer holds."
-            yield Observation(place, text, ADVICE, {"model": name, "parameters": len(versions)})
+            yield Observation(place, text, ADVICE, evidence)
+        else:
+            text = f"{name} is never trained: it gets gradients, and no optimizer holds its parameters."
+            yield Observation(place, text, BUG if history.is_whole else RISK, evidence)
+
+    def _is_meant(self, history: History, model: nn.Module) -> bool:
+        """Tell a teacher, a copy of another model, and one whose weights came from elsewhere."""
+        parts = list(model.modules())
+        file = getattr(sys.modules.get(type(model).__module__), "__file__", None) or ""
+        of_library = is_library(file) and not type(model).__module__.startswith("torch.nn.")
+        loaded = any(part in history.loaded for part in parts)
+        copied = not any(_versions(model))  # an initialisation writes into its tensors
+        return of_library or loaded or copied or any(id(part) in self.asked for part in parts)
 
     def _lost(self, history: History, record: OptimizerRecord) -> bool:
         """An optimizer with parameters of no model was made before a replacement: PARAM005."""

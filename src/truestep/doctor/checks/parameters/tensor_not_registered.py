@@ -50,9 +50,11 @@ class TensorNotRegistered(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an attribute made in __init__ and read in another method, unless it is moved by hand."""
         for owner in module.classes_of_kind("module"):
+            buffers = _registered(module, owner)
             for name, bindings in module.attributes(owner).items():
                 if (
                     len(bindings) == 1
+                    and name not in buffers
                     and bindings[0].value is not None
                     and self._is_tensor(module, bindings[0].value)
                 ):
@@ -96,3 +98,12 @@ class TensorNotRegistered(SourceCheck):
         )
         alone = sum(isinstance(node, ast.FunctionDef) for node in owner.body) == 1  # nothing here reads it
         return (bool(reads) or alone) and not moved
+
+
+def _registered(module: SourceModule, owner: ast.ClassDef) -> set[object]:
+    """Return the names of buffers: a tensor that is assigned to one stays a buffer."""
+    calls = [each for each in walk(owner) if isinstance(each, ast.Call)]
+    mine = [
+        each for each in calls if isinstance(each.func, ast.Attribute) and each.func.attr == "register_buffer"
+    ]
+    return {literal(module, argument(each, 0, "name")) for each in mine}

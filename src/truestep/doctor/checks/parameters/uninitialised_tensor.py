@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`torch.FloatTensor(n)`: n numbers, not the number n."""
 
+import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
 from truestep.doctor.source.values import constant
 
 TYPES = ("Float", "Double", "Half", "Long", "Int", "Byte", "Bool", "Short", "Char", "BFloat16")
@@ -38,9 +40,19 @@ class UninitialisedTensor(SourceCheck):
             value = constant(call.args[0]) if len(call.args) == 1 else None
             parent = module.parents[call]
             filled = hasattr(parent, "attr") and str(parent.attr).endswith("_")
+            filled = filled or _is_filled(module, call)
             if isinstance(value, int | float) and not isinstance(value, bool) and not filled:
                 yield At(
                     call,
                     f"This makes {value} uninitialised numbers, not the value {value}.",
                     RISK,
                 )
+
+
+def _is_filled(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether the numbers are given values one by one: `x = torch.LongTensor(2); x[0] = 3`."""
+    statement = module.statement(call)
+    name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+    uses = module.reads(name) if name is not None else []
+    outer = [module.parents[each] for each in uses]
+    return any(isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store) for each in outer)

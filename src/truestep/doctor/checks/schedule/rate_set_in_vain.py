@@ -7,6 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, after, removed, replaced, text_of
 from truestep.doctor.source.values import constant
 
@@ -41,10 +42,11 @@ class RateSetInVain(SourceCheck):
     """
 
     code = "SCHED008"
-    words = (".lr", ".learning_rate", ".defaults", ".weight_decay", ".momentum")
+    words = (".lr", ".learning_rate", ".defaults", ".weight_decay", ".momentum", "param_groups")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an assignment to such an attribute, or item of `defaults`, of an optimizer."""
+        yield from _in_a_copy(module)
         statements: list[ast.Assign | ast.AugAssign] = [*module.all(ast.Assign), *module.all(ast.AugAssign)]
         for statement in statements:
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
@@ -58,6 +60,10 @@ class RateSetInVain(SourceCheck):
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Write to the groups that step() reads."""
+        if isinstance(node, ast.Subscript):
+            assert isinstance(node.value, ast.Call)
+            assert isinstance(node.value.func, ast.Attribute)
+            return [replaced(module, node, f"{text_of(module, node.value.func.value)}.param_groups")]
         if not isinstance(node, ast.Assign):
             raise RewriteError
         target, value = node.targets[0], text_of(module, node.value)
@@ -71,6 +77,24 @@ class RateSetInVain(SourceCheck):
             indent = " " * (node.col_offset + 4)
             return [replaced(module, node, f"{loop[0]}\n{indent}{loop[1].strip()}")]
         return [head, after(module, node, *loop)]
+
+
+def _in_a_copy(module: SourceModule) -> Iterator[At]:
+    """Report a loop that writes into `optimizer.state_dict()["param_groups"]`, whose groups are copies."""
+    for loop in module.all(ast.For):
+        over = loop.iter
+        named = isinstance(over, ast.Subscript) and constant(over.slice) == "param_groups"
+        call = over.value if isinstance(over, ast.Subscript) and named else None
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)) or call.args:
+            continue
+        stores = [each for part in loop.body for each in walk(part) if isinstance(each, ast.Subscript)]
+        written = [
+            each for each in stores if isinstance(each.ctx, ast.Store) and constant(each.slice) in NAMES
+        ]
+        if call.func.attr == "state_dict" and any(
+            isinstance(loop.target, ast.Name) and dotted(each.value) == loop.target.id for each in written
+        ):
+            yield At(over, "state_dict() gives copies of the groups: no step reads what is written there.")
 
 
 def _optimizer_of(target: ast.expr) -> ast.expr | None:

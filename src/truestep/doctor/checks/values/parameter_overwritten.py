@@ -45,9 +45,34 @@ class ParameterOverwritten(SourceCheck):
                     continue
                 given = [module.argument_for(function, call, name) for call in module.callers(function)]
                 own = [each for each in given if each is not None and not is_none(each)]
+                if _is_its_default(function, name, stored[name].value) or _is_asked_for(
+                    module, function, name
+                ):
+                    continue
                 if any(each not in [*function.args.defaults, *function.args.kw_defaults] for each in own):
                     text = f"{name!r} is replaced before anything reads what the caller gave."
                     yield At(stored[name], text, RISK)
+
+
+def _is_its_default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, value: ast.expr) -> bool:
+    arguments = [*function.args.posonlyargs, *function.args.args]
+    defaults = dict(
+        zip((each.arg for each in reversed(arguments)), reversed(function.args.defaults), strict=False)
+    )
+    return name in defaults and ast.dump(defaults[name]) == ast.dump(value)
+
+
+def _is_asked_for(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> bool:
+    """Tell whether other classes have such a method with this parameter: then the callers ask for it."""
+    if not isinstance(module.parents.get(function), ast.ClassDef) or function.name == "__init__":
+        return False
+    others = (each for file in module.linked for each in file.functions if each is not function)
+    return any(
+        each.name == function.name
+        and isinstance(module.home(each).parents.get(each), ast.ClassDef)
+        and name in [argument.arg for argument in each.args.args]
+        for each in others
+    )
 
 
 def _first_stores(

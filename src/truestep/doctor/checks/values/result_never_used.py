@@ -11,6 +11,7 @@ from truestep.doctor.source.uses import names_read, places_read, uses_of
 
 # what measures a tensor, for a log that is gone, and what no tensor comes from
 _ASKS = ("size", "dim", "min", "max", "mean", "sum", "std", "item", "norm")
+_SHAPES = ("squeeze", "unsqueeze", "view", "reshape", "flatten", "expand", "contiguous")
 _BUILTINS = ("dict", "list", "tuple", "int", "float", "str", "hasattr", "getattr", "len", "isinstance")
 # methods that change a module where it is, or only where a tensor lies: to drop what they give is no fault of training
 _MOVES = ("to", "cuda", "cpu", "numpy", "detach", "half", "float", "contiguous")
@@ -60,7 +61,7 @@ class ResultNeverUsed(SourceCheck):
 
 def _lost(module: SourceModule, function: Function, node: ast.Assign, name: str) -> str | None:
     if name in names_read(node.value):
-        return f"This new value of {name!r} is never used."
+        return f"This new value of {name!r} is never used." if not _only_reshapes(node.value) else None
     read = names_read(function)
     if name in read:
         return None
@@ -75,6 +76,11 @@ def _lost(module: SourceModule, function: Function, node: ast.Assign, name: str)
             if any(line > (node.end_lineno or node.lineno) for line in later):
                 return f"Nothing uses {name!r}: what follows uses {place!r}, from which it is made."
     return None
+
+
+def _only_reshapes(value: ast.expr) -> bool:
+    """Tell `x = x.squeeze(1)` at an end: a shape that nobody asks for is tidied, and no number is lost."""
+    return isinstance(value, ast.Call) and getattr(value.func, "attr", "") in _SHAPES
 
 
 def _made_from(value: ast.expr) -> list[str]:

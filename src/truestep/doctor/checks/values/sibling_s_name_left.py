@@ -91,7 +91,8 @@ def _functions(found: list[ast.FunctionDef]) -> Iterator[At]:
         names = [_names_in(each) for each in group]
         columns = list(zip(*names, strict=True)) if len({len(each) for each in names}) == 1 else []
         changed = [column for column in columns if _own_words([text for text, _ in column]) == own]
-        if len(group) < _FEWEST or len(changed) < 2 or not all(own) or len(set(own)) < len(group):
+        apart = sum(len(each) for each in own) == len(frozenset[str]().union(*own))
+        if len(group) < _FEWEST or len(changed) < 2 or not all(own) or not apart:
             continue
         for column in columns:
             if len({text for text, _ in column}) > 1:

@@ -3,7 +3,7 @@
 
 from collections import Counter
 
-from truestep.explainer.crash import Crash, Frame
+from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 _MANY = 3  # a log shows a repeated frame three times
@@ -57,7 +57,7 @@ class RecursionWithoutEnd(Explainer):
         )
 
 
-def _repeated(crash: Crash) -> list[Frame]:
+def _repeated(crash: Crash) -> list[CrashFrame]:
     """Return the frames that the error came through again and again, the user's own if there are any."""
     times = Counter((frame.path, frame.line) for frame in crash.frames)
     again = {

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ts.from_numpy`: an array's values as a tensor."""
+"""`ts.from_numpy` and `ts.to_numpy`: the same values on the other side."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from truestep.core.errors import OptionError
-from truestep.nn.arrays.pairs import TORCH, torch_dtype
-from truestep.nn.arrays.rounding import check_copy, convert
+from truestep.core.errors import OptionError, check_flag
+from truestep.nn.arrays.pairs import NUMPY, TORCH, check_values, name_of, torch_dtype, widened
+from truestep.nn.arrays.rounding import convert, plain_tensor
 from truestep.nn.devices import usable_device
 
 Array = np.ndarray[Any, Any]
@@ -53,9 +54,9 @@ def from_numpy(
     given = np.asarray(array)
     target = TORCH[given.dtype.newbyteorder("=")] if dtype is None else torch_dtype(dtype)
     place = usable_device(device)
-    check_copy(copy)
+    check_flag("ts.from_numpy", "copy", copy)
     if not copy:
-        return _shared(array, target, place)
+        return _shared_array(array, target, place)
     native = np.array(given, dtype=given.dtype.newbyteorder("="), order="C")
     return convert(torch.from_numpy(native), target, max_rounding=max_rounding).to(place)
 
@@ -68,30 +69,23 @@ def _check_array(array: Any) -> None:
         )
     if not isinstance(array, np.ndarray | np.generic):
         raise OptionError(
-            f"{type(array).__name__} is no array. Write torch.tensor(values), or np.asarray(values) first."
+            f"{type(array).__name__} is no array. Write torch.tensor(values) or np.asarray(values)."
         )
     if names := array.dtype.names:
-        raise OptionError(
-            f"The array holds records of {', '.join(names)}. Convert each field: array[{names[0]!r}]."
-        )
+        raise OptionError(f"It holds records of {', '.join(names)}. Convert each field: array[{names[0]!r}].")
     if array.dtype.kind in _NO_NUMBERS:
         raise OptionError(f"An array of {array.dtype} {_NO_NUMBERS[array.dtype.kind]}.")
     if array.dtype.newbyteorder("=") not in TORCH:
-        bits = (
-            f"array.view(np.uint{8 * array.dtype.itemsize})"
-            if array.dtype.itemsize in (1, 2)
-            else "array.astype(np.float64)"
-        )
+        size = array.dtype.itemsize
+        bits = f"array.view(np.uint{8 * size})" if size in (1, 2) else "array.astype(np.float64)"
         raise OptionError(
             f"torch has no {array.dtype}. Write {bits}, and look what that changes. There are: {', '.join(map(str, TORCH))}."
         )
 
 
-def _shared(array: Any, target: torch.dtype, device: torch.device) -> Tensor:
+def _shared_array(array: Any, target: torch.dtype, device: torch.device) -> Tensor:
     if not isinstance(array, np.ndarray):
-        raise OptionError(
-            "copy=False can't share the memory of a NumPy scalar: it has none that can be written."
-        )
+        raise OptionError("copy=False can't share a NumPy scalar, which has no memory to write to.")
     refusals = {
         "the tensor lies on another device": device.type != "cpu",
         f"{array.dtype} becomes {target}": TORCH[array.dtype.newbyteorder("=")] != target,
@@ -102,9 +96,60 @@ def _shared(array: Any, target: torch.dtype, device: torch.device) -> Tensor:
             stride % array.itemsize for stride in array.strides
         ),
     }
-    for reason, holds in refusals.items():
-        if holds:
-            raise OptionError(
-                f"copy=False can't share the memory of this array: {reason}. Leave copy=False away for a copy."
-            )
+    _refuse("array", refusals)
     return torch.from_numpy(np.asarray(array))
+
+
+def to_numpy(tensor: Tensor, *, dtype: Any = None, copy: bool = True, max_rounding: float = 0.0) -> Array:
+    """Return the values of `tensor` as an array, exactly, wherever it lies and whether or not it requires a gradient.
+
+    The array is contiguous, writable and has memory of its own. It knows nothing of the graph: no gradient flows through it.
+
+    Args:
+        tensor: of any shape, on any device; conjugate and negative views are resolved.
+        dtype: the array's, if it shall not be the tensor's. `np.float32` holds every bfloat16, float16 and float8.
+        copy: False shares the memory, or raises where it can't be shared: then writing one changes the other.
+        max_rounding: by how much of itself `dtype` may change a value. 0.0 refuses any change, `math.inf` none.
+
+    Raises:
+        OptionError: where NumPy has no such dtype (bfloat16, float8, complex32) and none is given; where values would change by
+            more than `max_rounding`, with the largest change; for sparse, nested, quantised, packed and meta tensors.
+    """
+    values = plain_tensor(tensor)
+    target = _target(values.dtype, dtype)
+    check_flag("ts.to_numpy", "copy", copy)
+    if not copy:
+        return _shared_tensor(tensor, target)
+    values = values.cpu().resolve_conj().resolve_neg()
+    return np.array(convert(values, target, max_rounding=max_rounding).numpy(), order="C")
+
+
+def _target(source: torch.dtype, dtype: Any) -> torch.dtype:
+    check_values(source)
+    if dtype is None and source not in NUMPY:
+        raise OptionError(
+            f"NumPy has no {name_of(source)}. Write dtype=np.{name_of(widened(source))}, which holds each of its values exactly; "
+            f"or take the bits: tensor.view(torch.uint{8 * source.itemsize})."
+        )
+    target = source if dtype is None else torch_dtype(dtype)
+    if target not in NUMPY:
+        raise OptionError(f"NumPy has no {target}. There are: {', '.join(map(str, NUMPY.values()))}.")
+    return target
+
+
+def _shared_tensor(tensor: Tensor, target: torch.dtype) -> Array:
+    refusals = {
+        "it lies on another device": tensor.device.type != "cpu",
+        f"{tensor.dtype} becomes {target}": tensor.dtype != target,
+        "its conjugation or sign is applied only when it is read": tensor.is_conj() or tensor.is_neg(),
+        "it requires a gradient, and autograd does not see what is written into an array; write tensor.detach() if nobody "
+        "writes": tensor.requires_grad,
+    }
+    _refuse("tensor", refusals)
+    array: Array = tensor.numpy()
+    return array
+
+
+def _refuse(what: str, refusals: Mapping[str, bool]) -> None:
+    if reasons := [reason for reason, holds in refusals.items() if holds]:
+        raise OptionError(f"copy=False can't share this {what}: {reasons[0]}. Leave it away for a copy.")

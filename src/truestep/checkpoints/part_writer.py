@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one exception to "nobody but the holder of the lock writes": the parts of a state that is divided among processes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from truestep.checkpoints.files import Files
+from truestep.checkpoints.parts import write_note
+from truestep.checkpoints.prepare import Prepared, Preparing
+from truestep.checkpoints.save import write_images
+from truestep.checkpoints.snapshot import SnapshotBuffers
+from truestep.checkpoints.writer import BackgroundWriter
+
+
+class PartWriter:
+    """Writes what one process has of a state into a folder that another one, which holds the lock, makes and publishes.
+
+    `tell` is called when the part is on the disk, with None, or with why it could not be written. As with the store, the tensors
+    are copied and a thread does the rest, unless `background=False`.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        *,
+        tell: Callable[[Path, str | None], None],
+        background: bool = True,
+        files: Files | None = None,
+    ) -> None:
+        self._rank, self._tell, self._background = rank, tell, background
+        self._files = files or Files()
+        self._preparing = Preparing(SnapshotBuffers() if background else None, rank=rank)
+        self._writer = BackgroundWriter()
+
+    def save(self, folder: Path, state: Any) -> None:
+        """Write the tensors and pieces of tensors of a state; one part is in flight at a time."""
+        self._writer.wait()
+        prepared = self._preparing.prepared(state)
+        if self._background:
+            self._writer.start(lambda: self._write(folder, prepared))
+        else:
+            self._write(folder, prepared)
+
+    def _write(self, folder: Path, prepared: Prepared) -> None:
+        try:
+            entries, tensors = write_images(self._files, folder, prepared.images)
+            write_note(self._files, folder, self._rank, entries, tensors)
+        except OSError as error:  # whoever publishes raises it: one error on all processes
+            self._tell(folder, str(error))
+        else:
+            self._tell(folder, None)
+
+    def close(self) -> None:
+        """Finish the part in flight."""
+        self._writer.close()

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several processes write of one checkpoint, joined into one. Imports no torch.
+
+Each writes files of its own, and then a note beside them: the sizes and checksums of its files, and which boxes of which
+tensors they hold. Whoever publishes the checkpoint reads the notes, and checks that the boxes make whole tensors.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from truestep.checkpoints.files import Files, read_bytes, write_file
+from truestep.checkpoints.manifest import FileEntry, TensorEntry, files_in, tensors_in
+from truestep.checkpoints.verify import check_shards, opened
+from truestep.core.errors import CheckpointError
+
+
+def write_note(files: Files, folder: Path, rank: int, entries: dict[str, FileEntry], tensors: str) -> None:
+    """Say in the folder what a process has written there; `tensors` is the manifest's text of them."""
+    listed = json.dumps({name: vars(entry) for name, entry in entries.items()})
+    text = f'{{"files":{listed},"tensors":{{{tensors}}}}}'
+    write_file(files, folder / _note(rank), [memoryview(text.encode())])
+
+
+def _note(rank: int) -> str:
+    return f".part-r{rank:04d}.json"
+
+
+def joined(
+    files: Files, folder: Path, entries: dict[str, FileEntry], tensors: str, ranks: list[int]
+) -> tuple[dict[str, FileEntry], dict[str, TensorEntry]]:
+    """Return the files and tensors of this process and of the others, whose notes are removed.
+
+    Raises CheckpointError unless every tensor is whole, and every file as long as its writer says.
+    """
+    all_files, all_tensors = dict(entries), tensors_in(json.loads(f"{{{tensors}}}"), entries)
+    for rank in ranks:
+        try:
+            found = _read_note(files, folder / _note(rank))
+            theirs = files_in(found["files"])
+            _check_sizes(files, folder, theirs)
+            if twice := all_files.keys() & theirs.keys():
+                raise ValueError(f"{min(twice)} is another's, too")
+            all_files |= theirs
+            for name, entry in tensors_in(found["tensors"], theirs).items():
+                all_tensors[name] = _joined(all_tensors.get(name), entry)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"What rank {rank} wrote of the checkpoint can't be used: {error}."
+            ) from error
+        files.remove(folder / _note(rank))
+    _check_whole(all_tensors)
+    return all_files, all_tensors
+
+
+def _read_note(files: Files, path: Path) -> Any:
+    with opened(files, path) as (descriptor, size):
+        return json.loads(read_bytes(files, descriptor, size))
+
+
+def _check_sizes(files: Files, folder: Path, entries: dict[str, FileEntry]) -> None:
+    for name, entry in entries.items():
+        size = files.status(folder / name).st_size
+        if size != entry.bytes:
+            raise ValueError(f"{name} has {size} bytes instead of {entry.bytes}")
+
+
+def _joined(one: TensorEntry | None, other: TensorEntry) -> TensorEntry:
+    if one is None:
+        return other
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        raise ValueError(
+            f"a tensor is {one.dtype} {one.shape} elsewhere and {other.dtype} {other.shape} there"
+        )
+    return replace(one, shards=one.shards + other.shards)
+
+
+def _check_whole(tensors: dict[str, TensorEntry]) -> None:
+    for name, tensor in tensors.items():
+        try:
+            check_shards(name, tensor)
+        except ValueError as error:
+            raise CheckpointError(
+                f"What the processes wrote of the checkpoint does not fit together: {error}."
+            ) from error

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images and labels from two listings of folders, in whatever order the file system gives."""
+
+import ast
+from collections.abc import Iterator
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+
+_LISTINGS = ("os.listdir", "glob.glob", "glob.iglob")
+
+
+class ListingsPairedUnsorted(SourceCheck):
+    """Two listings of files are paired by position, and neither is sorted.
+
+    Why: os.listdir and glob give files in any order, which need not be the same in two folders: images get other images' labels.
+
+    Bad:
+        import glob
+        images = glob.glob("train/images/*.png")
+        labels = glob.glob("train/labels/*.png")
+        pairs = list(zip(images, labels))  # here
+
+    Good:
+        import glob
+        images = sorted(glob.glob("train/images/*.png"))
+        labels = sorted(glob.glob("train/labels/*.png"))
+        pairs = list(zip(images, labels))
+
+    Fix: sort both, or derive one name from the other.
+    """
+
+    code = "DATA033"
+    words = ("listdir", "glob")
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report two unsorted listings in one zip, or indexed with one name in one function."""
+        if "torch" not in module.text:
+            return
+        for call in module.calls("zip"):
+            unsorted = [each for each in call.args if _is_listing(module, each)]
+            if len(unsorted) > 1 and not _is_sorted_later(module, unsorted):
+                yield At(call, f"{_shown(unsorted)} are paired in whatever order they are listed.", RISK)
+        for function in module.functions:
+            pairs: dict[str, dict[str, ast.Subscript]] = {}
+            for node in module.all(ast.Subscript):
+                name = dotted(node.value)
+                if name and isinstance(node.slice, ast.Name) and module.scope(node) is function:
+                    if isinstance(node.ctx, ast.Load) and _is_listing(module, node.value):
+                        pairs.setdefault(node.slice.id, {}).setdefault(name, node)
+            for found in pairs.values():
+                nodes = list(found.values())
+                if len(nodes) > 1 and not _is_sorted_later(module, [each.value for each in nodes]):
+                    shown = _shown([each.value for each in nodes])
+                    yield At(nodes[1], f"{shown} are paired in whatever order they are listed.", RISK)
+
+
+def _shown(nodes: list[ast.expr]) -> str:
+    return " and ".join(ast.unparse(each) for each in nodes[:2])
+
+
+def _is_listing(module: SourceModule, node: ast.expr) -> bool:
+    """Tell what only a listing gives, be it one of a comprehension over it."""
+    values = list(module.definitions(node)) if isinstance(node, ast.Name | ast.Attribute) else [node]
+    filled = [each for each in values if isinstance(each, ast.List) and not each.elts]
+    if filled and len(filled) == len(values):
+        return _is_filled_by_listings(module, dotted(node))
+    return bool(values) and all(each is not None and _lists(module, each) for each in values)
+
+
+def _is_filled_by_listings(module: SourceModule, name: str | None) -> bool:
+    """Tell whether all that goes into a list at first empty is listed: `paths.extend(glob(...))`."""
+    calls = [
+        each
+        for each in module.method_calls("extend", "append", "insert")
+        if isinstance(each.func, ast.Attribute) and dotted(each.func.value) == name
+    ]
+    return bool(calls) and all(
+        getattr(each.func, "attr", "") == "extend" and each.args and _lists(module, each.args[0])
+        for each in calls
+    )
+
+
+def _lists(module: SourceModule, value: ast.expr) -> bool:
+    if isinstance(value, ast.Call) and dotted(value.func) == "list" and len(value.args) == 1:
+        return _lists(module, value.args[0])
+    if isinstance(value, ast.ListComp):
+        return len(value.generators) == 1 and _lists(module, value.generators[0].iter)
+    return isinstance(value, ast.Call) and module.qualify(value.func) in _LISTINGS
+
+
+def _is_sorted_later(module: SourceModule, nodes: list[ast.expr]) -> bool:
+    names = {dotted(each) for each in nodes}
+    sorts = [call.func.value for call in module.method_calls("sort") if isinstance(call.func, ast.Attribute)]
+    return any(dotted(each) in names for each in sorts)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the command line whose type can't read what is meant."""
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.rewriting import Edits, RewriteError, replaced
+from truestep.doctor.source.values import argument, constant
+
+
+class OptionOfWrongType(SourceCheck):
+    """An option of the command line has a type that can't read what is meant to be given.
+
+    Why: bool("False") is True, so the option can only be switched on; int("0.001") raises.
+
+    Bad:
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--lr", type=int, default=0.001)  # here
+        parser.add_argument("--amp", type=bool, default=True)  # here
+        args = parser.parse_args([])
+        opt = torch.optim.SGD(net.parameters(), lr=args.lr)
+
+    Good:
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--lr", type=float, default=0.001)
+        parser.add_argument("--amp", action=argparse.BooleanOptionalAction, default=True)
+        args = parser.parse_args([])
+        opt = torch.optim.SGD(net.parameters(), lr=args.lr)
+
+    Fix: type=float for fractions; action=argparse.BooleanOptionalAction, or "store_true", for switches.
+    """
+
+    code = "VALUE019"
+    words = ("add_argument",)
+
+    def read(self, module: SourceModule) -> Iterator[At]:
+        """Report type=bool, and type=int with a fraction as the default."""
+        if "torch" not in module.text:
+            return
+        switches: list[ast.Call] = []
+        for call in module.method_calls("add_argument"):
+            given = argument(call, None, "type")
+            kind = module.qualify(given) if given is not None else None
+            default = constant(argument(call, None, "default"))
+            if kind == "bool":
+                switches.append(call)
+            elif kind == "int" and isinstance(default, float) and default != int(default):
+                yield At(call, f"type=int can't read a number like {default}.", RISK)
+        if switches:
+            more = f", and {len(switches) - 1} more in this file" if len(switches) > 1 else ""
+            text = f"type=bool is true for every text: 'False' and '0' switch it on{more}."
+            yield At(switches[0], text, RISK)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Read a fraction."""
+        given = argument(node, None, "type")
+        if given is None or module.qualify(given) != "int":
+            raise RewriteError
+        return [replaced(module, given, "float")]

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wrapped calls by which figures are shown: print(), and TensorBoard's writer where it is in use."""
+
+import builtins
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from truestep.doctor.runtime.dispatcher import Dispatcher
+from truestep.doctor.runtime.wrapping import Wrappers
+
+# "Accuracy: 93.1%", "val_acc=0.93": a number with decimals, which no count has; "9/10" and "9 of 10" are counts
+_SHARE = re.compile(
+    r"(?i)(\b\w*acc(?:uracy)?)\b[^\w\n-]{0,6}(?:is |= )?(-?\d+\.\d+)(?! ?(?:/|of\b|out\b)|\d)"
+)
+MAX_TEXT = 2000  # characters
+Call = Callable[..., Any]
+
+
+def wrap_logging(gate: Dispatcher, wrappers: Wrappers) -> None:
+    """Wrap them."""
+
+    def printing(original: Call) -> Call:
+        def wrapped(*values: Any, **options: Any) -> None:
+            original(*values, **options)
+            if torch.compiler.is_compiling() or not gate.sees():
+                return
+            text = " ".join(each for each in map(_shown, values) if each)[:MAX_TEXT]
+            if "acc" in text or "Acc" in text or "ACC" in text:
+                for name, value in _SHARE.findall(text):
+                    gate.tell("on_logged", name, float(value))
+
+        return wrapped
+
+    wrappers.function(builtins, "print", printing)
+    wrap_writer(gate, wrappers)
+
+
+def wrap_writer(gate: Dispatcher, wrappers: Wrappers) -> None:
+    """Wrap TensorBoard's writer, once it has been imported."""
+    writer = getattr(sys.modules.get("torch.utils.tensorboard.writer"), "SummaryWriter", None)
+    if writer is None or hasattr(writer.add_scalar, "__wrapped__"):
+        return
+
+    def adding(original: Call) -> Call:
+        def add_scalar(self: Any, tag: Any, scalar_value: Any, *args: Any, **options: Any) -> None:
+            original(self, tag, scalar_value, *args, **options)
+            if isinstance(tag, str) and "acc" in tag.lower() and gate.sees():
+                gate.tell("on_logged", tag, float(scalar_value))
+
+        return add_scalar
+
+    wrappers.method(writer, "add_scalar", adding)
+
+
+def _shown(value: Any) -> str:
+    """Return a value as print() shows it, if it is of a kind that is shown without a user's code."""
+    return str(value) if isinstance(value, str | int | float) else ""

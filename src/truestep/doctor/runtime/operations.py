@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows every operation of torch's while the watch looks closely; at other times nothing of it is left.
+
+A mode of `torch.overrides` is told of each call, from outside of it: what is called, with what, is the same.
+"""
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor
+from torch._C import _len_torch_function_stack
+from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
+from torch.utils._device import DeviceContext
+
+from truestep.doctor.runtime.ordinary import is_ordinary
+
+Tell = Callable[[str, Any, list[Tensor]], None]
+
+
+class OperationMode(TorchFunctionMode):
+    """Tells of the result of each operation, and of the tensors that it was given."""
+
+    def __init__(self, tell: Tell) -> None:
+        super().__init__()
+        self._tell = tell
+        self._thread: int | None = None  # the one in which it is on
+
+    @property
+    def is_on(self) -> bool:
+        """Whether operations are followed, in any thread."""
+        return self._thread is not None
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Compute it, then tell of it."""
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor | tuple | list) and self.is_on and is_ordinary():
+            self._tell(name_of(func), result, tensors_in(args, kwargs))
+        return result
+
+    def switch(self, live: bool) -> None:
+        """Put it on, or take it off, beneath the modes of the user's: those leave in their own order."""
+        if live and not self.is_on and not _has_compiled():
+            self._thread = threading.get_ident()
+            _edit(lambda modes: _with(modes, self))
+        elif not live and self.is_on:
+            here, self._thread = self._thread == threading.get_ident(), None
+            if here:  # in another thread it stays, and tells nothing
+                _edit(lambda modes: [each for each in modes if each is not self])
+
+
+@contextlib.contextmanager
+def without_modes() -> Iterator[None]:
+    """Within this no mode sees what is computed, but torch's own for the default device."""
+    before = _edit(lambda modes: [each for each in modes if isinstance(each, DeviceContext)])
+    try:
+        yield
+    finally:
+        _edit(lambda _modes: before)
+
+
+def _edit(change: Callable[[list[Any]], list[Any]]) -> list[Any]:
+    """Exchange the modes that are on; return those that were, the outermost first."""
+    before: list[Any] = []
+    while _len_torch_function_stack():
+        before.insert(0, _pop_mode())  # type: ignore[no-untyped-call]
+    for each in change(before):
+        _push_mode(each)  # type: ignore[no-untyped-call]
+    return before
+
+
+def _with(modes: list[Any], mode: OperationMode) -> list[Any]:
+    """Return the modes with one more beneath them all: those of `with` blocks leave from the top, whichever is there.
+
+    Only the mode of `torch.set_default_device` insists on the lowest place; it has entered itself, unlike that of
+    `with torch.device(...)`.
+    """
+    others = [each for each in modes if each is not mode]
+    first = int(bool(others) and isinstance(others[0], DeviceContext) and hasattr(others[0], "old_device"))
+    return [*others[:first], mode, *others[first:]]
+
+
+def _has_compiled() -> bool:
+    """Tell whether anything has been compiled: compiled code depends on the modes that are on."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    return any(map(callable, getattr(frames, "cached_backends", {}).values()))
+
+
+def name_of(function: Any) -> str:
+    """Return what an operation is called: `softmax`, `add` also where it is written `+`, `data` for an attribute."""
+    name: str = getattr(function, "__name__", "")
+    if name == "__get__":
+        name = getattr(getattr(function, "__self__", None), "__name__", "")
+    return name if name in ("__getitem__", "__setitem__") else name.strip("_") or name
+
+
+def tensors_in(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Tensor]:
+    """Return the tensors among an operation's arguments, also those in a list or tuple."""
+    found: list[Tensor] = []
+    for each in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(each, Tensor):
+            found.append(each)
+        elif isinstance(each, list | tuple):
+            found += [part for part in each if isinstance(part, Tensor)]
+    return found

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One application of a copied model, operation by operation; two of them, on other inputs, show where values mix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from truestep.doctor.runtime.frames import user_line
+from truestep.doctor.runtime.looking import first_tensor, is_plain
+from truestep.doctor.runtime.model_copy import ModelCopy
+from truestep.doctor.runtime.operations import OperationMode
+
+MOST_BYTES = 1 << 28  # of values that are kept; a passage with more tells no places
+
+
+@dataclass(eq=False)
+class Computed:
+    """One operation of a passage, its result, and which earlier ones it was given."""
+
+    operation: str
+    path: str
+    line: int
+    layer: str  # its path in the model
+    value: Tensor
+    before: tuple[Computed, ...]
+
+    def told(self, model: str) -> str:
+        """Return `softmax at network.py:42 (net.head.act)`; the model by its variable."""
+        layer = ".".join(each for each in (model, self.layer) if each)
+        path = Path(self.path)
+        file = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path.name
+        return f"{self.operation} at {file}:{self.line} ({layer})"
+
+
+class Passage:
+    """The operations of one application; each starts from the same random numbers."""
+
+    def __init__(
+        self, trial: ModelCopy, changed: Mapping[int | str, Tensor] | None = None, seed: int = 0
+    ) -> None:
+        self.steps: list[Computed] = []
+        self._names = {id(module): name for name, module in trial.copy.named_modules()}
+        self._layers: list[str] = []
+        self._known: dict[int, Computed] = {}
+        self._alive: list[Tensor] = []  # so that no identity comes again
+        self._bytes = 0
+        torch.manual_seed(seed)
+        mode = OperationMode(self._note)
+        handles = [register_module_forward_pre_hook(self._enter), register_module_forward_hook(self._leave)]
+        mode.switch(True)
+        try:
+            self.output = first_tensor(trial.apply(changed))
+        finally:
+            mode.switch(False)
+            for handle in handles:
+                handle.remove()
+
+    def _enter(self, module: nn.Module, _args: Any) -> None:
+        self._layers.append(self._names.get(id(module), type(module).__name__))
+
+    def _leave(self, _module: nn.Module, _args: Any, _output: Any) -> None:
+        self._layers.pop()
+
+    def _note(self, name: str, result: Any, given: list[Tensor]) -> None:
+        path, line = user_line()
+        before = tuple(self._known[id(each)] for each in given if id(each) in self._known)
+        for each in (result,) if isinstance(result, Tensor) else result:
+            if isinstance(each, Tensor) and is_plain(each) and self._bytes <= MOST_BYTES:
+                kept = each.detach().clone() if any(each is one for one in given) else each.detach()
+                self._bytes += each.nbytes
+                made = Computed(name, path, line, self._layers[-1] if self._layers else "", kept, before)
+                self.steps.append(made)
+                self._known[id(each)] = made
+                self._alive.append(each)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every operation is known."""
+        return self._bytes <= MOST_BYTES
+
+    def on_the_way(self) -> list[Computed]:
+        """Return what the output was made of, in the order of computation."""
+        found: set[int] = set()
+        last = self._known.get(id(self.output))
+        waiting = [last] if last is not None else []
+        while waiting:
+            current = waiting.pop()
+            if id(current) not in found:
+                found.add(id(current))
+                waiting += current.before
+        return [each for each in self.steps if id(each) in found]
+
+
+def differs(first: Tensor, second: Tensor) -> Tensor:
+    """Return which elements of two values differ by more than rounding."""
+    if not first.is_floating_point():
+        return first != second
+    size = first.detach().abs().nan_to_num().max() if first.numel() else first.new_zeros(())
+    return ~torch.isclose(first, second, rtol=1e-4, atol=1e-6 * float(size), equal_nan=True)
+
+
+def aligned(passages: list[Passage]) -> list[tuple[Computed, list[Tensor]]]:
+    """Return the operations on the way to the first one's output, each with its value in every passage.
+
+    Where the passages took different ways, what follows is left out.
+    """
+    base, *others = passages
+    wanted = {id(each) for each in base.on_the_way()}
+    found = []
+    for steps in zip(*(each.steps for each in passages), strict=False):
+        if len({(each.operation, each.value.shape) for each in steps}) > 1:
+            break
+        if id(steps[0]) in wanted:
+            found.append((steps[0], [each.value for each in steps]))
+    return found if base.is_whole and others else []

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model of sequences is asked to predict, and whether what it sees gives the answer away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from truestep.doctor.runtime.history import Forward, Loss
+from truestep.doctor.runtime.looking import is_on_host, is_plain
+from truestep.doctor.runtime.model_copy import ModelCopy
+from truestep.doctor.runtime.passage import Passage, aligned, differs
+
+LEAST = 4  # steps
+MOST = 128  # numbers of a sequence that are tried out: past them the scores of attention grow large
+EXAMPLES = 2
+
+
+@dataclass(frozen=True)
+class Task:
+    """Symbols go in, and symbols are the targets: the same ones, or each the next one."""
+
+    key: int | str  # of the input, by position or name
+    given: Tensor  # (batch, time) or (time, batch)
+    axis: int  # of time
+    is_next: bool  # each target is the next symbol; else it is the symbol at its own place
+
+
+def task_of(forward: Forward, loss: Loss) -> Task | None:
+    """Return what is asked of a model that takes a batch of symbols, if that can be told from the numbers."""
+    if loss.name not in ("cross_entropy", "nll_loss") or loss.target.is_floating_point():
+        return None
+    inputs: list[tuple[int | str, object]] = [*enumerate(forward.args), *forward.kwargs.items()]
+    symbols = [
+        (key, each.detach()) for key, each in inputs if isinstance(each, Tensor) and _are_symbols(each)
+    ]
+    tasks = (_task(key, each, axis, loss) for key, each in symbols for axis in (1, 0))
+    return next((each for each in tasks if each is not None), None)
+
+
+def _are_symbols(value: Tensor) -> bool:
+    return (
+        is_plain(value)
+        and value.dim() == 2
+        and value.dtype in (torch.int64, torch.int32)
+        and is_on_host(value)
+    )
+
+
+def _task(key: int | str, given: Tensor, axis: int, loss: Loss) -> Task | None:
+    size, ignored = given.shape[axis], loss.options.get("ignore_index", -100)
+    if size < LEAST:
+        return None
+    for is_next, shorter in ((True, 0), (True, 1), (False, 0)):
+        asked = given.narrow(axis, int(is_next), size - 1) if is_next else given
+        if _same(asked, _as(given, axis, shorter, loss.target), axis, ignored):
+            return Task(key, given, axis, is_next)
+    return None
+
+
+def _as(given: Tensor, axis: int, shorter: int, target: Tensor) -> Tensor | None:
+    """Return the targets in the shape of the input, or of all its steps but one."""
+    shape = list(given.shape)
+    shape[axis] -= shorter
+    return target.detach().reshape(shape) if target.numel() == shape[0] * shape[1] else None
+
+
+def _same(asked: Tensor, targets: Tensor | None, axis: int, ignored: int) -> bool:
+    if targets is None:
+        return False
+    targets = targets.narrow(axis, 0, asked.shape[axis])
+    counted = targets != ignored
+    values = asked[counted]
+    varied = len(values) >= LEAST and bool((values != values[0]).any())
+    return (
+        varied
+        and bool(counted.float().mean() > 0.5)
+        and torch.equal(values, targets[counted].to(values.dtype))
+    )
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What an output for one step changes with."""
+
+    of_later: bool
+    of_itself: bool
+    where: str  # the operation from which on later steps are seen; empty where that is not known
+
+
+def sight_of(forward: Forward, task: Task) -> Sight | None:
+    """Change the last step of the input, and see which outputs change; None where they have no axis of time."""
+    axis, given = task.axis, task.given
+    if len(forward.args) + len(forward.kwargs) == 1:  # else other inputs may have to fit
+        given = given.narrow(axis, 0, min(given.shape[axis], MOST))
+        given = given.narrow(1 - axis, 0, min(given.shape[1 - axis], EXAMPLES))
+    size = given.shape[axis]
+    changed = given.clone()
+    changed.select(axis, size - 1).copy_(_other(given, axis))
+    with ModelCopy(forward) as trial:
+        base, last = Passage(trial, {task.key: given}), Passage(trial, {task.key: changed})
+    before, after = base.output, last.output
+    if before is None or after is None or before.shape != after.shape:
+        return None
+    moved = _by_step(differs(before, after), given)
+    if moved is None:
+        return None
+    earlier = bool(moved.narrow(axis, 0, size - 1).any())
+    where = _where([base, last], 1 / size, forward.variable) if earlier else ""
+    return Sight(earlier, bool(moved.select(axis, size - 1).any()), where)
+
+
+def _by_step(output: Tensor, given: Tensor) -> Tensor | None:
+    """Return an output with the two axes of the input first, whether its classes lie last, second or it is flat."""
+    if output.dim() == 2 and len(output) == given.numel():
+        return output.reshape(*given.shape, -1)
+    if output.dim() != 3 or output.shape[1] == output.shape[2]:
+        return None
+    turned = output.transpose(1, 2)
+    return next((each for each in (output, turned) if each.shape[:2] == given.shape), None)
+
+
+def _other(given: Tensor, axis: int) -> Tensor:
+    """Return a symbol for the last step that is another one than it holds, from the same sequence where there is one."""
+    last = given.select(axis, given.shape[axis] - 1)
+    found = last.clone()
+    for step in range(given.shape[axis] - 1):
+        found = torch.where(found == last, given.select(axis, step), found)
+    return found
+
+
+def _where(passages: list[Passage], share: float, model: str) -> str:
+    """Return the operation from which on more than one step's share of the numbers changes, up to the output."""
+    found = ""
+    for computed, (before, after) in aligned(passages):
+        moved = float(differs(before, after).float().mean()) if before.numel() else 0.0
+        if moved <= share * 1.01:
+            found = ""
+        elif not found:
+            found = computed.told(model)
+    return found

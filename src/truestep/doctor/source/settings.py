@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What are the settings of a program: neither they nor what lies under them is an optimizer or a net by its name."""
+
+import ast
+import re
+
+from truestep.doctor.source.names import dotted
+from truestep.doctor.source.resolving import MAX_DEPTH, Resolver
+
+_MAKERS = re.compile(
+    r"^(absl|addict|argparse|click|configargparse|configparser|easydict|fire|fvcore|hydra|json|jsonargparse|ml_collections|mmcv"
+    r"|mmengine|munch|omegaconf|simple_parsing|tap|toml|tomllib|transformers\.HfArgumentParser|types\.SimpleNamespace|yacs|yaml)\b"
+)
+_NAMED = re.compile(
+    r"^_*(\w+_)?(args|cfgs?|conf|configs?|flags|hparams|hps|hyper_?params|opts|options|settings)$|^(cfg|config)_\w+$",
+    re.IGNORECASE,
+)
+
+
+def is_setting(resolver: Resolver, node: ast.expr, depth: int = 0) -> bool:
+    """Tell whether something is the settings of the program, by what made them, or lies under them."""
+    key = (is_setting, node)
+    if key not in resolver.remembered:
+        resolver.remembered[key] = False  # a cycle ends here
+        resolver.remembered[key] = _is_setting(resolver, node, depth)
+    return bool(resolver.remembered[key])
+
+
+def _is_setting(resolver: Resolver, node: ast.expr, depth: int) -> bool:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+        if _NAMED.match((dotted(node) or "").rpartition(".")[2]):
+            return True
+    if not isinstance(node, ast.Name) or depth > MAX_DEPTH:
+        return False
+    hint = resolver.annotation(node)
+    if hint is not None and _MAKERS.match(resolver.linker.qualify(hint) or ""):
+        return True
+    values = [each for each in resolver.definitions(node) if each is not None]
+    return any(_is_made(resolver, each, depth + 1) for each in values)
+
+
+def _is_made(resolver: Resolver, value: ast.expr, depth: int) -> bool:
+    """`parser.parse_args()` is made by what made the parser."""
+    if not isinstance(value, ast.Call):
+        return isinstance(value, ast.Name) and is_setting(resolver, value, depth)
+    if _MAKERS.match(resolver.linker.qualify(value.func) or ""):
+        return True
+    if not isinstance(value.func, ast.Attribute):
+        return False
+    receiver = value.func.value
+    return is_setting(resolver, receiver, depth) or (
+        isinstance(receiver, ast.Call) and _is_made(resolver, receiver, depth)
+    )

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers in double precision that ride behind the gradients of a bucket in single precision, and come out exact.
+
+A bucket is summed over the ranks in its own type, so each rank writes into slots that are zero on all others: what is summed there
+are zeros and one number. A number is written as three of single precision that add up to it.
+"""
+
+import torch
+from torch import Tensor
+
+_PARTS = 3  # of 24 bits each, for the 53 of a double
+
+
+def num_slots(num_numbers: int, size: int) -> int:
+    """Return how many slots so many numbers need on so many ranks."""
+    return num_numbers * size * _PARTS
+
+
+def write(numbers: Tensor, into: Tensor, *, rank: int, size: int) -> None:
+    """Write this rank's numbers (float64, in the range of the slots' type) into the slots, which are zero."""
+    slots = into.view(size, _PARTS, len(numbers))[rank]
+    rest = numbers
+    for slot in slots:
+        slot.copy_(rest)
+        rest = rest - slot.to(numbers.dtype)
+        rest = torch.where(rest.isfinite(), rest, 0)  # of an infinity nothing remains
+
+
+def read(slots: Tensor, num_numbers: int, *, size: int) -> Tensor:
+    """Return the sums over all ranks, in float64; the same bits on each."""
+    return slots.view(size, _PARTS, num_numbers).to(torch.float64).sum(1).sum(0)

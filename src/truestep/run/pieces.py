@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of weights that are divided among ranks: each rank writes what it has, rank 0 publishes."""
+
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from truestep.checkpoints.part_writer import PartWriter
+from truestep.core.errors import CheckpointError
+from truestep.engine.processes.notes import PATIENCE_SECONDS
+from truestep.engine.processes.world import World
+from truestep.run.agreement import Agreement
+
+POLL_SECONDS = 0.01
+SAID = {
+    True: ("in pieces", "each rank writes what it has of the weights; they load at any number of ranks"),
+    False: (
+        "whole",
+        "not all ranks see the run's directory, so rank 0 gathers the weights and writes them alone",
+    ),
+}
+
+
+def all_see(agreement: Agreement, world: World, folder: Path) -> bool:
+    """Return whether every rank sees what rank 0 puts into a folder: one disk for all."""
+    name = f".tmp-{uuid.uuid4().hex}"  # of a killed process, it is removed as whatever is half written
+    name = agreement.from_rank_0("the disk of the checkpoints", lambda: _touched(folder, name))
+    sees = (folder / name).exists()
+    seen = all(each for (each,) in world.meet("the disk of the checkpoints", sees))
+    if world.rank == 0:
+        (folder / name).unlink()
+    return seen
+
+
+def _touched(folder: Path, name: str) -> str:
+    (folder / name).touch()
+    return name
+
+
+class SavesInPieces:
+    """Has every rank write its part into the folder of a checkpoint that rank 0 has made, and rank 0 wait for all of them."""
+
+    def __init__(self, world: World, directory: Path, *, background: bool) -> None:
+        self._world, self._directory = world, directory
+        self._writer = PartWriter(world.rank, tell=self._tell, background=background)
+        self.folder = ""
+        """The name of the folder that rank 0 has begun."""
+
+    def begin(self, folder: Path) -> Callable[[], list[int]]:
+        """Note, on rank 0, where the others are to write; return what waits for them."""
+        self.folder = folder.name
+        return lambda: self._wait(folder)
+
+    def write(self, folder: str, state: dict[str, Any]) -> None:
+        """Write this rank's part; rank 0's is written by the store."""
+        if self._world.rank:
+            self._writer.save(self._directory / folder, {"learners": state["learners"]})
+
+    def close(self) -> None:
+        """Finish the part in flight."""
+        self._writer.close()
+
+    def _tell(self, folder: Path, problem: str | None) -> None:
+        with suppress(RuntimeError, OSError):  # the store is gone, and so is whoever would ask
+            self._world.notes.wrote(folder.name, problem)
+
+    def _wait(self, folder: Path) -> list[int]:
+        """Return the other ranks when all have written; one that can't, is gone or does nothing for too long ends the waiting."""
+        others = list(range(1, self._world.size))
+        waits, size, since = set(others), -1, time.monotonic()
+        while waits := {rank for rank in waits if not self._has_written(rank, folder)}:
+            found = sum(path.stat().st_size for path in folder.iterdir())
+            if found != size:
+                size, since = found, time.monotonic()
+            if time.monotonic() - since > self._limit:
+                raise self._error(folder, min(waits), f"has written nothing for {self._limit:g} seconds")
+            time.sleep(POLL_SECONDS)
+        return others
+
+    def _has_written(self, rank: int, folder: Path) -> bool:
+        gone = (
+            self._world.notes.processes[rank].trouble == "is gone"
+        )  # before looking: it may have told, and left
+        try:
+            problem = self._world.notes.written(rank, folder.name)
+        except (RuntimeError, OSError) as error:
+            raise self._error(
+                folder, rank, "can't be asked: the store that the ranks meet in is gone"
+            ) from error
+        if problem:
+            raise self._error(folder, rank, f"could not write its part: {problem}")
+        if problem is None and gone:
+            raise self._error(folder, rank, "is gone: it was killed, or left without a word")
+        return problem is not None
+
+    @property
+    def _limit(self) -> float:
+        """How long nothing may be written; of ranks that have failed nothing more is to be expected."""
+        return self._world.timeout_seconds if self._world.error is None else PATIENCE_SECONDS
+
+    def _error(self, folder: Path, rank: int, what: str) -> CheckpointError:
+        name = folder.name.removeprefix(".tmp-").rpartition("-")[0]
+        text = self._world.notes.describe(rank, what)
+        return CheckpointError(
+            f"The checkpoint {name} was not saved: {text}. What was saved before is untouched."
+        )

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What mixes examples, steps or passes is named: the operation, its line and its layer."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import truestep as ts
+
+
+class Net(nn.Module):
+    def __init__(self, middle):
+        super().__init__()
+        self.first, self.middle, self.head = nn.Linear(6, 6), middle, nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(self.middle(self.first(x)).relu())
+
+
+class Applied(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        unused = x.mean()  # mixes the examples too, and goes nowhere  # noqa: F841
+        return self.function(x)
+
+
+class Attention(nn.Module):
+    """Attention over the first axis, where the batch is."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(6, 2)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+def message_of(code, model, inputs, target, loss=F.cross_entropy):
+    opt = torch.optim.SGD(model.parameters(), lr=0.01)
+    with ts.watch(select=[code]) as watch:
+        for _ in range(2):
+            opt.zero_grad()
+            loss(model(*inputs), target).backward()
+            opt.step()
+    assert watch.failures == []
+    return [each.message for each in watch.findings]
+
+
+MIXING = {
+    "softmax": lambda x: x.softmax(0),
+    "transpose": lambda x: x.reshape(6, -1).transpose(0, 1).cumsum(1).reshape(-1, 6),
+    "sub": lambda x: x - x.mean(0),
+    "div": lambda x: x / x.norm(),
+}
+FIRST = {"softmax": "softmax", "transpose": "cumsum", "sub": "mean", "div": "norm"}
+
+
+@pytest.mark.parametrize("kind", MIXING)
+def test_the_operation_in_which_examples_meet_is_named(kind):
+    x, y = torch.randn(16, 6), torch.randint(3, (16,))
+    (message,) = message_of("DATA015", Net(Applied(MIXING[kind])), (x,), y)
+    assert f"they first meet in {FIRST[kind]} at test_bisection.py:" in message.replace("tests/doctor/", "")
+    assert "(model.middle)" in message
+
+
+def test_a_layer_of_torch_s_is_named_by_its_path():
+    x, y = torch.randn(16, 6), torch.randint(3, (16,))
+    (message,) = message_of("DATA015", Net(Attention()), (x,), y)
+    assert "(model.middle.attention)" in message
+
+
+def test_symbols_are_exchanged_where_numbers_can_t_be_changed():
+    class Bag(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = nn.Embedding(20, 6), nn.Linear(6, 3)
+
+        def forward(self, tokens):
+            x = self.head(self.embed(tokens).mean(1))
+            return x - x.mean(0) if self.centred else x
+
+    tokens, y = torch.randint(20, (6, 6)), torch.randint(3, (6,))
+    Bag.centred = True
+    (message,) = message_of("DATA015", Bag(), (tokens,), y)
+    assert "they first meet in mean" in message
+    Bag.centred = False
+    assert message_of("DATA015", Bag(), (tokens,), y) == []
+
+
+def test_a_model_that_takes_whole_batches_only_is_tried_with_one():
+    class Whole(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.head(x.view(16, 6)) + x.sum() * 0.1
+
+    (message,) = message_of("DATA015", Whole(), (torch.randn(16, 6),), torch.randint(3, (16,)))
+    assert "meet in sum" in message
+
+
+class Language(nn.Module):
+    def __init__(self, body):
+        super().__init__()
+        self.embed, self.body, self.head = nn.Embedding(11, 6), body, nn.Linear(6, 11)
+
+    def forward(self, tokens):
+        x = self.body(self.embed(tokens))
+        return self.head(x[0] if isinstance(x, tuple) else x).transpose(1, 2)
+
+
+def attention_by_hand(masked):
+    def function(x):
+        scores = x @ x.transpose(1, 2)
+        if masked:
+            size = x.shape[1]
+            scores = scores.masked_fill(torch.ones(size, size).triu(1).bool(), float("-inf"))
+        return scores.softmax(-1) @ x
+
+    return Applied(function)
+
+
+class Padded(nn.Module):
+    def __init__(self, left, right):
+        super().__init__()
+        self.pad, self.conv = nn.ConstantPad1d((left, right), 0.0), nn.Conv1d(6, 6, 3)
+
+    def forward(self, x):
+        return self.conv(self.pad(x.transpose(1, 2))).transpose(1, 2)
+
+
+BODIES = {
+    "lstm": (
+        lambda: nn.LSTM(6, 6, batch_first=True),
+        lambda: nn.LSTM(6, 3, batch_first=True, bidirectional=True),
+    ),
+    "matmul": (lambda: attention_by_hand(True), lambda: attention_by_hand(False)),
+    "conv1d": (lambda: Padded(2, 0), lambda: Padded(1, 1)),
+}
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_the_operation_that_sees_the_next_symbol_is_named(kind):
+    causal, seeing = BODIES[kind]
+    text = torch.randint(11, (4, 9))
+    inputs, targets = (text[:, :-1],), text[:, 1:]
+    assert message_of("DATA033", Language(causal()), inputs, targets) == []
+    (message,) = message_of("DATA033", Language(seeing()), inputs, targets)
+    assert f"from {kind} at " in message
+    assert "(model.body" in message
+
+
+def test_models_that_see_all_may_be_asked_for_anything_else():
+    text = torch.randint(11, (4, 9))
+    both = nn.LSTM(6, 3, batch_first=True, bidirectional=True)
+    assert message_of("DATA033", Language(both), (text,), torch.randint(11, (4, 9))) == []
+    assert message_of("DATA034", Language(both), (text,), text) == []  # an autoencoder
+    masked = text.clone()
+    masked[:, ::3] = -100
+    assert message_of("DATA034", Language(nn.LSTM(6, 6, batch_first=True)), (text.roll(1, 1),), masked) == []
+
+
+def test_padding_does_not_hide_targets_that_are_not_shifted():
+    text = torch.randint(1, 11, (4, 9))
+    targets = text.clone()
+    targets[:, 7:] = -100
+    (message,) = message_of("DATA034", Language(nn.GRU(6, 6, batch_first=True)), (text,), targets)
+    assert "the same step" in message
+
+
+def test_the_draw_that_ignores_the_mode_is_named():
+    noisy = Net(Applied(lambda x: F.dropout(x, 0.5)))
+    (message,) = message_of("EVAL012", noisy, (torch.randn(8, 6),), torch.randint(3, (8,)))
+    assert "differ from dropout at " in message
+    assert "(model.middle)" in message

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints that ranks write in pieces: the bits of a whole one at any number of ranks, and the last good one after a kill."""
+
+import importlib.util
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from support.ranks import finish, on_ranks, start
+
+import truestep as ts
+from truestep.checkpoints import Checkpoint
+from truestep.checkpoints.compare import compare_states
+from truestep.checkpoints.listing import overview
+
+PROGRAM = Path(__file__).parent / "programs" / "divided.py"
+
+
+def said(text, what):
+    return re.findall(rf"^{what} (.*)$", text, re.MULTILINE)
+
+
+def on(size, *arguments):
+    """Train as so many ranks; return what all of them began with, and ended with."""
+    finished = on_ranks(PROGRAM, *arguments, size=size)
+    assert [each.status for each in finished] == [0] * size, finished[0].error[-3000:]
+    begun, ended = (
+        {found for each in finished for found in said(each.out, what)} for what in ("began with", "ends with")
+    )
+    assert len(begun) == len(ended) == 1
+    return begun.pop(), ended.pop(), finished[0].out
+
+
+def alone(folder, epochs, capsys):
+    spec = importlib.util.spec_from_file_location("divided", PROGRAM)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.trains(folder, epochs)
+    return said(capsys.readouterr().out, "began with")[0]
+
+
+def files_of_ranks(checkpoint):
+    return {int(found[1]) for name in checkpoint.manifest.files if (found := re.search(r"-r(\d+)\.", name))}
+
+
+def check_bits(folder, epochs):
+    """What one process reads are the bits that the ranks gathered at the end."""
+    saved = ts.read_checkpoint(folder / "run")["learners"]["net"]
+    gathered = torch.load(folder / f"{epochs}.pt", weights_only=False)
+    parts = ("modules", "averages", "optimizers")
+    changes = compare_states({part: gathered[part] for part in parts}, {part: saved[part] for part in parts})
+    assert changes.changes == [], changes
+
+
+def test_pieces_of_four_ranks_are_a_whole_checkpoint_for_one_and_for_three(tmp_path, capsys):
+    _, ended, out = on(4, tmp_path, 1)
+    assert "in pieces" in out
+    check_bits(tmp_path, 1)
+    # of five rows, two each, the fourth rank has none
+    assert files_of_ranks(overview(tmp_path / "run")[0]) == {0, 1, 2}
+    begun, ended_3, _ = on(3, tmp_path, 2)
+    assert begun == ended
+    check_bits(tmp_path, 2)
+    assert files_of_ranks(overview(tmp_path / "run")[0]) == {0, 1, 2}
+    assert alone(tmp_path, 3, capsys) == ended_3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process a disk of its own")
+def test_ranks_without_a_disk_for_all_leave_a_whole_checkpoint_with_the_same_bits(tmp_path, monkeypatch):
+    for name in ("together", "apart"):
+        (tmp_path / name).mkdir()
+    _, ended, _ = on(2, tmp_path / "together", 1)
+    monkeypatch.setenv("APART", "1")
+    _, found, out = on(2, tmp_path / "apart", 1)
+    assert found == ended
+    assert "checkpoints whole" in out
+    check_bits(tmp_path / "apart", 1)
+    assert files_of_ranks(overview(tmp_path / "apart" / "run")[0]) == {0}
+    begun, _, _ = on(2, tmp_path / "apart", 2)
+    assert begun == ended
+
+
+def killed(folder, size, rank, sync, expected):
+    """Kill a rank at a sync; what is left loads, and the run goes on from there to the same bits."""
+    finished = finish(start(PROGRAM, folder, 2, rank, sync, size=size), 120)
+    assert [each.status for each in finished] == [-9 if each == rank else 1 for each in range(size)]
+    for each, other in enumerate(finished):
+        if each != rank:
+            assert other.seconds < 10
+            assert re.search(rf"RankError: .* rank {rank} \(process \d+ on \S+\) is gone", other.error)
+    left = overview(folder / "run")
+    for checkpoint in left:
+        assert isinstance(checkpoint, Checkpoint)
+        checkpoint.verify()
+    _, ended, _ = on(size, folder, 2)
+    assert ended == expected
+    return [checkpoint.step for checkpoint in left]
+
+
+def test_a_rank_that_is_killed_in_the_midst_of_a_save_leaves_the_last_good_checkpoint(tmp_path):
+    (tmp_path / "calm").mkdir()
+    _, expected, _ = on(2, tmp_path / "calm", 2)
+    (tmp_path / "killed").mkdir()
+    # a save of rank 1 puts four files on the disk: weights, averages, optimizer, and the note of them
+    assert killed(tmp_path / "killed", 2, 1, 11, expected) == [4, 2]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return {size: on(size, tmp_path_factory.mktemp(f"calm-{size}"), 2)[1] for size in (2, 4)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", [False, True], ids=["in the background", "at once"])
+@pytest.mark.parametrize("attempt", range(25))
+def test_a_rank_killed_in_any_save_at_any_file(tmp_path, monkeypatch, undisturbed, attempt, at_once):
+    if at_once:
+        monkeypatch.setenv("AT_ONCE", "1")
+    size = 4 if attempt % 5 == 4 else 2
+    killed(tmp_path, size, attempt % size, 1 + attempt % 13, undisturbed[size])
