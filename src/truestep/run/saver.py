@@ -131,21 +131,34 @@ class Saver:
         """Whether the last save was long enough ago for one at the end of an epoch."""
         return time.monotonic() - self._saved_at >= self._options.epoch_seconds
 
-    def between_batches(
-        self, asked: Wishes, *, resumable: bool = True, only_if: Callable[[], bool] | None = None
-    ) -> None:
-        """Save if it is time to; where the run could not be gone on from, at the next moment where it can.
+    def body_done(self) -> None:
+        """The next batch is asked for: note how many updates this body made."""
+        updates = self._updates()
+        made = [*map(operator.sub, updates, self._begun)]
+        if made != self._longest:
+            self._longest = [*map(max, made, self._longest)] if self._longest else made
+        self._attempts = self._begun = updates
+
+    @property
+    def may_be_due(self) -> bool:
+        """Whether `is_due` could be true without anybody asking: most batches end without."""
+        every = self._options.every_steps
+        by_steps = every is not None and self._run.cursor.done % every == 0
+        return by_steps or self._best_found or self._due is not None or bool(self._metrics) or self.is_time
+
+    def is_due(self, asked: Wishes) -> bool:
+        """Whether something is to be done between two batches, as soon as a run could go on from there."""
+        self._due = self._reason(asked) or self._due
+        return self._due is not None or bool(self._metrics)
+
+    def save_due(self, *, only_if: Callable[[], bool] | None = None) -> None:
+        """Save if it is time to, at a moment that a run could go on from.
 
         `only_if` finds that out where it is not known: it is asked when the state has been taken.
         """
-        made = self._made()
-        self._longest = list(map(max, made, self._longest)) if self._longest else made
-        self._mark_boundary()
-        self._due = self._reason(asked) or self._due
-        if resumable:
-            if self._due:
-                self._save(self._due, only_if=only_if)
-            self._metrics.clear()
+        if self._due:
+            self._save(self._due, only_if=only_if)
+        self._metrics.clear()
 
     def _reason(self, asked: Wishes) -> str | None:
         options, step = self._options, self._run.cursor.done
@@ -341,8 +354,8 @@ class Saver:
         )
 
     def _updates(self) -> list[int]:
-        counters = [learner.counters for learner in self._run.context.learners.values()]
-        return [each.updates + each.skipped for each in counters]
+        learners = self._run.context.learners.values()
+        return [learner.counters.updates + learner.counters.skipped for learner in learners]
 
     def _made(self) -> list[int]:
         return list(map(operator.sub, self._updates(), self._begun))
