@@ -19,7 +19,7 @@ from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import Division
 from truestep.engine.strategies.division import SharedBatch
-from truestep.engine.strategies.statistics import keep_statistics, share_statistics
+from truestep.engine.strategies.statistics import Norm, keep_statistics, share_statistics
 from truestep.engine.strategies.totals import Totals
 from truestep.engine.strategies.units import UnitCalls, blocks_of, roots_of
 from truestep.engine.sums import Sums
@@ -33,7 +33,7 @@ class Fsdp:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._norms: list[nn.Module] = []
+        self._norms: list[Norm] = []
         self._calls: dict[nn.Module, UnitCalls] = {}
         self._mesh: Any = None
 
