@@ -25,7 +25,7 @@ def new(make_learner, make_context, policy, **options):
 
 def sums_of(loss, weight=None):
     sums = Sums()
-    sums.expected = 2
+    sums.expect(2)
     values = torch.full((2,), loss)
     sums.add(Part(values, None if weight is None else torch.full((2,), weight), {}, False))
     return sums
