@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryError
+from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryError, TruestepError
 from truestep.engine.state import load_learner_state
 from truestep.report.history import NOTHING, Mark
 from truestep.run import snapshot
@@ -101,7 +101,13 @@ class Saver:
             self._run.logbook.go_back(NOTHING)  # lines of a start that came to no checkpoint
             return None
         name, state = found
-        changed = snapshot.put_back(self._run, state, _marks_in(self.store) if self._run.is_main else ())
+        try:
+            changed = snapshot.edits_of(self._run, state)
+        except TruestepError:
+            if self._run.is_main:
+                self.store.forget_attempt(name)
+            raise
+        changed += snapshot.put_back(self._run, state, _marks_in(self.store) if self._run.is_main else ())
         self._mark_boundary()
         self._saved_place, self._saved_digest = self._place(), digest(self._run.tracked.state())
         self._went_on_from = name
@@ -239,6 +245,8 @@ class Saver:
         anywhere = isinstance(error, KeyboardInterrupt)
         complete = resumable and not anywhere and self._updates() == self._attempts
         self._save(f"exception {type(error).__name__}", complete=complete)
+        if self._went_on_from and self._run.is_main and not isinstance(error, NonFiniteError):
+            self.store.forget_attempt(self._went_on_from)  # older weights have the same bug before them
         saved = self._newest()
         if complete:
             return saved
@@ -355,8 +363,11 @@ class Saver:
     def _mark_boundary(self) -> None:
         self._attempts = self._begun = self._updates()
 
-    def close(self, *, alive: bool = True) -> None:
-        """Finish what is being written and let go of the directory; `alive`: no exception ended the run."""
+    def close(self, *, alive: bool = True, ended: str | None = None) -> None:
+        """Finish what is being written and let go of the directory.
+
+        `alive`: no exception ended the run; `ended`: how, where the newest checkpoint was saved before that was known.
+        """
         if self._pieces is not None:
             self._pieces.close()
         if self._store is not None:
@@ -364,7 +375,7 @@ class Saver:
             try:
                 store.wait()
                 if alive:
-                    store.forget_attempts()
+                    store.forget_attempts(ended)
                     self._run.logbook.forget(lambda: _marks_in(store))
             finally:
                 self._left_at = store.next_sequence

@@ -385,9 +385,9 @@ class Session:
 
     def finish(self) -> None:
         """All epochs are done: save, write the report, give everything back."""
-        if self._is_unsaved(looks_at_tracked=True):
+        if unsaved := self._is_unsaved(looks_at_tracked=True):
             self._saver.save_at_end("finished")
-        self._finish()
+        self._finish(ended=None if unsaved else "finished")
         self._stop_after_the_end()
 
     def close(self) -> None:
@@ -408,10 +408,11 @@ class Session:
             self._run.logbook.write_if_due(cursor.step, cursor.epoch)
         cursor.done = cursor.step
         looks = self.started and not self._crashed
-        if looks and self._is_unsaved(looks_at_tracked=not self._closed):
+        unsaved = looks and self._is_unsaved(looks_at_tracked=not self._closed)
+        if unsaved:
             self._saver.save_at_end("closed", complete=complete and not self.random.repeats)
+        self._finish(ended="closed" if looks and not unsaved and not self._closed else None)
         self._closed = True
-        self._finish()
 
     def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
         if (world := self._run.context.world) is not None and world.error is not None:
@@ -419,7 +420,7 @@ class Session:
         unsaved = self._saver.is_unsaved or (looks_at_tracked and self._saver.is_tracked_unsaved)
         return self._run.agreement.rank_0_says("the end of the run", unsaved)
 
-    def _finish(self, *, alive: bool = True) -> None:
+    def _finish(self, *, alive: bool = True, ended: str | None = None) -> None:
         self._first_steps.end()
         self._layers.end()
         self._endings.release()
@@ -427,7 +428,7 @@ class Session:
         self._progress.close()
         run = self._run
         try:
-            self._saver.close(alive=alive)
+            self._saver.close(alive=alive, ended=ended)
         finally:
             run.logbook.close()
             for stream in run.cursor.streams.values():
