@@ -13,7 +13,7 @@ from truestep.engine.clipping import Gradients, norm_beside
 from truestep.engine.delayed_reports import Report
 from truestep.engine.losses import negative_weights
 from truestep.engine.parts import Parts
-from truestep.engine.policy import Evidence, Policy, Verdict, evidence_of, nonfinite_error
+from truestep.engine.policy import VERDICTS, Evidence, Policy, Verdict, evidence_of, nonfinite_error
 from truestep.engine.result import Update
 from truestep.engine.strategies import Hooks
 from truestep.engine.sums import Sums
@@ -43,7 +43,7 @@ def decide(hooks: Hooks, learners: Sequence[Parts], sums: Sums) -> list[Step]:
         evidence = verdict = None
         if learner.delayed is None:
             evidence = _look(learner, sums, measured)
-            verdict = learner.policy.judge(evidence)
+            verdict = VERDICTS[evidence][learner.policy.nonfinite]
             if verdict is Verdict.RAISE:
                 raise error_of(learner, float(sums.loss), None if measured is None else float(measured))
         norm = measured if learner.policy.measures_norm and isinstance(measured, Tensor) else None
