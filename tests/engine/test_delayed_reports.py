@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is decided on the device and learnt late; the parts that need no device. The rest: test_late_gpu.py."""
+"""What is decided on the device and learnt late; the parts that need no device. The rest: test_delayed_reports_gpu.py."""
 
 import math
 
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.engine.late import Report
+from truestep.engine.delayed_reports import Report
 from truestep.engine.losses import Part
 from truestep.engine.step import learn, step_optimizers
 from truestep.engine.sums import Sums
