@@ -12,8 +12,8 @@ from truestep.core.buffers import MovingBuffers, Place
 from truestep.engine.averages import Average
 from truestep.engine.compiling import Compiler
 from truestep.engine.counters import Counters
+from truestep.engine.delayed_reports import DelayedReports
 from truestep.engine.fused import FusedStep
-from truestep.engine.late import LateReports
 from truestep.engine.optimizers import given_options, needs_closure
 from truestep.engine.options import LearnerOptions
 from truestep.engine.policy import Policy
@@ -43,7 +43,7 @@ class Parts:
     transient: TransientBuffers
     spectral_places: list[Place]
     """Where power-iteration vectors are that no earlier learner holds."""
-    late: LateReports | None
+    delayed: DelayedReports | None
     """None where flags are at hand."""
     counters: Counters = field(default_factory=Counters)
     shows_average: bool = False
@@ -55,7 +55,8 @@ class Parts:
 
     def __post_init__(self) -> None:
         self.name: str = self.options.name
-        self.steppers = [FusedStep(optimizer) for optimizer in self.optimizers]
+        gathered = self.weights.parameters if self.weights.are_usual else ()
+        self.steppers = [FusedStep(optimizer, gathered) for optimizer in self.optimizers]
         self.given_options = given_options(self.optimizers)
         self.needs_closure = needs_closure(self.optimizers)
         self.compiler = Compiler() if self.options.compile else None
