@@ -17,12 +17,12 @@ from truestep.engine.strategies.buckets import Buckets
 from truestep.engine.strategies.division import SharedBatch
 from truestep.engine.strategies.statistics import Norm, keep_statistics, share_statistics, take_statistics
 from truestep.engine.strategies.totals import Totals
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 from truestep.engine.weights import Weights
 
 
 class Ddp:
-    """Sums gradients over all processes of a world."""
+    """LossTotals gradients over all processes of a world."""
 
     divides_weights = False
 
@@ -77,12 +77,12 @@ class DdpHooks:
         self._buckets.disarm()
         self.division.begin()
 
-    def before_backward(self, sums: Sums, *, is_last: bool | None) -> None:
+    def before_backward(self, sums: LossTotals, *, is_last: bool | None) -> None:
         """Send each bucket as soon as it is full, where no other backward follows and this one exchanges nothing itself."""
         if is_last and not self._batch.exchanges:
             self._buckets.arm()
 
-    def gradients_ready(self, sums: Sums) -> None:
+    def gradients_ready(self, sums: LossTotals) -> None:
         """Sum what has not been sent; write the sums into every `.grad`."""
         mine = self._totals.mine(sums)
         self._world.wait_all(self._buckets.flush(mine), self._what)
@@ -94,7 +94,7 @@ class DdpHooks:
         self._buckets.write_back()
         self._batch.take_buffers()
 
-    def decide(self, sums: Sums) -> None:
+    def decide(self, sums: LossTotals) -> None:
         """Make the sums those of the whole batch."""
         self._totals.decide(sums)
 
