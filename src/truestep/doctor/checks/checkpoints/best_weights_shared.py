@@ -53,9 +53,11 @@ class BestWeightsShared(SourceCheck):
             loops = [each for each in module.ancestors(call) if each in training]
             if target is None or not loops or _is_made_anew(loops[-1], dotted(call.func.value)):
                 continue
-            if _is_read_after(module, loops[-1], call, target):
-                known = module.kind(call.func.value) in ("module", "ddp")
-                text = f"{target!r} holds the parameters themselves: each later step changes it."
+            kind = module.kind(call.func.value)
+            if kind not in ("scheduler", "scaler") and _is_read_after(module, loops[-1], call, target):
+                known = kind in ("module", "ddp")  # a schedule's and a scaler's are numbers
+                held = "the optimizer's averages" if kind == "optimizer" else "the parameters"
+                text = f"{target!r} holds {held} themselves: each later step changes it."
                 yield At(call, text, BUG if known else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
@@ -75,17 +77,33 @@ def _loops_that_train(module: SourceModule) -> set[ast.AST]:
 
 
 def _kept_under(module: SourceModule, call: ast.Call) -> str | None:
-    """Return the name that keeps the dict itself, be it in a tuple."""
+    """Return the name that keeps the dict itself, be it in a tuple or under a key."""
     statement = module.statement(call)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     target = statement.targets[0]
-    if statement.value is call:
-        return dotted(target)
+    pairs = [(target, statement.value)]
     if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple):
-        pairs = zip(target.elts, statement.value.elts, strict=False)
-        return next((dotted(left) for left, right in pairs if right is call), None)
+        pairs = list(zip(target.elts, statement.value.elts, strict=False))
+    for left, right in pairs:
+        if any(each is call for each in _held(right)):
+            return dotted(left.value if isinstance(left, ast.Subscript) else left)
     return None
+
+
+def _held(value: ast.expr) -> Iterator[ast.expr]:
+    """Yield what a display keeps as it is: `{"model": net.state_dict()}`, `dict(model=...)`."""
+    yield value
+    parts: list[ast.expr] = []
+    match value:
+        case ast.Dict():
+            parts = value.values
+        case ast.Tuple() | ast.List():
+            parts = value.elts
+        case ast.Call(func=ast.Name(id="dict")):
+            parts = [word.value for word in value.keywords]
+    for part in parts:
+        yield from _held(part)
 
 
 def _is_read_after(module: SourceModule, loop: ast.AST, call: ast.Call, name: str) -> bool:
