@@ -133,14 +133,14 @@ def is_scaled(module: SourceModule, loss: ast.expr) -> bool | None:
     waiting: list[_Part] = [(loss, ())]
     hidden = False
     while waiting:
-        current = waiting.pop()
-        if current[0] is None or current in seen:
-            hidden = hidden or current[0] is None
+        node, place = waiting.pop()
+        if node is None or (node, place) in seen:
+            hidden = hidden or node is None
             continue
-        seen.add(current)
-        if _scales(current[0]):
+        seen.add((node, place))
+        if _scales(node):
             return True
-        waiting += _parts(module, *current)
+        waiting += _parts(module, node, place)
     return None if hidden else False
 
 
