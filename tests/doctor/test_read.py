@@ -322,3 +322,28 @@ def test_who_waits_is_told_how_far_it_is(tmp_path, monkeypatch, is_connected, wo
         assert told
     else:
         assert {done for done, _ in told} == set(range(7))
+
+
+def test_a_fix_names_what_the_user_named():
+    text = """
+import torch
+
+
+class Trainer:
+    def __init__(self, model):
+        self.model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5))
+        self.optim = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def fit(self, batches):
+        for epoch in range(3):
+            for x, y in batches:
+                self.optim.zero_grad()
+                torch.nn.functional.cross_entropy(self.model(x), y).backward()
+                self.optim.step()
+            self.model.eval()
+
+
+Trainer(None).fit([])
+"""
+    (finding,) = read_text(text).findings
+    assert (finding.code, finding.fix) == ("EVAL003", "self.model.train() at the start of every epoch.")

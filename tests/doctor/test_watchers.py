@@ -623,3 +623,18 @@ print(f"Epoch 3 | val acc: {value:.2f}%")
 def test_only_a_share_that_is_none_is_no_accuracy(value, found):
     seen = run_example(SHOWN.replace("{value:.2f}", f"{value:.2f}")).findings
     assert [(each.code, each.place.line) for each in seen] == [(code, 5) for code in found]
+
+
+def test_a_fix_names_the_model_that_ran():
+    code = """
+student = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+trainer = torch.optim.SGD(student.parameters(), lr=0.1)
+for epoch in range(2):
+    for x, y in loader:
+        trainer.zero_grad()
+        F.cross_entropy(student(x), y).backward()
+        trainer.step()
+    student.eval()
+"""
+    (finding,) = [each for each in run_example(code).findings if each.code == "EVAL003"]
+    assert finding.fix == "student.train() at the start of every epoch."

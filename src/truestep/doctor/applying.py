@@ -20,6 +20,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import RewriteError
 
 _NESTING = 12_000
+_OF_PAGES = {"module": "net", "ddp": "net", "optimizer": "opt", "scheduler": "sched"}  # by the kind
 
 
 def apply_checks(
@@ -109,6 +110,7 @@ def _report(check: SourceCheck, module: SourceModule, found: At, reading: Source
         place,
         found.message,
         severity,
+        _names(module, found.node),
         evidence=found.evidence,
         replacement=_rewritten(check, module, found.node, reading),
     )
@@ -117,6 +119,15 @@ def _report(check: SourceCheck, module: SourceModule, found: At, reading: Source
         return
     reading.findings.append(finding)
     reading.lines[place] = module.lines[place.line - 1] if place.line <= len(module.lines) else ""
+
+
+def _names(module: SourceModule, node: ast.AST) -> dict[str, str]:
+    """Return what the user calls the things that a page calls net, opt and sched, of those a finding is about."""
+    found: dict[str, str] = {}
+    for each in _subjects(node):
+        if (of_page := _OF_PAGES.get(module.kind(each) or "")) is not None:
+            found.setdefault(of_page, ast.unparse(each))
+    return found
 
 
 def _rests_on_a_guess(module: SourceModule, node: ast.AST) -> bool:

@@ -6,8 +6,9 @@ None of them imports torch at module level.
 """
 
 import ast
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # safe: the script computes the same bits after it; fix: it is right in every variant; choice: one of several ways
 Rewrites = Literal["safe", "fix", "choice"]
+_PAGE_NAMES = re.compile(r"(?<![\w.])(net|opt|sched)(?=[.)])")  # as code: `net.eval()`, `copy.deepcopy(net)`
 BUG, RISK, ADVICE, QUESTION = Severity.BUG, Severity.RISK, Severity.ADVICE, Severity.QUESTION
 
 
@@ -70,9 +72,16 @@ class Check(ABC):
         """Return what its findings may be, gravest first; a bug that rests on a name alone is told as a risk."""
         return severities_in(cls.__module__)
 
-    def finding(self, place: Place, message: str, severity: Severity = BUG, **more: Any) -> Finding:
-        """Make a finding of this check."""
-        page = self.page()
+    def finding(
+        self,
+        place: Place,
+        message: str,
+        severity: Severity = BUG,
+        names: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> Finding:
+        """Make a finding of this check; `names` are the user's for those of the page: `{"net": "self.model"}`."""
+        page, own = self.page(), names or {}
         return Finding(
             code=self.code,
             name=self.name(),
@@ -80,7 +89,7 @@ class Check(ABC):
             place=place,
             message=message,
             why=page.why,
-            fix=page.fix,
+            fix=_PAGE_NAMES.sub(lambda found: own.get(found[0], found[0]), page.fix),
             **more,
         )
 

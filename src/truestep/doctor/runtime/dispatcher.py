@@ -92,7 +92,10 @@ class Dispatcher:
         known = [each for each in self.findings if each.code == check.code]
         if len(known) >= MAX_PER_CHECK or any(each.place == seen.place for each in known):
             return
-        finding = check.finding(seen.place, seen.message, seen.severity, evidence=seen.evidence, seen="ran")
+        names = self.recorder.history.names_of_pages()
+        finding = check.finding(
+            seen.place, seen.message, seen.severity, names, evidence=seen.evidence, seen="ran"
+        )
         self.findings.append(finding)
 
     def _drop(self, check: Check, error: Exception) -> None:

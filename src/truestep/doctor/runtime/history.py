@@ -183,6 +183,12 @@ class History:
         held = {id(each) for record in self.stepping() for each in record.parameters()}
         return any(id(each) in held for each in module.parameters())
 
+    def names_of_pages(self) -> dict[str, str]:
+        """Return what the user calls the things that a page calls net and opt, where there is one of the kind."""
+        kinds = {"net": self.model_names, "opt": self.optimizer_names}
+        named = {kind: next(iter(found)).partition(" (") for kind, found in kinds.items() if len(found) == 1}
+        return {kind: name for kind, (name, is_variable, _) in named.items() if is_variable}
+
     def called(self, known: object) -> str:
         """Return a model or optimizer by the name of the user's variable and its class: `net (Sequential)`."""
         name, kind = self.names.get(id(known)), type(known).__name__

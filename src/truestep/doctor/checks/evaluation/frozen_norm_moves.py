@@ -43,7 +43,7 @@ class FrozenNormMoves(Watcher):
                 F.cross_entropy(net(x), y).backward()
                 opt.step()
 
-    Fix: body.eval() after each net.train(); if they are meant to adapt, `# truestep: ignore[EVAL011]`.
+    Fix: eval() of that part after each train() of the whole; if they are meant to adapt, `# truestep: ignore[EVAL011]`.
     """
 
     code = "EVAL011"
