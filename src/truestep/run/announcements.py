@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run says when it starts: where it goes on, what it promises, what it keeps, and that nothing is left to do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import torch
 
 from truestep.engine.choices import Choice
 from truestep.engine.context import Context
+from truestep.engine.parts import Parts
 from truestep.run.cursor import Cursor
 from truestep.run.fingerprint import fingerprint, promise
 
@@ -44,6 +47,19 @@ def what_weakens(choices: Sequence[Choice]) -> Iterator[str]:
     for choice in choices:
         if choice.weakens:
             yield f"{choice.name}: {choice.value}; {choice.reason}"
+
+
+def what_loses_updates(learners: Mapping[str, Parts]) -> Iterator[str]:
+    """Yield which learners keep their weights in 16 bits alone: a mode whose name many give who mean the mixed one."""
+    for name, learner in learners.items():
+        mode = learner.precision
+        if mode.loses_small_updates:
+            least = 100 * torch.finfo(mode.weights).eps / 2
+            yield (
+                f'precision="{mode.name}" keeps the weights of {name!r} themselves in {mode.weights}: an update below '
+                f'{least:.1g} % of a weight is lost. "{mode.name}-mixed" computes in 16 bits and keeps them in float32, which is '
+                "what most people mean"
+            )
 
 
 def nothing_is_left(directory: object, cursor: Cursor, done: str, call: str) -> str:

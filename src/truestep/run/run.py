@@ -4,7 +4,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 
@@ -183,6 +183,7 @@ class Run(Shown):
     # ------------------------------------------------------------------ what is trained, and on what
 
     @explains_keywords("run.learner", elsewhere.LEARNER)
+    @explains_calls(elsewhere.NEW_LEARNER)
     def learner(
         self,
         modules: Modules,
@@ -391,6 +392,12 @@ class Run(Shown):
     def is_main(self) -> bool:
         """Whether this process writes what is shared."""
         return self.rank == 0
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what to write for an attribute that a run does not have."""
+            raise AttributeError(elsewhere.unknown_attribute(name, dir(self)), name=name, obj=self)
 
     def close(self) -> None:
         """Save if anything is unsaved, write the report, let go of the directory; more calls do nothing.

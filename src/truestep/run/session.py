@@ -12,12 +12,17 @@ from truestep.core.errors import CheckpointError, DataError, RunDirectoryError
 from truestep.core.files import remove_partial
 from truestep.engine.parts import Parts
 from truestep.engine.result import Update
-from truestep.report import write_report
 from truestep.run.agreement import Wishes
-from truestep.run.announcements import nothing_is_left, what_it_keeps, what_weakens, where_it_goes_on
+from truestep.run.announcements import (
+    nothing_is_left,
+    what_it_keeps,
+    what_loses_updates,
+    what_weakens,
+    where_it_goes_on,
+)
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
-from truestep.run.endings import Endings, identity, noting
+from truestep.run.endings import Endings, explain, identity, noting
 from truestep.run.fingerprint import fingerprint
 from truestep.run.first_steps import FirstSteps
 from truestep.run.layers import RunLayers
@@ -31,6 +36,7 @@ from truestep.run.options import Show, Watching
 from truestep.run.owner import HOLDERS, Owner, disarm_in_children, refuse_other_group, take_over
 from truestep.run.progress import Progress
 from truestep.run.rates import Rates
+from truestep.run.readers import leave_report
 from truestep.run.saver import Saver
 from truestep.run.signals import StopSignals
 from truestep.run.tracking import sizes
@@ -132,7 +138,12 @@ class Session:
         self._layers.open()
         said = where_it_goes_on(resumed, run.context, run.cursor, run.edits, holds_run=run.holds_run)
         kept = resumed.tracked if resumed else sizes(run.tracked.state())
-        for text in (*said, *what_it_keeps(kept), *what_weakens(run.context.choices)):
+        for text in (
+            *said,
+            *what_it_keeps(kept),
+            *what_weakens(run.context.choices),
+            *what_loses_updates(run.context.learners),
+        ):
             self.say(text)
 
     def start(self) -> None:
@@ -260,7 +271,7 @@ class Session:
         self._saver.logged(values)
         if self._endings.ended:
             run.logbook.close()
-            self._report()
+            leave_report(run, self.say)
             self._saver.close(alive=False)
 
     def updated(self, learner: Parts, update: Update) -> None:
@@ -270,6 +281,10 @@ class Session:
         self._run.logbook.updated(learner, update)
         self._first_steps.updated(learner)
         self._layers.updated(learner)
+
+    def failed(self, error: Exception) -> None:
+        """Explain an exception out of a loss or a measure, before anybody shows it."""
+        explain(error)
 
     def say(self, text: str) -> None:
         """Print a message on standard error, above the progress bar."""
@@ -345,6 +360,7 @@ class Session:
         if self._moments.explained(error):
             self._give_up_behind_passes(error)
             return
+        explain(error)
         meant = isinstance(error, SystemExit | GeneratorExit)
         try:
             with noting(error, "besides, the run could not be saved: "):  # a full disk, say
@@ -433,16 +449,4 @@ class Session:
             for stream in run.cursor.streams.values():
                 stream.source.close()
             if self.started:
-                self._report()
-
-    def _report(self) -> None:
-        """Write the choices and the report; what they are made of is safe, so a full disk ends nothing here."""
-        run = self._run
-        if not run.is_main:
-            return
-        try:
-            write_json(run.directory / "choices.json", [choice._asdict() for choice in run.context.choices])
-            write_report(run.directory)
-        except (OSError, RunDirectoryError) as error:
-            later = f"ts.write_report({str(run.directory)!r}) makes it later"
-            self.say(f"the report could not be written ({error}); {later}")
+                leave_report(run, self.say)
