@@ -9,75 +9,75 @@ LEFT = {
     "from_factory": (
         "the check reads an assignment of what is made to a name",
         (
-            "DATA001 bad, DATA002 bad, DATA010 bad, DATA013 bad, DATA020 bad, GRAD010 bad, GRAD012 bad, "
-            "GRAD013 bad, GRAD020 bad, GRAD028 bad, GRAD041 bad, GRAD043 bad, GRAD044 bad, GRAD049 bad, "
-            "LOSS014 bad, LOSS025 bad, LOSS026 bad, LOSS032 bad, LOSS034 bad, LOSS037 bad, PARAM005 bad, "
-            "PARAM006 bad, PARAM007 bad, PARAM022 bad, SAVE002 bad, SCHED002 bad, VALUE014 bad, snippet 20 "
-            "wrong, snippet 25 wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 44 wrong, "
-            "snippet 47 wrong, snippet 5 wrong, snippet 8 right"
+            "DATA001 bad, DATA002 bad, DATA010 bad, DATA013 bad, DATA020 bad, GRAD010 bad, GRAD012 bad, GRAD013 "
+            "bad, GRAD020 bad, GRAD028 bad, GRAD041 bad, GRAD043 bad, GRAD044 bad, GRAD049 bad, LOSS014 bad, "
+            "LOSS025 bad, LOSS026 bad, LOSS032 bad, LOSS034 bad, LOSS037 bad, PARAM005 bad, PARAM006 bad, "
+            "PARAM007 bad, PARAM022 bad, SAVE002 bad, SCHED002 bad, VALUE014 bad, snippet 20 wrong, snippet 25 "
+            "wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 44 wrong, snippet 47 wrong, "
+            "snippet 5 wrong, snippet 8 right"
         ),
     ),
     "helper": (
         "the check asks for both of its places in one function",
         (
-            "EVAL018 bad, GRAD029 bad, GRAD041 bad, GRAD048 bad, LOSS014 bad, PARAM022 bad, SCHED004 bad, "
-            "SCHED006 bad, SCHED009 bad, VALUE003 bad"
+            "EVAL018 bad, EVAL035 bad, GRAD029 bad, GRAD041 bad, GRAD048 bad, LOSS014 bad, PARAM022 bad, SCHED004 "
+            "bad, SCHED006 bad, SCHED009 bad, VALUE003 bad"
         ),
     ),
     "in_attributes": (
         "the check follows the uses of a variable, not those of an attribute",
         (
-            "DIST008 bad, EVAL030 bad, GRAD012 bad, GRAD014 bad, GRAD017 bad, GRAD020 bad, GRAD023 bad, "
-            "GRAD028 bad, GRAD029 bad, GRAD040 bad, GRAD041 bad, GRAD043 bad, LOSS017 bad, LOSS026 bad, "
-            "LOSS034 bad, SAVE002 bad, VALUE011 bad, snippet 11 wrong, snippet 30 wrong, snippet 37 wrong, "
-            "snippet 38 wrong, snippet 39 wrong, snippet 45 wrong, snippet 9 wrong"
+            "DIST008 bad, EVAL030 bad, GRAD012 bad, GRAD014 bad, GRAD017 bad, GRAD020 bad, GRAD023 bad, GRAD028 "
+            "bad, GRAD029 bad, GRAD040 bad, GRAD041 bad, GRAD043 bad, LOSS017 bad, LOSS026 bad, LOSS034 bad, "
+            "SAVE002 bad, VALUE011 bad, snippet 11 wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, "
+            "snippet 39 wrong, snippet 45 wrong, snippet 9 wrong"
         ),
     ),
     "in_dict": (
         "the check follows the uses of a variable, not those of an item",
         (
-            "DATA001 bad, DATA002 bad, DATA013 bad, DATA014 bad, DATA020 bad, DATA030 bad, DATA031 bad, "
-            "DIST001 bad, EVAL030 bad, EVAL031 bad, GRAD010 bad, GRAD012 bad, GRAD014 bad, GRAD017 bad, "
-            "GRAD020 bad, GRAD023 bad, GRAD028 bad, GRAD029 bad, GRAD040 bad, GRAD041 bad, GRAD043 bad, "
-            "GRAD048 bad, GRAD049 bad, LOSS015 bad, LOSS017 bad, LOSS023 bad, LOSS025 bad, LOSS026 bad, "
-            "LOSS033 bad, LOSS034 bad, LOSS036 bad, LOSS037 bad, PARAM022 bad, SAVE002 bad, SCHED002 bad, "
-            "SCHED009 bad, VALUE003 bad, VALUE008 bad, VALUE011 bad, VALUE015 bad, snippet 11 wrong, snippet "
-            "30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 39 wrong, snippet 45 wrong, snippet 49 "
-            "wrong, snippet 5 wrong, snippet 9 wrong"
+            "DATA001 bad, DATA002 bad, DATA013 bad, DATA014 bad, DATA020 bad, DATA030 bad, DATA031 bad, DATA033 "
+            "bad, DATA037 bad, DIST001 bad, EVAL030 bad, EVAL031 bad, GRAD010 bad, GRAD012 bad, "
+            "GRAD014 bad, GRAD017 bad, GRAD020 bad, GRAD023 bad, GRAD028 bad, GRAD029 bad, GRAD040 bad, GRAD041 "
+            "bad, GRAD043 bad, GRAD048 bad, GRAD049 bad, LOSS015 bad, LOSS017 bad, LOSS023 bad, LOSS025 bad, "
+            "LOSS026 bad, LOSS033 bad, LOSS034 bad, LOSS036 bad, LOSS037 bad, PARAM022 bad, PARAM041 bad, SAVE002 "
+            "bad, SCHED002 bad, SCHED009 bad, VALUE003 bad, VALUE008 bad, VALUE011 bad, VALUE015 bad, snippet 11 "
+            "wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 39 wrong, snippet 45 wrong, "
+            "snippet 49 wrong, snippet 5 wrong, snippet 9 wrong"
         ),
     ),
     "in_function": (
         "what is set for the process, or read from a command, stands at the top of a file; a fragment ends unread",
         (
-            "DEV001 bad, snippet 14 wrong, snippet 17 right, snippet 17 wrong, snippet 3 wrong, snippet 8 "
-            "right, snippet 8 wrong"
+            "DEV001 bad, snippet 14 wrong, snippet 17 right, snippet 17 wrong, snippet 3 wrong, snippet 8 right, "
+            "snippet 8 wrong"
         ),
     ),
     "in_tuples": (
         "the check reads an assignment of one value to one name",
         (
-            "DATA001 bad, DATA002 bad, DATA020 bad, GRAD010 bad, GRAD012 bad, GRAD013 bad, GRAD028 bad, "
-            "GRAD041 bad, GRAD048 bad, GRAD049 bad, LOSS015 bad, LOSS025 bad, LOSS026 bad, PARAM022 bad, "
-            "SAVE002 bad, SCHED002 bad, snippet 20 wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 "
-            "wrong, snippet 5 wrong"
+            "DATA001 bad, DATA002 bad, DATA020 bad, GRAD010 bad, GRAD012 bad, GRAD013 bad, GRAD028 bad, GRAD041 "
+            "bad, GRAD048 bad, GRAD049 bad, LOSS015 bad, LOSS025 bad, LOSS026 bad, PARAM022 bad, SAVE002 bad, "
+            "SCHED002 bad, snippet 20 wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 5 "
+            "wrong"
         ),
     ),
     "inverse_condition": (
         "the check reads the test as it is usually written",
-        ("DIST006 bad, LOSS016 bad, SCHED009 bad, snippet 10 wrong"),
+        ("DIST006 bad, EVAL035 bad, LOSS016 bad, SCHED009 bad, snippet 10 wrong"),
     ),
     "method": (
         "the check asks for both of its places in one function",
         (
-            "EVAL018 bad, GRAD029 bad, GRAD041 bad, GRAD048 bad, LOSS014 bad, PARAM022 bad, SCHED004 bad, "
-            "SCHED006 bad, SCHED009 bad, VALUE003 bad"
+            "EVAL018 bad, EVAL035 bad, GRAD029 bad, GRAD041 bad, GRAD048 bad, LOSS014 bad, PARAM022 bad, SCHED004 "
+            "bad, SCHED006 bad, SCHED009 bad, VALUE003 bad"
         ),
     ),
     "other_file": (
         "the check asks for both of its places in one file; what is only imported elsewhere is looked at there",
         (
-            "AMP007 bad, DATA005 good, DIST002 bad, DIST014 bad, GRAD029 bad, GRAD041 bad, GRAD048 bad, "
-            "LOSS014 bad, PARAM022 bad, SAVE007 bad, SCHED004 bad, SCHED005 bad, SCHED006 bad, SCHED009 bad, "
+            "AMP007 bad, DATA005 good, DIST002 bad, DIST014 bad, EVAL035 bad, GRAD029 bad, GRAD041 bad, GRAD048 "
+            "bad, LOSS014 bad, PARAM022 bad, SAVE007 bad, SCHED004 bad, SCHED005 bad, SCHED006 bad, SCHED009 bad, "
             "SEED004 bad, snippet 13 wrong"
         ),
     ),
@@ -88,9 +88,9 @@ LEFT = {
     "variable_between": (
         "the check reads what a call is given where the call is written",
         (
-            "AMP006 bad, DATA008 bad, DATA009 bad, DATA031 good, DIST003 bad, EVAL031 bad, GRAD013 bad, "
-            "GRAD022 bad, GRAD027 bad, GRAD029 bad, GRAD040 bad, LOSS004 bad, LOSS023 bad, MEM006 bad, "
-            "PARAM005 bad, PARAM007 bad, PARAM009 bad, PARAM012 bad, PARAM035 bad, PARAM037 bad, snippet 18 "
+            "AMP006 bad, DATA008 bad, DATA009 bad, DATA031 good, DIST003 bad, EVAL031 bad, GRAD013 bad, GRAD022 "
+            "bad, GRAD027 bad, GRAD029 bad, GRAD040 bad, LOSS004 bad, LOSS023 bad, MEM006 bad, PARAM005 bad, "
+            "PARAM007 bad, PARAM009 bad, PARAM012 bad, PARAM035 bad, PARAM037 bad, PARAM041 bad, snippet 18 "
             "wrong, snippet 19 wrong, snippet 20 wrong, snippet 3 wrong, snippet 40 wrong, snippet 46 wrong, "
             "snippet 47 wrong, snippet 7 wrong"
         ),

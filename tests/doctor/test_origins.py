@@ -13,6 +13,9 @@ from torch import nn
 from torch.overrides import TorchFunctionMode, _len_torch_function_stack
 
 import truestep as ts
+from truestep.doctor.catalogue import checks
+from truestep.doctor.finding import Place
+from truestep.doctor.merging import merged
 from truestep.doctor.runtime import origins
 from truestep.doctor.runtime.operations import OperationMode
 
@@ -198,3 +201,58 @@ def test_a_mode_that_ends_in_another_thread_tells_nothing_more():
     assert len(told) == 1
     mode.switch(False)
     assert _len_torch_function_stack() == 0
+
+
+class Cut(nn.Module):
+    def __init__(self, way):
+        super().__init__()
+        self.body, self.head, self.way = nn.Linear(4, 6), nn.Linear(6, 3), way
+
+    def forward(self, x):
+        if self.way == "no_grad":
+            with torch.no_grad():
+                return self.head(self.body(x))
+        return self.head(self.body(x).detach())
+
+
+@pytest.mark.parametrize(("way", "operation"), [("no_grad", "linear"), ("detach", "detach")])
+def test_the_operation_that_ends_a_graph_is_named_for_what_gets_no_gradient(way, operation):
+    net = Cut(way)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    aim = nn.Linear(3, 3)
+    with ts.watch(select=["PARAM016"]) as watch:
+        for _ in range(8):
+            opt.zero_grad()
+            (
+                F.cross_entropy(aim(net(torch.randn(8, 4))), torch.randint(3, (8,))) + net.head.bias.sum()
+            ).backward()
+            opt.step()
+    (finding,) = watch.findings
+    assert f"the graph ends in {operation} at " in finding.message
+    assert "(net" in finding.message
+
+
+def test_a_difference_that_broadcasts_is_told_where_it_stands():
+    head = nn.Linear(4, 1)
+    opt = torch.optim.SGD(head.parameters(), lr=0.01)
+    with ts.watch(select=["LOSS017"]) as watch:
+        for _ in range(2):
+            opt.zero_grad()
+            error = head(torch.randn(8, 4)) - torch.randn(8)
+            loss = (error**2).mean()
+            loss.backward()
+            opt.step()
+    (finding,) = watch.findings
+    assert (
+        finding.place.line
+        == test_a_difference_that_broadcasts_is_told_where_it_stands.__code__.co_firstlineno + 6
+    )
+
+
+def test_a_finding_of_both_ways_says_where_the_value_was_made():
+    check = checks()["LOSS001"]()
+    place = Place("main.py", 13)
+    read = check.finding(place, "read")
+    ran = check.finding(place, "at network.py:11", evidence={"made_at": "network.py:11"}, seen="ran")
+    (found,) = merged([ran], [read])
+    assert (found.message, found.seen) == ("at network.py:11", "read and ran")

@@ -400,4 +400,5 @@ for _ in range(6):
     document = reported(ended.stdout)
     assert [each["code"] for each in document["findings"]] == ["GRAD001"]
     assert "compiled" in document["not_run"]["PARAM018"]
+    assert len(document["unseen"]) == 1
     assert document["torch_warnings"] == []

@@ -181,7 +181,34 @@ def test_a_model_compiled_before_the_watch_is_followed_from_outside():
             opt.step()
     assert [finding.code for finding in watch.findings] == ["GRAD001"]
     assert "compiled" in watch.not_run()["PARAM018"]
+    assert "compiled" in watch.not_run()["EVAL030"]
+    assert watch.history.unseen == {"Linear"}  # of a compiled model the variable holds a wrapper
     assert not module_calls._has_any_global_hook()
+    torch._dynamo.reset()
+
+
+def test_what_is_compiled_is_said_to_be_unseen():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
+    outer = nn.Sequential(nn.Linear(4, 4), scripted)
+    opt = torch.optim.SGD(outer.parameters(), lr=0.1)
+
+    def loss_of(x, y):
+        return F.cross_entropy(outer(x), y)
+
+    with ts.watch() as watch:
+        for _ in range(3):
+            opt.zero_grad()
+            loss_of(torch.randn(8, 4), torch.randint(3, (8,))).backward()
+            opt.step()
+        assert watch.history.unseen == {"Sequential"}
+        torch.compile(backend="eager")(loss_of)
+    assert watch.history.unseen == {
+        "Sequential",
+        "test_what_is_compiled_is_said_to_be_unseen.<locals>.loss_of",
+    }
+    assert (watch.findings, watch.failures) == ([], [])
     torch._dynamo.reset()
 
 

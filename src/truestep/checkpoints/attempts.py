@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often a run began from a checkpoint without reaching its next save, kept on disk as empty files.
+"""What became of the runs that went on from a checkpoint without another save, kept on disk as empty files.
 
 An attempt is one new file, `.attempt-<checkpoint>-<number>`: to count never rewrites anything, so that no
-crash can lose or invent more than the attempt at hand.
+crash can lose or invent more than the attempt at hand. The same file with a word for the number says that the
+checkpoint is unfit, or that the run ended there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from truestep.checkpoints.files import Files, sync_folder
@@ -13,24 +14,54 @@ from truestep.checkpoints.names import ATTEMPT
 
 MAX_ATTEMPTS = 3
 _UNFIT = "unfit"
+ENDINGS = ("finished", "closed")
 
 
 def count_attempts(files: Files, directory: Path) -> dict[str, int]:
     """Return the attempts made from each checkpoint."""
     counts: dict[str, int] = {}
-    for name in files.names(directory):
-        if name.startswith(ATTEMPT):
-            checkpoint = name.removeprefix(ATTEMPT).rpartition("-")[0]
+    for checkpoint, what in _marks(files, directory):
+        if what.isdecimal():
             counts[checkpoint] = counts.get(checkpoint, 0) + 1
     return counts
+
+
+def _marks(files: Files, directory: Path) -> Iterator[tuple[str, str]]:
+    """Yield each mark's checkpoint and its number or word."""
+    for name in files.names(directory):
+        if name.startswith(ATTEMPT):
+            checkpoint, _, what = name.removeprefix(ATTEMPT).rpartition("-")
+            yield checkpoint, what
 
 
 def note_attempt(files: Files, directory: Path, checkpoint: str) -> int:
     """Count one more attempt, on the disk when this returns, and return how many there are."""
     number = 1 + count_attempts(files, directory).get(checkpoint, 0)
     files.close(files.create(directory / f"{ATTEMPT}{checkpoint}-{number}"))
+    if how := ending_at(files, directory, checkpoint):  # it is at work again
+        files.remove(directory / f"{ATTEMPT}{checkpoint}-{how}")
     sync_folder(files, directory)
     return number
+
+
+def take_back(files: Files, directory: Path, checkpoint: str) -> None:
+    """Count one attempt less: what ended it has nothing to do with the checkpoint."""
+    if number := count_attempts(files, directory).get(checkpoint, 0):
+        files.remove(directory / f"{ATTEMPT}{checkpoint}-{number}")
+        sync_folder(files, directory)
+
+
+def mark_ended(files: Files, directory: Path, checkpoint: str, how: str) -> None:
+    """Note that the run ended where a checkpoint stood already."""
+    files.close(files.create(directory / f"{ATTEMPT}{checkpoint}-{how}"))
+    sync_folder(files, directory)
+
+
+def ending_at(files: Files, directory: Path, checkpoint: str) -> str | None:
+    """Return how a run ended at a checkpoint that was saved before for another reason; None where it did not."""
+    return next(
+        (how for name, how in _marks(files, directory) if name == checkpoint and how in ENDINGS), None
+    )
 
 
 def mark_unfit(files: Files, directory: Path, checkpoints: Iterable[str]) -> None:
@@ -44,12 +75,7 @@ def mark_unfit(files: Files, directory: Path, checkpoints: Iterable[str]) -> Non
 
 def unfit(files: Files, directory: Path) -> set[str]:
     """Return the checkpoints that were noted to be unfit since the last save."""
-    parts = (
-        name.removeprefix(ATTEMPT).rpartition("-")
-        for name in files.names(directory)
-        if name.startswith(ATTEMPT)
-    )
-    return {checkpoint for checkpoint, _, what in parts if what == _UNFIT}
+    return {checkpoint for checkpoint, what in _marks(files, directory) if what == _UNFIT}
 
 
 def clear_attempts(files: Files, directory: Path) -> None:

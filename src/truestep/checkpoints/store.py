@@ -13,8 +13,10 @@ from truestep.checkpoints.attempts import (
     MAX_ATTEMPTS,
     clear_attempts,
     count_attempts,
+    mark_ended,
     mark_unfit,
     note_attempt,
+    take_back,
     unfit,
 )
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
@@ -307,11 +309,19 @@ class CheckpointStore:
         with self._explained():
             mark_unfit(self._files, self.directory, names)
 
-    def forget_attempts(self) -> None:
-        """Say that what went on from here did not die: a run that ended well without another save."""
+    def forget_attempts(self, ended: str | None = None) -> None:
+        """Say that what went on from here did not die: a run that ended well without another save, and how."""
         self._check_open()
         with self._explained():
             clear_attempts(self._files, self.directory)
+            if ended and (names := committed(self._files, self.directory)):
+                mark_ended(self._files, self.directory, names[0], ended)
+
+    def forget_attempt(self, name: str) -> None:
+        """Say that a start from this checkpoint did not die of it: it was refused, or the user's own code raised."""
+        self._check_open()
+        with self._explained():
+            take_back(self._files, self.directory, name)
 
     def _choose(
         self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]

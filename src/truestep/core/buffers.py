@@ -20,7 +20,8 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 def buffer_places(module: nn.Module) -> list[Place]:
     """Return where the buffers of `module` and its parts are, or may come to be."""
-    return [(part, name) for part in module.modules() for name in part._buffers]
+    # a scripted module gives its names by keys() alone
+    return [(part, name) for part in module.modules() for name in part._buffers.keys()]  # noqa: SIM118
 
 
 def spectral_places(module: nn.Module) -> list[Place]:
@@ -60,7 +61,7 @@ class BufferSnapshot:
             if self._kept:
                 torch._foreach_copy_([kept[2] for kept in self._kept], [kept[3] for kept in self._kept])
             for module, name, buffer, _ in self._kept:
-                if module._buffers.get(name) is not buffer:
+                if module._buffers[name] is not buffer:
                     module._buffers[name] = buffer
 
 

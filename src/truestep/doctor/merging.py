@@ -16,7 +16,10 @@ def merged(ran: Sequence[Finding], read: Sequence[Finding]) -> list[Finding]:
         same = [each for each in left if each.code == finding.code and _near(each.place, finding.place)]
         if same:
             left = [each for each in left if each not in same]
-            finding = replace(finding, evidence={**finding.evidence, **same[0].evidence}, seen="read and ran")
+            saw = same[0]
+            message = saw.message if saw.evidence.get("made_at") else finding.message  # it says more
+            evidence = {**finding.evidence, **saw.evidence}
+            finding = replace(finding, message=message, evidence=evidence, seen="read and ran")
         found.append(finding)
     return sorted([*found, *left], key=lambda each: each.order)
 

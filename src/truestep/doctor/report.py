@@ -56,6 +56,8 @@ class RunReport:
         lines += [
             f"not run: {', '.join(codes)}: {reason}" for reason, codes in _by_reason(watch.not_run()).items()
         ]
+        if history.unseen:
+            lines.append(f"not seen: the inside of {', '.join(sorted(history.unseen))}, which is compiled")
         if self.reading.abstentions:
             told = Counter(each.code for each in self.reading.abstentions)
             lines.append(f"could not tell: {', '.join(f'{code} ({count})' for code, count in told.items())}")
@@ -74,6 +76,7 @@ class RunReport:
             "findings": [each.to_dict() for each in self.findings],
             "abstentions": [each.to_dict() for each in self.reading.abstentions],
             "not_run": self.watch.not_run(),
+            "unseen": sorted(self.watch.history.unseen),
             "failures": [each.to_dict() for each in self.failures],
             "torch_warnings": [
                 {"path": at.path, "line": at.line, "text": text} for at, text in self.outcome.warnings

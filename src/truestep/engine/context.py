@@ -89,6 +89,8 @@ class Context:
         """Move the cursor: a new batch begins."""
         self.step = step
         self.ordinal = 0
+        if self.world is not None:
+            self.world.step = step
 
     def key(self, micro_batch: int) -> int:
         """Return the key of the random stream of one micro-batch of the current update."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether all gradients are finite, at a fraction of what their norm costs."""
+"""Whether all gradients and losses are finite, at a fraction of what their norm costs."""
 
 import math
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ class FiniteCheck:
         self._one = torch.ones((), device=device)
         self._found = torch.zeros((), device=device)
         self._is_at_hand = device.type == "cpu"
-        self._is_one_kind = len({weight.dtype for weight in weights}) == 1 and weights[0].dtype.itemsize >= 4
+        self._is_one_kind = {weight.dtype for weight in weights} == {torch.float32}
 
-    def __call__(self, gradients: list[Tensor]) -> Tensor | float:
+    def __call__(self, tensors: list[Tensor]) -> Tensor | float:
         """Return infinity if an entry is not finite, else 0; on an accelerator as a tensor that nobody waits for."""
         found = self._found if self._is_at_hand else torch.zeros_like(self._found)
         if self._is_one_kind:
-            torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, self._one)
+            torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, self._one)
         else:
-            for same_kind in by_dtype(gradients):
+            for same_kind in by_dtype(tensors):
                 torch._amp_foreach_non_finite_check_and_unscale_(same_kind, found, self._one)
         if not self._is_at_hand:
             return found / (1 - found)

@@ -6,7 +6,7 @@ state, grouping them by device and type. None of that changes from step to step.
 same kernel with them, so the bits are the same (tests/engine/test_fused.py). Whatever is unusual goes to `optimizer.step()`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from operator import attrgetter, is_
 from typing import Any
@@ -95,8 +95,11 @@ _KERNELS: dict[type[Optimizer], Step] = {Adam: _step_adam, AdamW: _step_adam, SG
 class FusedStep:
     """Steps one optimizer: the first time as torch does, afterwards from kept lists where nothing is unusual."""
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: Optimizer, gathered: Sequence[Tensor] = ()) -> None:
+        """Step `optimizer`; `gathered` are the parameters whose gradients a caller may bring, in their order."""
         self.optimizer = optimizer
+        self._gathered = gathered
+        self._takes_gathered = False
         self._kernel = _KERNELS.get(type(optimizer))
         self._made: list[tuple[dict[str, Any], _Lists]] = []
         self._state: Any = None
@@ -106,8 +109,11 @@ class FusedStep:
         )
         self._num_states = 0
 
-    def __call__(self) -> None:
-        """Step with the gradients that are there, where none are being recorded (`torch.no_grad()`)."""
+    def __call__(self, gathered: list[Tensor] | None = None) -> None:
+        """Step with the gradients that are there, where none are being recorded (`torch.no_grad()`).
+
+        `gathered` are these gradients, where they are at hand already.
+        """
         optimizer = self.optimizer
         if not self._is_current():
             self._made = []
@@ -115,6 +121,10 @@ class FusedStep:
             return
         if any(self._hooks):
             optimizer.step()
+            return
+        if gathered is not None and self._takes_gathered:
+            assert self._kernel is not None
+            self._kernel(optimizer, *self._made[0], gathered)
             return
         found = []
         for group, lists in self._made:
@@ -152,6 +162,9 @@ class FusedStep:
         if all(_is_plain(group) for group in optimizer.param_groups):
             self._made = [(group, _Lists(optimizer, group)) for group in optimizer.param_groups]
             self._state, self._num_states = optimizer.state, len(optimizer.state)
+            kept = [parameter for _, lists in self._made for parameter in lists.parameters]
+            is_all = len(kept) == len(self._gathered) and all(map(is_, kept, self._gathered))
+            self._takes_gathered = is_all and len(self._made) == 1
 
 
 def _is_complete(optimizer: Optimizer) -> bool:

@@ -118,7 +118,7 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
         num_examples: examples of the (micro-)batch, None where they can't be counted.
         whole: whether the batch is in one piece, so that a scalar will do.
     """
-    is_usual = type(result) is Tensor and result.shape == (num_examples,) and result.numel() > 0
+    is_usual = num_examples and type(result) is Tensor and result.shape == (num_examples,)
     if is_usual and result.dtype is torch.float32 and result.requires_grad:  # nothing is left to check
         return Part(result, None, _NONE, False, _NONE, num_examples)
     values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})

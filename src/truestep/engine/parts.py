@@ -55,7 +55,8 @@ class Parts:
 
     def __post_init__(self) -> None:
         self.name: str = self.options.name
-        self.steppers = [FusedStep(optimizer) for optimizer in self.optimizers]
+        gathered = self.weights.parameters if self.weights.are_usual else ()
+        self.steppers = [FusedStep(optimizer, gathered) for optimizer in self.optimizers]
         self.given_options = given_options(self.optimizers)
         self.needs_closure = needs_closure(self.optimizers)
         self.compiler = Compiler() if self.options.compile else None

@@ -18,35 +18,34 @@ class Update:
         skipped: whether the parameters were left as they were (overflow, non-finite, all weights zero, not started).
     """
 
-    __slots__ = ("_norm", "_number", "_sums", "_weights", "loss", "skipped")
+    __slots__ = ("_norm", "_number", "_weights", "skipped", "sums")
 
     def __init__(self, weights: Weights, sums: Sums, norm: Tensor | None, skipped: Tensor) -> None:
-        self.loss = sums.loss
         self.skipped = skipped
-        self._sums = sums
+        self.sums = sums
         self._weights = weights
         self._norm = norm
         self._number = weights.num_cleared
 
     @property
-    def total_weight(self) -> Tensor | float:
-        """The sum of weights as it is at hand: a number on the host where every value counts one."""
-        return self._sums.total
+    def loss(self) -> Tensor:
+        """The weighted mean over the whole batch."""
+        return self.sums.loss
 
     @property
     def num_examples(self) -> int:
         """How many examples the batch had (one for each scalar where they can't be counted)."""
-        return self._sums.num_examples
+        return self.sums.num_examples
 
     @property
     def weight(self) -> Tensor:
         """The sum of weights that the loss is a mean over (examples, tokens)."""
-        return self._sums.weight
+        return self.sums.weight
 
     @property
     def metrics(self) -> dict[str, Tensor]:
         """The named values of `ts.weighted`, averaged with the same weights."""
-        return self._sums.metrics
+        return self.sums.metrics
 
     @property
     def outputs(self) -> dict[str, Tensor]:
@@ -54,7 +53,7 @@ class Update:
 
         Where the loss was evaluated several times (a retry in smaller parts, LBFGS), it is what the last evaluation gave.
         """
-        return self._sums.outputs
+        return self.sums.outputs
 
     @property
     def has_gradient(self) -> bool:

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError, NonFiniteError
-from truestep.engine.clipping import total_norm
+from truestep.engine.clipping import Gradients, norm_beside
 from truestep.engine.late import Report
 from truestep.engine.losses import negative_weights
 from truestep.engine.parts import Parts
-from truestep.engine.policy import Evidence, Verdict, evidence_of, nonfinite_error
+from truestep.engine.policy import Evidence, Policy, Verdict, evidence_of, nonfinite_error
 from truestep.engine.result import Update
 from truestep.engine.strategies import Hooks
 from truestep.engine.sums import Sums
@@ -26,6 +26,7 @@ class Step(NamedTuple):
     """What one learner is going to do with its gradients; `evidence` and `verdict` are None where the device decides."""
 
     learner: Parts
+    gradients: Gradients
     measured: Measured
     norm: Tensor | None
     """The gradient's norm before clipping, where it was measured."""
@@ -38,7 +39,7 @@ def decide(hooks: Hooks, learners: Sequence[Parts], sums: Sums) -> list[Step]:
     hooks.decide(sums)
     steps = []
     for learner in learners:
-        measured = prepare(hooks, learner, sums)
+        gradients, measured = prepare(hooks, learner, sums)
         evidence = verdict = None
         if learner.late is None:
             evidence = _look(learner, sums, measured)
@@ -46,12 +47,12 @@ def decide(hooks: Hooks, learners: Sequence[Parts], sums: Sums) -> list[Step]:
             if verdict is Verdict.RAISE:
                 raise error_of(learner, float(sums.loss), None if measured is None else float(measured))
         norm = measured if learner.policy.measures_norm and isinstance(measured, Tensor) else None
-        steps.append(Step(learner, measured, norm, evidence, verdict))
+        steps.append(Step(learner, gradients, measured, norm, evidence, verdict))
     return steps
 
 
-def prepare(hooks: Hooks, learner: Parts, sums: Sums) -> Measured:
-    """Normalise, measure and clip a learner's gradients; return their norm before clipping, or what says that it is finite."""
+def prepare(hooks: Hooks, learner: Parts, sums: Sums) -> tuple[Gradients, Measured]:
+    """Normalise, measure and clip a learner's gradients; return them and their norm before, or what says that it is finite."""
     weights, policy = learner.weights, learner.policy
     gradients = weights.gather()
     if not gradients.tensors:
@@ -67,17 +68,27 @@ def prepare(hooks: Hooks, learner: Parts, sums: Sums) -> Measured:
         policy.scaler.found_inf = hooks.joined(policy.scaler.found_inf, math.inf)
     elif factor is not None:
         torch._foreach_mul_(gradients.tensors, factor)
-    measured: Measured = None
-    if policy.measures_norm:
-        norm_type = policy.clip.norm_type if policy.clip else 2.0
-        measured = hooks.joined(total_norm(gradients.tensors, norm_type), norm_type)
-    elif policy.finite_check is not None:
-        measured = policy.finite_check(gradients.tensors)
+    measured = _measure(hooks, policy, gradients.tensors, sums)
     if policy.clip is not None:
         assert isinstance(measured, Tensor)
         policy.clip.apply(gradients, measured)
     if weights.has_half:
         weights.put_back(gradients)
+    return gradients, measured
+
+
+def _measure(hooks: Hooks, policy: Policy, gradients: list[Tensor], sums: Sums) -> Measured:
+    """Measure gradients; the pass that looks whether they are finite looks at the losses too, where these are at hand."""
+    losses = sums.copies or []
+    if policy.measures_norm:
+        norm_type = policy.clip.norm_type if policy.clip else 2.0
+        norm, of_losses = norm_beside(gradients, losses, norm_type)
+        sums.is_finite = bool(losses) and all(math.isfinite(each) for each in of_losses)
+        return hooks.joined(norm, norm_type)
+    if policy.finite_check is None:
+        return None
+    measured = policy.finite_check([*gradients, *losses])
+    sums.is_finite = bool(losses) and not measured
     return measured
 
 
@@ -88,7 +99,8 @@ def _look(learner: Parts, sums: Sums, measured: Measured) -> Evidence:
         return Evidence.EMPTY
     overflow = policy.scaler is not None and bool(policy.scaler.found_inf)
     is_finite = not policy.looks or (
-        math.isfinite(sums.loss) and (overflow or measured is None or math.isfinite(measured))
+        (sums.is_finite or math.isfinite(sums.loss))
+        and (overflow or measured is None or math.isfinite(measured))
     )
     if is_finite and not overflow:
         return Evidence.FINITE
@@ -114,7 +126,7 @@ def apply(step: Step, sums: Sums) -> Update:
             if learner.policy.scaler is not None:
                 learner.policy.scaler.adapt()
             if step.verdict is Verdict.APPLY:
-                step_optimizers(learner)
+                step_optimizers(learner, step.gradients)
                 note_applied(learner)
             else:
                 update.skipped = note_skipped(learner, evidence)
@@ -124,11 +136,14 @@ def apply(step: Step, sums: Sums) -> Update:
     return update
 
 
-def step_optimizers(learner: Parts) -> None:
+def step_optimizers(learner: Parts, gradients: Gradients | None = None) -> None:
     """Step the optimizers with the gradients that are there, and bring master weights to the module."""
+    weights, gathered = learner.weights, None
+    if gradients is not None and gradients.parameters is weights.parameters:  # none is missing
+        gathered = gradients.tensors
     for step in learner.steppers:
-        step()
-    if learner.weights.has_masters:
+        step(gathered)
+    if weights.has_masters:
         learner.weights.copy_masters()
 
 

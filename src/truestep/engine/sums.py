@@ -2,7 +2,7 @@
 """What the parts of a batch add up to: the loss, its weight, named values, and the factor still to be applied."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, KeysView
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from truestep.core.errors import LossError
 from truestep.engine.losses import Part, negative_weights, nonzero
+from truestep.engine.means import mean_of, noted, numbers_of
 from truestep.engine.outputs import Outputs
 
 
@@ -21,18 +22,9 @@ class Sums:
     """
 
     __slots__ = (
-        *(
-            "_adds_up",
-            "_expected",
-            "_fixed_total",
-            "_loss",
-            "_metrics",
-            "_outputs",
-            "_outputs_dim",
-            "_parts",
-            "_weight",
-        ),
-        *("least", "may_be_empty", "num_parts", "total"),
+        *("_adds_up", "_expected", "_fixed_total", "_loss", "_means", "_metrics", "_outputs"),
+        *("_outputs_dim", "_weight", "_weights", "copies", "is_finite", "least", "may_be_empty"),
+        *("num_parts", "total"),
     )
 
     def __init__(self, fixed_total: float | None = None, *, outputs_dim: int = 0) -> None:
@@ -43,7 +35,12 @@ class Sums:
         """Whether the total weight is only known on the device and could be zero."""
         self._fixed_total = fixed_total
         self._adds_up = False  # scalars: their sum is the loss
-        self._parts: list[tuple[Tensor, Tensor | int]] = []
+        self._means: list[Tensor] = []  # of the parts, as they were noted (`means.py`)
+        self._weights: list[Tensor | int] = []
+        self.copies: list[Tensor] | None = []
+        """The losses of the parts, where copies of all of them stand for their means; nobody else can write to them."""
+        self.is_finite = False
+        """Whether the loss was found to be finite."""
         self.total: Tensor | int = 0
         """The total weight: a host number where every value counts one."""
         self.least: Tensor | None = None
@@ -68,9 +65,9 @@ class Sums:
     def shares(self) -> tuple[Tensor | int, Tensor | float, dict[str, Tensor]]:
         """Return the total weight, and the loss and the metrics before they are divided by it."""
         if self._adds_up:
-            loss: Tensor | float = torch.stack([mean for mean, _ in self._parts]).sum()
+            loss: Tensor | float = torch.stack(self._means).sum()
         else:
-            loss = self._total_of([mean for mean, _ in self._parts]) if self._parts else 0.0
+            loss = self._total_of(self._means) if self._means else 0.0
         names = self._metrics[0] if self._metrics else {}
         return (
             self.total,
@@ -88,7 +85,7 @@ class Sums:
             divisor = self._fixed_total
         self._loss, self.total, self._weight = loss / divisor, total, None
         self.may_be_empty = isinstance(total, Tensor)
-        self._parts = [(self._loss, total)]
+        self._means, self._weights, self.copies = [self._loss], [total], None
         self._metrics = [{name: share / divisor for name, share in metrics.items()}] if metrics else []
         self.least = least
 
@@ -100,19 +97,28 @@ class Sums:
             self._adds_up = True
             mean, weight = values, num_examples or 1
         elif weights is None:
-            mean, weight = values.mean(), values.numel()
+            mean, weight = noted(values), values.numel()
         else:
             self._note_negative(weights)
             mean, weight = part.mean, weights.sum()
             self.may_be_empty = True
-        self._parts.append((mean, weight))
+        self._means.append(mean)
+        self._weights.append(weight)
+        if not mean.ndim:
+            self.copies = None
+        elif self.copies is not None:
+            self.copies.append(mean)
         self.num_parts += 1
         self.total = self.total + weight
-        is_mean = self.num_parts == 1 and weights is None and not self._adds_up and self._fixed_total is None
-        self._loss = mean if is_mean else None
+        self._loss = None
+        if part.metrics or part.outputs or self._metrics or self._outputs is not None:
+            self._add_more(part)
+
+    def _add_more(self, part: Part) -> None:
+        """Add what a loss gave besides its values."""
         if part.outputs or self._outputs is not None:
             self._add_outputs(part)
-        if self._parts[1:] and part.metrics.keys() != (self._metrics[0].keys() if self._metrics else set()):
+        if self._means[1:] and part.metrics.keys() != (self._metrics[0].keys() if self._metrics else set()):
             raise LossError(
                 f"The loss function gave the metrics {sorted(part.metrics)} for one part of the batch, others for another; it "
                 "must give the same names each time."
@@ -125,7 +131,7 @@ class Sums:
     def _add_outputs(self, part: Part) -> None:
         if self._outputs is None:
             self._outputs = Outputs(self._outputs_dim)
-            for _ in self._parts[1:]:
+            for _ in self._means[1:]:
                 self._outputs.add({}, None)  # parts before handed out none, which is refused
         self._outputs.add(part.outputs, part.num_examples)
 
@@ -165,8 +171,25 @@ class Sums:
         """The weighted mean loss over all parts; NaN where the total weight is zero."""
         loss = self._loss
         if loss is None:
-            loss = self._loss = self._average([mean for mean, _ in self._parts])
+            loss = self._loss = self._average(self._means)
         return loss
+
+    @property
+    def names(self) -> KeysView[str]:
+        """The names of the metrics."""
+        return (self._metrics[0] if self._metrics else _NOTHING).keys()
+
+    @property
+    def has_outputs(self) -> bool:
+        """Whether the loss handed out tensors, which are as large as they are."""
+        return self._outputs is not None
+
+    def noted(self) -> list[tuple[str, Tensor]]:
+        """Return loss and metrics by name, as they were noted (`means.py`) where nothing is to be done with them but a mean."""
+        if self.num_parts != 1 or self._adds_up or self.may_be_empty or self._fixed_total is not None:
+            return [("loss", self.loss), *self.metrics.items()]
+        metrics = self._metrics[0].items() if self._metrics else ()
+        return [("loss", self._means[0]), *metrics]
 
     @property
     def metrics(self) -> dict[str, Tensor]:
@@ -185,16 +208,15 @@ class Sums:
         if not means:
             return torch.tensor(float("nan"))
         if len(means) == 1 and not self.may_be_empty:
-            return means[0]
+            return mean_of(means[0])
         return self._total_of(means) / self.total
 
     def _total_of(self, means: list[Tensor]) -> Tensor:
-        weights = [weight for _, weight in self._parts]
         if self.may_be_empty or means[0].device.type != "cpu":
-            return sum(mean * weight for mean, weight in zip(means, weights, strict=True))  # type: ignore[return-value]
-        numbers = map(
-            operator.mul, map(Tensor.item, means), weights
-        )  # they are at hand: one tensor is made, not two a part
+            shares: Any = sum(map(operator.mul, map(mean_of, means), self._weights))
+            return shares  # type: ignore[no-any-return]
+        # They are at hand: one tensor is made, not two a part.
+        numbers = map(operator.mul, numbers_of(means), self._weights)
         return torch.tensor(sum(numbers), dtype=torch.promote_types(means[0].dtype, torch.float32))
 
     @property
@@ -210,9 +232,12 @@ class Sums:
         return self.expected / total
 
 
+_NOTHING: dict[str, Tensor] = {}  # never changed
+
+
 def _mean(metric: Tensor, part: Part) -> Tensor:
     if metric.ndim == 0:
         return metric.clone()  # it may be a buffer that the next forward writes to
     if part.weights is None:
-        return metric.float().mean()
+        return noted(metric.float())
     return (metric * part.weights).sum() / nonzero(part.weights.sum())

@@ -189,20 +189,21 @@ def _compute(
     result = _call(plan, loss, batch, index)
     whole = cutting.num_calls == 1 and not division.shares_batches
     part = read_loss(result, num_examples=num_examples, whole=whole)
+    values = part.values
     if plan.strangers is not None:
-        plan.strangers.look(loss, part.values)
+        plan.strangers.look(loss, values)
     if not cutting.decomposable:
         division.check_whole()
-    if cutting.sizes is None and not division.shares_batches:
+    if whole and cutting.sizes is None:
         # Without weights every value counts one, so that nothing remains to be multiplied afterwards.
         counted = num_examples if part.weights is not None else None
-        counted = counted or part.values.numel()
+        counted = counted or values.numel()
         if counted != num_examples:
             sums.expect(division.place(counted).total)
     sums.add(part, num_examples)
     is_last = None if cutting.may_change else index + 1 == cutting.num_calls
     hooks.before_backward(sums, is_last=is_last)
-    backward(part.values, plan.seed(part, sums.expected))
+    backward(values, plan.seed(part, sums.expected))
 
 
 def _call(plan: Plan, loss: Loss, batch: Batch, index: int) -> Any:

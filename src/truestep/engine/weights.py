@@ -36,6 +36,8 @@ class Weights:
         self.has_sparse = has_sparse_gradients(module)
         self.are_divided = any(map(is_divided, self.parameters))
         """Whether each process has a part of them only; gradients are gathered as the parts that are here."""
+        self.are_usual = not (self.has_half or self.has_sparse or self.are_divided)
+        """Whether what is gathered of each gradient is the gradient itself."""
         self.num_cleared = 0
         """How often the gradients were dropped: what was computed from them before is of another update."""
         self._sums: dict[nn.Parameter, Tensor] = {}  # of half-precision gradients, in float32

@@ -17,8 +17,8 @@ from truestep.nn.norms.remove import remove_spectral_norm as remove_spectral_nor
 from truestep.nn.norms.remove import remove_weight_norm as remove_weight_norm
 from truestep.nn.norms.tensors import NormChange as NormChange
 from truestep.nn.seeds.seeded import Seeded as Seeded
-from truestep.nn.sizes.adaptive import AdaptiveBins as AdaptiveBins
-from truestep.nn.sizes.adaptive import adaptive_bins as adaptive_bins
+from truestep.nn.sizes.output import AdaptiveBins as AdaptiveBins
+from truestep.nn.sizes.output import adaptive_bins as adaptive_bins
 from truestep.nn.sizes.output import find_windows as find_windows
 from truestep.nn.sizes.output import input_sizes as input_sizes
 from truestep.nn.sizes.output import layer_windows as layer_windows

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
+from truestep.checkpoints.attempts import ending_at
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.files import Files
 from truestep.checkpoints.holder import is_held
@@ -39,7 +40,7 @@ def state_of(directory: Path, last_step: int) -> RunState:
         return RunState("unknown" if newest.newer else "damaged", f"{newest.name}: {newest.reason}")
     if newest is not None and (damage := _missing(newest)):
         return RunState("damaged", f"{newest.name}: {damage}")
-    ended = _ending(newest, last_step)
+    ended = _ending(directory / FOLDER, newest, last_step)
     if held is None and ended.word == "interrupted":
         return RunState("unknown", "it was last trained on another machine, and may run there")
     return ended
@@ -68,14 +69,15 @@ def _missing(checkpoint: Checkpoint) -> str | None:
     return None
 
 
-def _ending(newest: Checkpoint | None, last_step: int) -> RunState:
-    """Say how a run ended that nobody trains any more, by why its newest checkpoint was saved."""
+def _ending(folder: Path, newest: Checkpoint | None, last_step: int) -> RunState:
+    """Say how a run ended that nobody trains any more, by why its newest checkpoint was saved, or what was noted beside it."""
     if newest is None:
         return RunState("interrupted", "it ended before its first checkpoint")
     kind, _, name = newest.summary.reason.partition(" ")
     if kind == "exception":
         return RunState("interrupted", f"{name} after step {newest.step:,}")
     if last_step <= newest.step:
+        kind = ending_at(Files(), folder, newest.name) or kind
         if kind == "finished":
             return RunState("finished")
         if kind == "signal":

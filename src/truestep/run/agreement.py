@@ -30,6 +30,8 @@ class Agreement:
 
     def __init__(self, world: World | None) -> None:
         self._world = world
+        self.is_alone = world is None
+        """Whether there is nobody to agree with."""
         self._left = 1
         self._batches, self._since = 0, time.monotonic()
 

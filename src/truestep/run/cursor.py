@@ -9,7 +9,7 @@ and the moment it is asked for its next batch is the only one at which a run is 
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from truestep.core.errors import DataError
 from truestep.engine.data import BatchSource
@@ -105,13 +105,12 @@ class Stream:
         self.batch += 1
         self.given += 1
 
-    def check_reader(self, reader: object) -> None:
+    def refuse_reader(self) -> NoReturn:
         """Raise a DataError where a loop that was left goes on after the program went on to something else."""
-        if self.reader is not reader:
-            raise DataError(
-                f"This pass through {self.name!r} is over: the loop was left, and the run went on to the next epoch. Call "
-                "run.batches again for another pass."
-            )
+        raise DataError(
+            f"This pass through {self.name!r} is over: the loop was left, and the run went on to the next epoch. Call "
+            "run.batches again for another pass."
+        )
 
     def end(self) -> None:
         """The pass is over: all was read, or the program went on without the rest."""

@@ -5,11 +5,11 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from truestep.core.errors import RunDirectoryError
 from truestep.engine.parts import Parts
@@ -18,13 +18,14 @@ from truestep.report.history import NOTHING, Mark, forget, go_back, is_kept
 from truestep.report.media import MediaLine
 from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
 from truestep.run.media.folder import remove_unlisted
-from truestep.run.readback import Readback
+from truestep.run.readback import Readback, Values
 from truestep.run.trackers.hub import Trackers
 from truestep.run.window import UpdateWindow
 
 logger = logging.getLogger(__name__)
 
 MEMORY_EVERY_SECONDS = 0.25
+READ_SECONDS, READ_LINES = 0.25, 64  # lines are read together: after so long, or so many
 
 
 class Logbook:
@@ -41,7 +42,7 @@ class Logbook:
     ) -> None:
         self.every = every
         self._writes = writes  # one process of a run writes; all know the same numbers
-        self.newest: dict[str, float] = {}
+        self._newest: dict[str, float] = {}
         self.stall_seconds = 0.0
         """How long saving has held up the training so far."""
         self._trackers = trackers
@@ -51,7 +52,13 @@ class Logbook:
         self._windows: dict[str, UpdateWindow] = {}
         self._readback = Readback()
         self._memory_read, self._memory_bytes = 0.0, 0.0
-        self._began = self._since = time.monotonic()
+        self._began = self._since = self._read = time.monotonic()
+
+    @property
+    def newest(self) -> dict[str, float]:
+        """The values logged last, by name."""
+        self._take(self._readback.ready())
+        return self._newest
 
     @property
     def file(self) -> MetricsFile:
@@ -72,36 +79,34 @@ class Logbook:
             window = self._windows[learner.name] = UpdateWindow()
         window.add(update)
 
+    def write_if_due(self, step: int, epoch: int) -> bool:
+        """Write a line after every so many steps; return whether it was."""
+        is_due = step % self.every == 0
+        if is_due:
+            self.write_window(step, epoch)
+        return is_due
+
     def write_window(self, step: int, epoch: int) -> None:
         """Write one line about the updates since the last one."""
-        values: dict[str, Tensor | float] = {}
-        for name, learner in self._learners.items():
-            window = self._windows.get(name)
-            if window is not None:
-                prefix = f"{name}/" if len(self._learners) > 1 else ""
-                values |= {prefix + key: value for key, value in self._describe(learner, window).items()}
-        if values:
-            self._write(step, epoch, {**values, **self._machine()})
-        self._windows.clear()
-
-    def _describe(self, learner: Parts, window: UpdateWindow) -> dict[str, Tensor | float]:
-        values: dict[str, Tensor | float] = dict(window.averages())
-        if window.gradient_norm is not None:
-            values["gradient_norm"] = window.gradient_norm
-        return values | {
-            "learning_rate": learner.learning_rate,
-            "updates_skipped": float(learner.counters.skipped),
-        }
-
-    def _machine(self) -> dict[str, float]:
+        if not self._windows:
+            return
+        windows, self._windows = self._windows, {}
+        many = len(self._learners) > 1
+        parts = [
+            (f"{name}/" if many else "", windows[name], _measured(learner, windows[name]))
+            for name, learner in self._learners.items()
+            if name in windows
+        ]
+        at_hand = all(learner.context.device.type == "cpu" for learner in self._learners.values())
         now = time.monotonic()
-        examples = max(window.examples for window in self._windows.values())
-        rate = examples / max(now - self._since, 1e-9)
+        values = partial(_values_of, parts, self._machine(now), max(now - self._since, 1e-9))
         self._since = now
+        self._write({"step": step, "epoch": epoch}, values, now, at_hand=at_hand)
+
+    def _machine(self, now: float) -> dict[str, float]:
         if now - self._memory_read > MEMORY_EVERY_SECONDS:
             self._memory_read, self._memory_bytes = now, _memory_bytes()
         return {
-            "samples_per_second": rate,
             "memory_bytes": self._memory_bytes,
             "save_stall_seconds": self.stall_seconds,
         }
@@ -110,13 +115,18 @@ class Logbook:
         self, step: int, epoch: int, values: Mapping[str, float], media: Mapping[str, MediaLine]
     ) -> None:
         """Write one line of values that are on the host, and of media that are in their files."""
+        where = {"step": step, "epoch": epoch, "media": media}
+        self._write(where, lambda: dict(values), time.monotonic(), at_hand=True)
         self.flush()
-        self._write(step, epoch, dict(values), media=media)
 
-    def _write(self, step: int, epoch: int, values: dict[str, Tensor | float], **more: Any) -> None:
-        where = {"step": step, "epoch": epoch, "elapsed_seconds": round(self.elapsed_seconds, 3)}
-        self._readback.push({**where, **more}, values)
-        self._take(self._readback.ready())
+    def _write(
+        self, where: dict[str, Any], values: Callable[[], Values], now: float, *, at_hand: bool
+    ) -> None:
+        where["elapsed_seconds"] = round(now - self._began, 3)
+        self._readback.push(where, values, at_hand=at_hand)
+        if len(self._trackers) or now - self._read > READ_SECONDS or len(self._readback) >= READ_LINES:
+            self._read = now
+            self._take(self._readback.ready())
 
     def flush(self) -> None:
         """Wait for values that are still on their way from the device, and write them."""
@@ -127,7 +137,7 @@ class Logbook:
             if self._writes:
                 self._tell(where, values)  # before it is written: a tracker may yet read the file
                 self.file.append(**where, values=values)
-            self.newest.update(values)
+            self._newest.update(values)
 
     def _tell(self, where: dict[str, Any], values: Mapping[str, float]) -> None:
         self._trackers.scalars(values, where["step"], where["epoch"])
@@ -192,6 +202,26 @@ class Logbook:
     def history(self) -> Iterator[MetricsLine]:
         """Yield the lines that are in the file."""
         return read_metrics(self._path) if self._path.exists() else iter(())
+
+
+def _measured(learner: Parts, window: UpdateWindow) -> Values:
+    """Return what is true now, and not of the whole window."""
+    norm = window.gradient_norm
+    values: Values = {} if norm is None else {"gradient_norm": norm}
+    values["learning_rate"] = learner.learning_rate
+    values["updates_skipped"] = float(learner.counters.skipped)
+    return values
+
+
+def _values_of(
+    parts: Sequence[tuple[str, UpdateWindow, Values]], machine: dict[str, float], seconds: float
+) -> Values:
+    """Return the values of a line."""
+    values: Values = {}
+    for prefix, window, measured in parts:
+        values |= {prefix + name: value for name, value in (window.averages() | measured).items()}
+    examples = max(window.examples for _, window, _ in parts)
+    return {**values, "samples_per_second": examples / seconds, **machine}
 
 
 def _memory_bytes() -> float:

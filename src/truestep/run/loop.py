@@ -78,7 +78,8 @@ class Loop:
                 self._give_out(stream, batch, leads=leads)
                 yield batch
                 session.owner.check()
-                stream.check_reader(reader)
+                if stream.reader is not reader:
+                    stream.refuse_reader()
                 self._body_done(stream, leads=leads)
                 if cursor.finished and stream.has_more():
                     cursor.cut_short(stream)

@@ -47,19 +47,18 @@ class Moments:
             self._tell_of_ahead()
         self._ahead.updated()
 
-    def body_done(self, stream: Stream) -> bool:
-        """Between two batches: return whether a run that is saved here finds its way.
+    def body_done(self) -> None:
+        """The next batch is asked for."""
+        if self._ahead.body_done():
+            self._tell_of_ahead()
+
+    def is_between_batches_of(self, stream: Stream) -> bool:
+        """Whether a run that is saved here, where the next batch is asked for, finds its way.
 
         A resumed body runs from the top of its epoch. There a pass that was over gives nothing, so `total / (i + 1)` behind it
         knows neither. So behind a pass's last batch and in a validation by hand it does not: the run is saved, or stopped, when
         what follows the pass has run.
         """
-        self._ahead.body_done()
-        if self._ahead.is_seen:
-            self._tell_of_ahead()
-        return self._is_between_batches_of(stream)
-
-    def _is_between_batches_of(self, stream: Stream) -> bool:
         cursor = self._cursor
         if self._ahead.is_waiting and stream.name != STEPS and self._context.learners:
             return False
@@ -78,7 +77,7 @@ class Moments:
         if cursor.in_body:
             return False
         if cursor.leader is not None:
-            return self._is_between_batches_of(cursor.leader)
+            return self.is_between_batches_of(cursor.leader)
         return not cursor.in_epoch_body and not any(stream.passes for stream in cursor.streams.values())
 
     @property
@@ -88,7 +87,7 @@ class Moments:
         Behind a loop that was left the body counts as done; elsewhere in an epoch something may not have run.
         """
         leader = self._cursor.leader
-        return not self._cursor.in_epoch_body or (leader is not None and self._is_between_batches_of(leader))
+        return not self._cursor.in_epoch_body or (leader is not None and self.is_between_batches_of(leader))
 
     def tell_that_it_waits(self) -> None:
         """A signal came that is not obeyed yet."""

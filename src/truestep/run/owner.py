@@ -41,7 +41,7 @@ class Owner:
 
     def check(self) -> None:
         """Raise a RunDirectoryError in any other process."""
-        if not self.is_this_process:
+        if os.getpid() != self.process:
             raise RunDirectoryError(
                 f"This run was made by process {self.process}, and this is process {os.getpid()}, forked from it: what it did "
                 "would be saved over what its parent does. Send results to the parent, and use the run there; or make a ts.Run in "

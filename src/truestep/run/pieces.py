@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.checkpoints.part_writer import PartWriter
-from truestep.core.errors import CheckpointError
+from truestep.core.errors import CheckpointError, RankError
 from truestep.engine.processes.notes import PATIENCE_SECONDS
 from truestep.engine.processes.world import World
 from truestep.run.agreement import Agreement
@@ -64,8 +64,8 @@ class SavesInPieces:
         self._writer.close()
 
     def _tell(self, folder: Path, problem: str | None) -> None:
-        with suppress(RuntimeError, OSError):  # the store is gone, and so is whoever would ask
-            self._world.notes.wrote(folder.name, problem)
+        with suppress(RankError):  # the store is gone, and so is whoever would ask
+            self._world.ask(lambda: self._world.notes.wrote(folder.name, problem))
 
     def _wait(self, folder: Path) -> list[int]:
         """Return the other ranks when all have written; one that can't, is gone or does nothing for too long ends the waiting."""
@@ -81,9 +81,8 @@ class SavesInPieces:
         return others
 
     def _has_written(self, rank: int, folder: Path) -> bool:
-        gone = (
-            self._world.notes.processes[rank].trouble == "is gone"
-        )  # before looking: it may have told, and left
+        # looked at before: it may have told, and left
+        gone = self._world.notes.processes[rank].trouble == "is gone"
         try:
             problem = self._world.notes.written(rank, folder.name)
         except (RuntimeError, OSError) as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryError
+from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryError, TruestepError
 from truestep.engine.state import load_learner_state
 from truestep.report.history import NOTHING, Mark
 from truestep.run import snapshot
@@ -101,7 +101,13 @@ class Saver:
             self._run.logbook.go_back(NOTHING)  # lines of a start that came to no checkpoint
             return None
         name, state = found
-        changed = snapshot.put_back(self._run, state, _marks_in(self.store) if self._run.is_main else ())
+        try:
+            changed = snapshot.edits_of(self._run, state)
+        except TruestepError:
+            if self._run.is_main:
+                self.store.forget_attempt(name)
+            raise
+        changed += snapshot.put_back(self._run, state, _marks_in(self.store) if self._run.is_main else ())
         self._mark_boundary()
         self._saved_place, self._saved_digest = self._place(), digest(self._run.tracked.state())
         self._went_on_from = name
@@ -125,21 +131,34 @@ class Saver:
         """Whether the last save was long enough ago for one at the end of an epoch."""
         return time.monotonic() - self._saved_at >= self._options.epoch_seconds
 
-    def between_batches(
-        self, asked: Wishes, *, resumable: bool = True, only_if: Callable[[], bool] | None = None
-    ) -> None:
-        """Save if it is time to; where the run could not be gone on from, at the next moment where it can.
+    def body_done(self) -> None:
+        """The next batch is asked for: note how many updates this body made."""
+        updates = self._updates()
+        made = [*map(operator.sub, updates, self._begun)]
+        if made != self._longest:
+            self._longest = [*map(max, made, self._longest)] if self._longest else made
+        self._attempts = self._begun = updates
+
+    @property
+    def may_be_due(self) -> bool:
+        """Whether `is_due` could be true without anybody asking: most batches end without."""
+        every = self._options.every_steps
+        by_steps = every is not None and self._run.cursor.done % every == 0
+        return by_steps or self._best_found or self._due is not None or bool(self._metrics) or self.is_time
+
+    def is_due(self, asked: Wishes) -> bool:
+        """Whether something is to be done between two batches, as soon as a run could go on from there."""
+        self._due = self._reason(asked) or self._due
+        return self._due is not None or bool(self._metrics)
+
+    def save_due(self, *, only_if: Callable[[], bool] | None = None) -> None:
+        """Save if it is time to, at a moment that a run could go on from.
 
         `only_if` finds that out where it is not known: it is asked when the state has been taken.
         """
-        made = self._made()
-        self._longest = list(map(max, made, self._longest)) if self._longest else made
-        self._mark_boundary()
-        self._due = self._reason(asked) or self._due
-        if resumable:
-            if self._due:
-                self._save(self._due, only_if=only_if)
-            self._metrics.clear()
+        if self._due:
+            self._save(self._due, only_if=only_if)
+        self._metrics.clear()
 
     def _reason(self, asked: Wishes) -> str | None:
         options, step = self._options, self._run.cursor.done
@@ -226,6 +245,8 @@ class Saver:
         anywhere = isinstance(error, KeyboardInterrupt)
         complete = resumable and not anywhere and self._updates() == self._attempts
         self._save(f"exception {type(error).__name__}", complete=complete)
+        if self._went_on_from and self._run.is_main and not isinstance(error, NonFiniteError):
+            self.store.forget_attempt(self._went_on_from)  # older weights have the same bug before them
         saved = self._newest()
         if complete:
             return saved
@@ -333,8 +354,8 @@ class Saver:
         )
 
     def _updates(self) -> list[int]:
-        counters = [learner.counters for learner in self._run.context.learners.values()]
-        return [each.updates + each.skipped for each in counters]
+        learners = self._run.context.learners.values()
+        return [learner.counters.updates + learner.counters.skipped for learner in learners]
 
     def _made(self) -> list[int]:
         return list(map(operator.sub, self._updates(), self._begun))
@@ -342,8 +363,11 @@ class Saver:
     def _mark_boundary(self) -> None:
         self._attempts = self._begun = self._updates()
 
-    def close(self, *, alive: bool = True) -> None:
-        """Finish what is being written and let go of the directory; `alive`: no exception ended the run."""
+    def close(self, *, alive: bool = True, ended: str | None = None) -> None:
+        """Finish what is being written and let go of the directory.
+
+        `alive`: no exception ended the run; `ended`: how, where the newest checkpoint was saved before that was known.
+        """
         if self._pieces is not None:
             self._pieces.close()
         if self._store is not None:
@@ -351,7 +375,7 @@ class Saver:
             try:
                 store.wait()
                 if alive:
-                    store.forget_attempts()
+                    store.forget_attempts(ended)
                     self._run.logbook.forget(lambda: _marks_in(store))
             finally:
                 self._left_at = store.next_sequence

@@ -201,26 +201,38 @@ class Session:
 
     def batch_done(self, stream: Stream) -> None:
         """Between two batches: write, show, save, stop."""
-        run = self._run
+        run, cursor = self._run, self._run.cursor
         if self._trains_in not in (None, threading.get_ident()):
             raise DataError(
                 "run.batches is read in another thread than the one that calls update: between two batches here an update may be "
                 "half done there, and nothing could be saved. Read it in the same thread; num_workers= loads ahead."
             )
-        if self._write_line():
+        if run.logbook.write_if_due(cursor.step, cursor.epoch):
             self._rates.look(stream)
-        if self._progress.tick(run.step, run.epoch, stream.batch):
+        if self._progress.tick(cursor.step, cursor.epoch, stream.batch):
             self._progress.show(run.logbook.newest)
         if run.context.nonfinite == "rollback" and (checkpoint := self._saver.roll_back_if_stuck()):
             self.say(
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
-        resumable = self._moments.body_done(stream)
+        self._moments.body_done()
+        self._saver.body_done()
+        is_asked = self._signals.requested is not None or self.save_requested
+        if is_asked or not run.agreement.is_alone or self._saver.may_be_due:
+            asked = self._take_up(run.agreement.between_batches(self._wishes()))
+            if self._saver.is_due(asked) or asked.signal:
+                self._save_or_stop(stream, asked)
+
+    def _save_or_stop(self, stream: Stream, asked: Wishes) -> None:
+        """Do what is asked for if a run could go on from here; else it waits for a moment where one can."""
+        resumable = self._moments.is_between_batches_of(stream)
         only_if = stream.has_more if stream.is_open_ended else None
-        asked = self._take_up(run.agreement.between_batches(self._wishes()))
         if asked.signal:
-            self._stop_if(resumable, only_if)
-        self._saver.between_batches(asked, resumable=resumable, only_if=only_if)
+            if resumable:
+                self.stop(only_if=only_if)
+            self._moments.tell_that_it_waits()
+        if resumable:
+            self._saver.save_due(only_if=only_if)
 
     def _wishes(self) -> Wishes:
         return Wishes(self._signals.requested or 0, self.save_requested, self._saver.is_time)
@@ -230,13 +242,6 @@ class Session:
         self._signals.requested = asked.signal or self._signals.requested
         self.save_requested = self.save_requested and not asked.save
         return asked
-
-    def _write_line(self) -> bool:
-        run = self._run
-        is_due = run.step % run.logbook.every == 0
-        if is_due:
-            run.logbook.write_window(run.step, run.epoch)
-        return is_due
 
     def pass_done(self, stream: Stream) -> None:
         """The leader's batches are all done: write what has been averaged so far."""
@@ -307,11 +312,6 @@ class Session:
         if not (resumable := self._moments.are_resumable and not self.random.repeats):
             self._moments.tell_that_it_waits()
         return resumable
-
-    def _stop_if(self, resumable: bool, only_if: Callable[[], bool] | None) -> None:
-        if resumable:
-            self.stop(only_if=only_if)
-        self._moments.tell_that_it_waits()
 
     def stop(self, *, only_if: Callable[[], bool] | None = None) -> None:
         """Save, say where, and leave as the signal asks: out of the process, or back to the notebook's cell.
@@ -401,9 +401,9 @@ class Session:
 
     def finish(self) -> None:
         """All epochs are done: save, write the report, give everything back."""
-        if self._is_unsaved(looks_at_tracked=True):
+        if unsaved := self._is_unsaved(looks_at_tracked=True):
             self._saver.save_at_end("finished")
-        self._finish()
+        self._finish(ended=None if unsaved else "finished")
         self._stop_after_the_end()
 
     def close(self) -> None:
@@ -421,13 +421,14 @@ class Session:
     def _close(self, *, complete: bool) -> None:
         cursor = self._run.cursor
         if cursor.in_body and complete and not self._crashed:  # a loop that was left: its body counts
-            self._write_line()
+            self._run.logbook.write_if_due(cursor.step, cursor.epoch)
         cursor.done = cursor.step
         looks = self.started and not self._crashed
-        if looks and self._is_unsaved(looks_at_tracked=not self._closed):
+        unsaved = looks and self._is_unsaved(looks_at_tracked=not self._closed)
+        if unsaved:
             self._saver.save_at_end("closed", complete=complete and not self.random.repeats)
+        self._finish(ended="closed" if looks and not unsaved and not self._closed else None)
         self._closed = True
-        self._finish()
 
     def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
         if (world := self._run.context.world) is not None and world.error is not None:
@@ -435,7 +436,7 @@ class Session:
         unsaved = self._saver.is_unsaved or (looks_at_tracked and self._saver.is_tracked_unsaved)
         return self._run.agreement.rank_0_says("the end of the run", unsaved)
 
-    def _finish(self, *, alive: bool = True) -> None:
+    def _finish(self, *, alive: bool = True, ended: str | None = None) -> None:
         self._first_steps.end()
         self._layers.end()
         self._endings.release()
@@ -443,7 +444,7 @@ class Session:
         self._progress.close()
         run = self._run
         try:
-            self._saver.close(alive=alive)
+            self._saver.close(alive=alive, ended=ended)
         finally:
             run.logbook.close()
             for stream in run.cursor.streams.values():

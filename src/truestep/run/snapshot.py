@@ -115,12 +115,11 @@ def tracked_in(run: "Run", state: dict[str, Any]) -> dict[str, Any]:
 
 
 def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[str]:
-    """Bring a run to where `state` was taken; what does not fit is refused before anything is touched.
+    """Bring a run to where `state` was taken; `edits_of` says first whether it fits.
 
-    `marks` say which lines of metrics the checkpoints need that are there. Returns what the code now decides otherwise.
+    `marks` say which lines of metrics the checkpoints need that are there. Returns which settings of learners differ.
     """
-    tracked = tracked_in(run, state)
-    differences = _edits(run, state, tracked)
+    differences: list[str] = []
     edited = run.resume == "edited"
     run.cursor.load_state_dict(state["cursor"])
     run.cursor.finished = run.cursor.finished and not edited
@@ -135,7 +134,7 @@ def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[s
     run.best = state["best"]
     run.session.random.restore(**_random_of(run, state))
     repeats = run.session.random.repeats
-    kept = {"user": state["user"], "tracked": tracked}
+    kept = {"user": state["user"], "tracked": tracked_in(run, state)}
     _put_back_kept(run, kept, copy=repeats)
     if repeats:
         run.session.random.at_the_save = partial(_put_back_kept, run, kept)
@@ -156,8 +155,9 @@ def _put_back_kept(run: "Run", state: dict[str, Any], *, copy: bool = False) -> 
     run.tracked.load(state["tracked"], copy=copy)
 
 
-def _edits(run: "Run", state: dict[str, Any], tracked: dict[str, Any]) -> list[str]:
+def edits_of(run: "Run", state: dict[str, Any]) -> list[str]:
     """Return what the code gives otherwise than the run was started with; raise where that was not asked for, or can't be."""
+    tracked = tracked_in(run, state)
     _check_learners(run, state["learners"])
     run.tracked.check(tracked)
     directory = run.directory

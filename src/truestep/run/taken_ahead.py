@@ -23,24 +23,20 @@ class TakenAhead:
         """An update was made."""
         self._made += 1
 
-    def body_done(self) -> None:
-        """The next batch is asked for."""
+    def body_done(self) -> bool:
+        """The next batch is asked for; return whether updates come one batch late: none at first, then one after each batch."""
         if self._made:
             self._idle, self._busy = 0, self._busy + 1
         else:
             self._idle, self._busy = self._idle + 1, 0
             self._idle_first = max(self._idle_first, self._idle)
         self._made = 0
+        return 0 < self._idle_first <= _MOST and self._busy == 2
 
     @property
     def is_waiting(self) -> bool:
         """Whether the update of a batch that was given out may still come."""
         return 0 < self._idle <= _MOST
-
-    @property
-    def is_seen(self) -> bool:
-        """Whether updates come one batch late: none at first, then one after each batch."""
-        return 0 < self._idle_first <= _MOST and self._busy == 2
 
     @property
     def is_whole_pass(self) -> bool:

@@ -8,51 +8,76 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.engine.means import mean_of, numbers_of
 from truestep.engine.result import Update
+from truestep.engine.sums import Sums
 from truestep.run.options import check_name
+
+MOST_NOTED = 64
+"""Updates that are noted before what they gave is taken in; of some, each holds a copy of its losses until then."""
 
 
 class UpdateWindow:
-    """The updates of one learner since the last line; kept one by one, so that a resumed run adds up the same bits."""
+    """The updates of one learner since the last line; kept one by one, so that a resumed run adds up the same bits.
+
+    Between two lines an update is only noted: what is computed for many at once, where it is needed, costs a fraction.
+    """
 
     def __init__(self) -> None:
-        self.examples = 0
-        self._values: dict[str, list[Tensor]] = {}
+        self._noted: list[Sums] = []
+        self._examples = 0
+        self._values: dict[str, list[Tensor]] = {}  # means, or copies of which none was taken yet
         self._weights: dict[str, list[Tensor | float]] = {}
         self._last: Update | None = None
         self._gradient_norm: Tensor | None = None
 
     def add(self, update: Update) -> None:
         """Note an update; nothing is read from the device."""
+        sums = update.sums
         self._last = update
-        self.examples += update.num_examples
-        weight = update.total_weight
-        self._add("loss", update.loss, weight)
-        for name, value in update.metrics.items():
-            self._add(name, value, weight)
+        self._noted.append(sums)
+        names = sums.names
+        is_new = names and not self._values.keys() >= names  # which may be refused, and in this update
+        if is_new or sums.has_outputs or len(self._noted) == MOST_NOTED:
+            self._take_in()
 
-    def _add(self, name: str, value: Tensor, weight: Tensor | float) -> None:
-        if name not in self._values:
-            check_name(name, by="ts.weighted was given")
-            self._values[name], self._weights[name] = [], []
-        self._values[name].append(value)
-        self._weights[name].append(weight)
+    def _take_in(self) -> None:
+        """Take what the updates gave, which is kept for each of them."""
+        noted, self._noted = self._noted, []
+        for sums in noted:
+            self._examples += sums.num_examples
+            for name, value in sums.noted():
+                if name not in self._values:
+                    check_name(name, by="ts.weighted was given")
+                    self._values[name], self._weights[name] = [], []
+                self._values[name].append(value)
+                self._weights[name].append(sums.total)
+        if len(noted) == MOST_NOTED and not _are_on_device(self._values):
+            self._values = {name: [*_tensor(numbers_of(each))] for name, each in self._values.items()}
+
+    @property
+    def examples(self) -> int:
+        """How many examples the updates had."""
+        self._take_in()
+        return self._examples
 
     @property
     def gradient_norm(self) -> Tensor | None:
-        """The gradient norm of the newest update."""
-        if self._last is None:
-            return self._gradient_norm
-        return self._last.gradient_norm if self._last.has_gradient else None
+        """The gradient norm of the newest update, which is let go of: it may hold much."""
+        last, self._last = self._last, None
+        if last is not None:
+            self._gradient_norm = last.gradient_norm if last.has_gradient else None
+        return self._gradient_norm
 
-    def averages(self) -> Mapping[str, Tensor | float]:
+    def averages(self) -> dict[str, Tensor | float]:
         """Return the mean of each value weighted by the updates' weights; NaN is not smoothed away.
 
         On a CPU all values are read at once, and the means are numbers.
         """
-        if not any(value.is_cuda for values in self._values.values() for value in values):
+        self._take_in()
+        if not _are_on_device(self._values):
             return self._averages_on_host()
-        averages = {}
+        averages: dict[str, Tensor | float] = {}
         for name, values in self._values.items():
             weights = _stacked(self._weights[name])
             # An update over nothing (all weights zero) has no mean, and no share in this one.
@@ -60,9 +85,8 @@ class UpdateWindow:
             averages[name] = shares.sum() / weights.sum()
         return averages
 
-    def _averages_on_host(self) -> dict[str, float]:
-        noted = [value for values in self._values.values() for value in values]
-        numbers = iter(torch.stack(noted).tolist() if noted else ())
+    def _averages_on_host(self) -> dict[str, Tensor | float]:
+        numbers = iter(numbers_of([value for values in self._values.values() for value in values]))
         return {
             name: _mean([next(numbers) for _ in values], [float(each) for each in self._weights[name]])
             for name, values in self._values.items()
@@ -70,18 +94,27 @@ class UpdateWindow:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the window as tensors."""
+        self._take_in()
         return {
-            "examples": self.examples,
+            "examples": self._examples,
             "gradient_norm": self.gradient_norm,
-            "values": {name: _stacked(values) for name, values in self._values.items()},
+            "values": {name: _stacked(list(map(mean_of, values))) for name, values in self._values.items()},
             "weights": {name: _stacked(weights) for name, weights in self._weights.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a window."""
-        self.examples, self._gradient_norm = state["examples"], state["gradient_norm"]
+        self._examples, self._gradient_norm = state["examples"], state["gradient_norm"]
         self._values = {name: list(values) for name, values in state["values"].items()}
         self._weights = {name: list(weights) for name, weights in state["weights"].items()}
+
+
+def _are_on_device(values: Mapping[str, Sequence[Tensor]]) -> bool:
+    return any(value.is_cuda for each in values.values() for value in each)
+
+
+def _tensor(numbers: Sequence[float]) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def _mean(values: list[float], weights: list[float]) -> float:

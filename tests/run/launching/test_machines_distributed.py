@@ -2,6 +2,7 @@
 """Two machines, as network namespaces with a cable between them, each with a name and a directory of its own; for root only."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -133,7 +134,7 @@ def machines(tmp_path):
 
 def bits(text):
     """Return what rank 0 ended with."""
-    return [line.rpartition(" ")[2] for line in text.splitlines() if "ends with" in line]
+    return re.findall(r"ends with ([0-9a-f]{64})", text)
 
 
 def train(machines, *words):
@@ -210,9 +211,9 @@ def test_a_cable_that_is_cut_and_restored_changes_nothing(machines, seconds):
     statuses = [process.wait(timeout=400) for process in both]
     if (
         seconds > 20 and statuses[1]
-    ):  # its launcher gave up as well: whoever looks after the machine starts it again
+    ):  # its launcher gave up, too: whoever looks after the machine starts it again
         both = train(machines, "wait", 9, 1)
         statuses = [process.wait(timeout=400) for process in both]
     assert statuses == [0, 0], machines.said()
     assert set(bits(machines.said())) == expected != set()
-    assert ("RankError" in machines.said()) == (seconds > 20)
+    assert seconds > 20 or "RankError" not in machines.said()  # a moment is nothing but a wait

@@ -235,7 +235,9 @@ def _dropping(gate: Dispatcher, wrappers: Wrappers) -> None:
 def _compiling(gate: Dispatcher, wrappers: Wrappers) -> None:
     def compiling(original: Call) -> Call:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            _compiled(gate)
+            what = args[0] if args else kwargs.get("model")
+            if what is not None:  # else it gives a decorator, which is called with the function
+                _compiled(gate, what)
             result = original(*args, **kwargs)
             _compiled_modules(gate, wrappers)
             return result
@@ -247,9 +249,9 @@ def _compiling(gate: Dispatcher, wrappers: Wrappers) -> None:
     _compiled_modules(gate, wrappers)
 
 
-def _compiled(gate: Dispatcher) -> None:
+def _compiled(gate: Dispatcher, what: object) -> None:
     """Something is compiled: hooks on modules would change what it compiles."""
-    gate.recorder.compiled()
+    gate.recorder.compiled(what)
     gate.switch_layers(False)
 
 
@@ -264,7 +266,7 @@ def _compiled_modules(gate: Dispatcher, wrappers: Wrappers) -> None:
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             if torch.compiler.is_compiling():
                 return original(self, *args, **kwargs)
-            _compiled(gate)  # it may have been compiled before the watch
+            _compiled(gate, self._orig_mod)  # it may have been compiled before the watch
             output = original(self, *args, **kwargs)
             if gate.live and is_ordinary() and gate.sees():
                 gate.tell("on_forward", self._orig_mod, args, kwargs, output)

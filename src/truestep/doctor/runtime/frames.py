@@ -32,6 +32,16 @@ def is_library(filename: str) -> bool:
     return found
 
 
+def path_from_here(path: str) -> str:
+    """Return a file's name as a message shows it: from the current folder, or alone where it lies elsewhere."""
+    whole = Path(path)
+    try:
+        here = Path.cwd()
+    except OSError:  # the script removed it
+        return whole.name
+    return str(whole.relative_to(here)) if whole.is_relative_to(here) else whole.name
+
+
 def user_line(depth: int = 2) -> tuple[str, int]:
     """Return file and number of the innermost line of the user's code on the stack, or of the outermost there is."""
     frame: FrameType | None = sys._getframe(depth)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truestep.doctor.finding import Place
+from truestep.doctor.runtime.frames import path_from_here
 from truestep.doctor.runtime.looking import first_tensor, is_plain, made_by
 from truestep.doctor.runtime.origins import Origin, Origins
 
@@ -151,6 +152,7 @@ class History:
         self.num_steps = 0
         self.num_backwards = 0
         self.compiled = False
+        self.unseen: set[str] = set()  # what is compiled, by its name: its inside can't be followed
         self.is_cut_short = False  # the code raised
         self.gave_up: str | None = None  # why the watch ended before the run
         self.thread: int | None = None  # the one that first goes backward or steps
@@ -197,7 +199,7 @@ class History:
 
     def told(self, origin: Origin, used_at: Place | None = None) -> str:
         """Return where a value was made: `softmax at network.py:42 (model.head.act)`."""
-        where = "" if origin.place == used_at else f" at {origin.file()}:{origin.line}"
+        where = "" if origin.place == used_at else f" at {path_from_here(origin.path)}:{origin.line}"
         layer = f" ({self.path_of(origin.layer)})" if origin.layer is not None else ""
         return f"{origin.operation}{where}{layer}"
 

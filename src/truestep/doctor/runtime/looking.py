@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,14 +39,21 @@ def is_plain(tensor: Tensor) -> bool:
     return tensor.layout is strided and not other
 
 
-def first_tensor(value: Any) -> Tensor | None:
-    """Return the first tensor in nested lists, tuples and dicts."""
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors in nested lists, tuples and dicts."""
     from torch import Tensor
 
     if isinstance(value, Tensor):
-        return value
+        yield value
+        return
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return next((found for each in parts if (found := first_tensor(each)) is not None), None)
+    for each in parts:
+        yield from tensors_of(each)
+
+
+def first_tensor(value: Any) -> Tensor | None:
+    """Return the first tensor in nested lists, tuples and dicts."""
+    return next(tensors_of(value), None)
 
 
 def sensitive_layers(module: nn.Module, training: bool) -> list[str]:

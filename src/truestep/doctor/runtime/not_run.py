@@ -31,4 +31,6 @@ def reasons_not_run(history: History, watchers: Sequence[Watcher], probes: Seque
 
 
 def _looks_inside(watcher: Watcher) -> bool:
-    return watcher.looks_inside or type(watcher).on_layer is not Watcher.on_layer
+    kind = type(watcher)
+    follows = kind.on_layer is not Watcher.on_layer or kind.on_operation is not Watcher.on_operation
+    return watcher.looks_inside or follows

@@ -6,7 +6,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truestep.doctor.finding import Place
@@ -69,11 +68,6 @@ class Origin:
         """The line of the user's own code that made it."""
         return Place(self.path, self.line)
 
-    def file(self) -> str:
-        """Return the file as a message names it: from here, or its name alone."""
-        path = Path(self.path)
-        return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name
-
     def past_changes_of_shape(self) -> Origin:
         """Return the operation that computed the numbers, where this one only passed them on."""
         found = self
@@ -98,6 +92,7 @@ class Origins:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Tensor], Origin]] = {}
+        self.cuts: list[Origin] = []  # where graphs ended in this step
 
     def of(self, value: Tensor) -> Origin | None:
         """Return where a value was made, if that was in this step and while the watch looked."""
@@ -111,6 +106,8 @@ class Origins:
             if len(self._known) >= MAX_ENTRIES // 2:
                 self._known.clear()
         self._known[id(value)] = weakref.ref(value), origin
+        if origin.cuts and len(self.cuts) < MAX_DEPTH:
+            self.cuts.append(origin)
 
     def before(self, values: list[Tensor]) -> tuple[Origin, ...]:
         """Return the origins of the values that an operation is given, each once."""
@@ -120,3 +117,4 @@ class Origins:
     def forget(self) -> None:
         """A step is over."""
         self._known.clear()
+        self.cuts.clear()

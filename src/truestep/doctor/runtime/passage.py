@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from truestep.doctor.runtime.frames import user_line
-from truestep.doctor.runtime.looking import first_tensor, is_plain
+from truestep.doctor.runtime.frames import path_from_here, user_line
+from truestep.doctor.runtime.looking import is_plain, tensors_of
 from truestep.doctor.runtime.model_copy import ModelCopy
 from truestep.doctor.runtime.operations import OperationMode
 
@@ -34,9 +33,7 @@ class Computed:
     def told(self, model: str) -> str:
         """Return `softmax at network.py:42 (net.head.act)`; the model by its variable."""
         layer = ".".join(each for each in (model, self.layer) if each)
-        path = Path(self.path)
-        file = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path.name
-        return f"{self.operation} at {file}:{self.line} ({layer})"
+        return f"{self.operation} at {path_from_here(self.path)}:{self.line} ({layer})"
 
 
 class Passage:
@@ -56,7 +53,7 @@ class Passage:
         handles = [register_module_forward_pre_hook(self._enter), register_module_forward_hook(self._leave)]
         mode.switch(True)
         try:
-            self.output = first_tensor(trial.apply(changed))
+            self.outputs = list(tensors_of(trial.apply(changed)))
         finally:
             mode.switch(False)
             for handle in handles:
@@ -85,10 +82,15 @@ class Passage:
         """Whether every operation is known."""
         return self._bytes <= MOST_BYTES
 
-    def on_the_way(self) -> list[Computed]:
-        """Return what the output was made of, in the order of computation."""
+    @property
+    def output(self) -> Tensor | None:
+        """The first tensor of the output."""
+        return self.outputs[0] if self.outputs else None
+
+    def on_the_way(self, output: int = 0) -> list[Computed]:
+        """Return what a tensor of the output was made of, in the order of computation."""
         found: set[int] = set()
-        last = self._known.get(id(self.output))
+        last = self._known.get(id(self.outputs[output]))
         waiting = [last] if last is not None else []
         while waiting:
             current = waiting.pop()
@@ -106,13 +108,13 @@ def differs(first: Tensor, second: Tensor) -> Tensor:
     return ~torch.isclose(first, second, rtol=1e-4, atol=1e-6 * float(size), equal_nan=True)
 
 
-def aligned(passages: list[Passage]) -> list[tuple[Computed, list[Tensor]]]:
-    """Return the operations on the way to the first one's output, each with its value in every passage.
+def aligned(passages: list[Passage], output: int = 0) -> list[tuple[Computed, list[Tensor]]]:
+    """Return the operations on the way to a tensor of the first one's output, each with its value in every passage.
 
     Where the passages took different ways, what follows is left out.
     """
     base, *others = passages
-    wanted = {id(each) for each in base.on_the_way()}
+    wanted = {id(each) for each in base.on_the_way(output)}
     found = []
     for steps in zip(*(each.steps for each in passages), strict=False):
         if len({(each.operation, each.value.shape) for each in steps}) > 1:

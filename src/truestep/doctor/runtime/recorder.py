@@ -80,6 +80,8 @@ class Recorder:
     def on_layer(self, module: nn.Module, output: Any) -> Facts:
         """Any module, also within others, gave its output."""
         found = first_tensor(output)
+        if isinstance(module, torch.jit.ScriptModule):
+            self.history.unseen.add(getattr(module, "original_name", type(module).__name__))
         return (module, output) if found is None or is_plain(found) else None
 
     def on_operation(self, name: str, result: Any, given: list[Tensor]) -> Facts:
@@ -237,9 +239,14 @@ class Recorder:
         """A functional dropout was at work."""
         self._drops = True
 
-    def compiled(self) -> None:
-        """Something is compiled."""
+    def compiled(self, what: object) -> None:
+        """A function or model is compiled, or called that was."""
         self.history.compiled = True
+        if isinstance(what, nn.Module):
+            known = id(what) in self.history.names
+            self.history.unseen.add(self.history.called(what) if known else self._named(what))
+        else:
+            self.history.unseen.add(getattr(what, "__qualname__", type(what).__name__))
 
     def cut_short(self) -> None:
         """The code raised: a forward that no backward followed need not have been an evaluation."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from truestep.doctor.runtime.history import Forward, Loss
 from truestep.doctor.runtime.looking import is_on_host, is_plain
 from truestep.doctor.runtime.model_copy import ModelCopy
-from truestep.doctor.runtime.passage import Passage, aligned, differs
+from truestep.doctor.runtime.passage import Computed, Passage, aligned, differs
 
 LEAST = 4  # steps
 MOST = 128  # numbers of a sequence that are tried out: past them the scores of attention grow large
@@ -101,15 +101,16 @@ def sight_of(forward: Forward, task: Task) -> Sight | None:
     changed.select(axis, size - 1).copy_(_other(given, axis))
     with ModelCopy(forward) as trial:
         base, last = Passage(trial, {task.key: given}), Passage(trial, {task.key: changed})
-    before, after = base.output, last.output
-    if before is None or after is None or before.shape != after.shape:
+    if len(base.outputs) != len(last.outputs):
         return None
-    moved = _by_step(differs(before, after), given)
-    if moved is None:
-        return None
-    earlier = bool(moved.narrow(axis, 0, size - 1).any())
-    where = _where([base, last], 1 / size, forward.variable) if earlier else ""
-    return Sight(earlier, bool(moved.select(axis, size - 1).any()), where)
+    for index, (before, after) in enumerate(zip(base.outputs, last.outputs, strict=True)):
+        alike = is_plain(before) and before.shape == after.shape
+        moved = _by_step(differs(before, after), given) if alike else None
+        if moved is not None:
+            earlier = bool(moved.narrow(axis, 0, size - 1).any())
+            where = _where(aligned([base, last], index), 1 / size, forward.variable) if earlier else ""
+            return Sight(earlier, bool(moved.select(axis, size - 1).any()), where)
+    return None
 
 
 def _by_step(output: Tensor, given: Tensor) -> Tensor | None:
@@ -131,10 +132,10 @@ def _other(given: Tensor, axis: int) -> Tensor:
     return found
 
 
-def _where(passages: list[Passage], share: float, model: str) -> str:
+def _where(steps: list[tuple[Computed, list[Tensor]]], share: float, model: str) -> str:
     """Return the operation from which on more than one step's share of the numbers changes, up to the output."""
     found = ""
-    for computed, (before, after) in aligned(passages):
+    for computed, (before, after) in steps:
         moved = float(differs(before, after).float().mean()) if before.numel() else 0.0
         if moved <= share * 1.01:
             found = ""

@@ -3,6 +3,7 @@
 
 import ast
 
+from truestep.doctor.source.contexts import TOP, Located
 from truestep.doctor.source.events import Event, Path, Trace
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
@@ -14,7 +15,12 @@ def mode_before(module: SourceModule, trace: Trace, forward: Event) -> str | Non
     What a function sets and puts back (`was = net.training`, `net.train(was)`) leaves the mode as it was.
     """
     before = trace.events[: trace.events.index(forward)]
-    modes = [event for event in before if event.kind in ("eval", "train") and _same(module, event, forward)]
+    modes = [
+        event
+        for event in before
+        if event.kind in ("eval", "train")
+        and (_same(module, event, forward) or _is_given_to(trace, event, forward))
+    ]
     while modes and _puts_back(module, modes[-1]):
         within = _call_path(modes.pop())
         while modes and modes[-1].inside(within):
@@ -55,6 +61,20 @@ def _same(module: SourceModule, mode: Event, forward: Event) -> bool:
         or (mode.kind == "eval" and _is_one_of_several(module, mode.receiver))
         or _holds(module, mode.receiver, mine.partition(".")[0])
     )
+
+
+def _is_given_to(trace: Trace, mode: Event, forward: Event) -> bool:
+    """Tell whether the model was handed to the constructor of what is set: it is a part of that now."""
+    contexts = trace.contexts
+    if contexts is None or mode.receiver is None or forward.receiver is None:
+        return False
+    contexts.choose(trace.world)
+    whole = contexts.origin(Located(mode.receiver, mode.context or TOP))
+    part = contexts.origin(Located(forward.receiver, forward.context or TOP))
+    if not isinstance(whole.node, ast.Call) or not isinstance(part.node, ast.Call):
+        return False
+    given = [*whole.node.args, *(word.value for word in whole.node.keywords)]
+    return any(contexts.origin(Located(each, whole.context)).node is part.node for each in given)
 
 
 def _is_one_of_several(module: SourceModule, model: ast.expr | None) -> bool:

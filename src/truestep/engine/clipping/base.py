@@ -41,9 +41,18 @@ def total_norm(gradients: list[Tensor], norm_type: float = 2.0) -> Tensor:
 
     The same operations as `torch.nn.utils.get_total_norm`, so that the bits agree with a hand-written loop's.
     """
+    return norm_beside(gradients, (), norm_type)[0]
+
+
+def norm_beside(
+    gradients: list[Tensor], others: Sequence[Tensor], norm_type: float
+) -> tuple[Tensor, Sequence[Tensor]]:
+    """Return the norm of all gradients seen as one vector, and the norm of each other tensor, in one pass."""
     if norm_type == float("inf"):
         gradients = [gradient for gradient in gradients if gradient.numel()] or [gradients[0].new_zeros(1)]
     half = gradients[0].dtype in (torch.float16, torch.bfloat16)
-    norms = torch._foreach_norm(gradients, norm_type, **({"dtype": torch.float32} if half else {}))
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms), norm_type)
-    return norm
+    norms = torch._foreach_norm(
+        [*gradients, *others], norm_type, **({"dtype": torch.float32} if half else {})
+    )
+    first, rest = norms[: len(gradients)], norms[len(gradients) :]
+    return torch.linalg.vector_norm(torch.stack(first), norm_type), rest

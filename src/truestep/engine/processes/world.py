@@ -10,7 +10,6 @@ import atexit
 import os
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,12 +21,13 @@ from torch import Tensor
 
 from truestep.core.errors import RankError
 from truestep.core.frames import own_line
+from truestep.engine.processes.asking import ask
+from truestep.engine.processes.meeting import Meeting
 from truestep.engine.processes.notes import RankNotes
 from truestep.engine.processes.shares import Share
 
 POLL = timedelta(milliseconds=500)
 PARTING_SECONDS = 1.0
-MOST_NUMBERS = 8  # that one meeting carries
 Group = Any
 Work = Any
 T = TypeVar("T")
@@ -50,30 +50,6 @@ class Links(NamedTuple):
     close: Callable[[], None]
 
 
-class Meeting:
-    """A meeting under way."""
-
-    def __init__(self, world: "World", what: str, numbers: Sequence[float]) -> None:
-        self._world, self._what, self._count = world, what, len(numbers)
-        self._tag = zlib.crc32(what.encode())
-        mine = torch.zeros(MOST_NUMBERS + 1, dtype=torch.float64)
-        mine[: self._count + 1] = torch.tensor([self._tag, *numbers], dtype=torch.float64)
-        self._all = [torch.empty_like(mine) for _ in range(world.size)]
-        control = world.links.control
-        self._work = world.begin(lambda: dist.all_gather(self._all, mine, group=control, async_op=True))
-        self._numbers: list[list[float]] | None = None
-
-    def wait(self) -> list[list[float]]:
-        """Return every rank's numbers, in the order of ranks; raises a RankError where ranks came for different things."""
-        if self._numbers is None:
-            self._world.wait(self._work, self._what)
-            found = torch.stack(self._all).tolist()
-            if any(numbers[0] != self._tag for numbers in found):
-                raise self._world.apart(self._what)
-            self._numbers = [numbers[1 : self._count + 1] for numbers in found]
-        return self._numbers
-
-
 class World:
     """The processes of a run as one of them sees them; `timeout_seconds` is how long a rank may keep the others waiting."""
 
@@ -85,11 +61,14 @@ class World:
         self.error: RankError | None = None
         """Why the ranks can't go on together; whatever needs them raises it again."""
         self.timeout_seconds = timeout_seconds
+        self.step = 0
+        """The training's: ranks that come for the same thing at two steps are told apart, too."""
         self.num_gathered = 0
         """How often something in a loss has exchanged tensors: its backward does, too."""
         self.counts_nothing = False
         """Whether the loss is being called with an example that counts nothing."""
         self._num_begun = 0
+        self._is_mute = False  # the store does not answer
         self._open: Meeting | None = None
         atexit.register(self._leave)
 
@@ -184,11 +163,11 @@ class World:
                 if work.is_completed():
                     self._finished(work, error)
                     return
-            if (failure := self._ask(self.notes.failure)) is not None:
+            if (failure := self.ask(self.notes.failure)) is not None:
                 raise self._failed(*failure)
             if not told:
                 told = True
-                self._ask(lambda: self.notes.waits(self._num_begun, what))
+                self.ask(lambda: self.notes.waits(self._num_begun, what))
             if time.monotonic() - since > self.timeout_seconds:
                 since = self._overdue(what)
 
@@ -201,9 +180,9 @@ class World:
 
     def _overdue(self, what: str) -> float:
         """Name the rank that keeps everybody waiting; one that is known to be busy is waited for on: return the time."""
-        absent = self._ask(lambda: self.notes.elsewhere(self._num_begun))
+        absent = self.ask(lambda: self.notes.elsewhere(self._num_begun))
         absent.pop(self.rank, None)
-        if not absent or self._ask(lambda: any(map(self.notes.is_busy, absent))):
+        if not absent or self.ask(lambda: any(map(self.notes.is_busy, absent))):
             return time.monotonic()
         rank, place = next(iter(absent.items()))
         waits = f"waits for {place}" if place else "is still at work elsewhere"
@@ -213,18 +192,18 @@ class World:
             f"did not come to {what} within {seconds}: it {self.notes.processes[rank].trouble or waits}. Every rank must come to "
             "the same updates, evaluations and ends of passes; for work that takes longer write ts.Run(timeout_seconds=...)",
         )
-        self._ask(lambda: self.notes.accuse(rank, text))
+        self.ask(lambda: self.notes.accuse(rank, text))
         raise self._failed(rank, text)
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
         """What this rank does now may take its time: the others wait for it as long as it takes."""
-        self._ask(lambda: self.notes.busy(what))
+        self.ask(lambda: self.notes.busy(what))
         try:
             yield
         finally:
             if self.error is None:
-                self._ask(lambda: self.notes.busy(None))
+                self.ask(lambda: self.notes.busy(None))
 
     # ------------------------------------------------------------------ failing
 
@@ -239,17 +218,23 @@ class World:
         first = f"{type(error).__name__}: {error}".splitlines()[0]
         text = self.notes.describe(self.rank, f"raised {first}" + (f" (at {place})" if place else ""))
         self.error = RankError(f"The ranks can't go on together: {text}.")
-        self._ask(lambda: self.notes.accuse(self.rank, text))
+        self.ask(lambda: self.notes.accuse(self.rank, text))
 
-    def _ask(self, question: Callable[[], T]) -> T:
-        """Ask the store; where it is gone, so is whoever held it."""
+    def ask(self, question: Callable[[], T]) -> T:
+        """Ask the store; where it is gone, or does not answer, so is whoever holds it."""
+        if self.error is not None and self._is_mute:
+            raise self.error
+        cause: OSError | RuntimeError
         try:
-            return question()
+            return ask(question, self.timeout_seconds)
+        except TimeoutError as error:
+            self._is_mute, cause = True, error
+            why = f"it {self.notes.processes[0].trouble or 'hangs, or its machine is out of reach'}"
+            what = f"or whoever launched it has not answered for {self.timeout_seconds:g} seconds: {why}"
         except (RuntimeError, OSError) as error:
-            text = self.notes.describe(
-                0, "is gone, or whoever launched it: the store that the ranks meet in can't be reached"
-            )
-            raise self._failed(0, text) from error
+            cause = error
+            what = "is gone, or whoever launched it: the store that the ranks meet in can't be reached"
+        raise self._failed(0, self.notes.describe(0, what)) from cause
 
     def explained(self, error: BaseException) -> RankError | None:
         """Return who has broken a connection that torch itself was waiting for; None where this is no such error."""
@@ -258,9 +243,9 @@ class World:
 
     def broken(self) -> RankError:
         """Return the error for a connection that broke."""
-        rank, text = self._ask(self.notes.find_culprit)
-        if self._ask(self.notes.failure) is None:
-            self._ask(lambda: self.notes.accuse(rank, text))
+        rank, text = self.ask(self.notes.find_culprit)
+        if self.ask(self.notes.failure) is None:
+            self.ask(lambda: self.notes.accuse(rank, text))
         return self._failed(rank, text)
 
     def _failed(self, rank: int, text: str) -> RankError:
@@ -270,7 +255,8 @@ class World:
 
     def apart(self, what: str) -> RankError:
         """Return the error for ranks that came to one meeting for different things."""
-        places = self._ask(lambda: self.notes.places(f"{what}, {own_line() or 'at its end'}"))
+        place = f"{what}, {own_line() or 'at its end'} (step {self.step})"
+        places = self.ask(lambda: self.notes.places(place))
         listed = "; ".join(f"rank {rank}: {place}" for rank, place in enumerate(places))
         updating = [place.startswith("an update") for place in places]
         uneven = "" if all(updating) or not any(updating) else f" {_UNEVEN}"

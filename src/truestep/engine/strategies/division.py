@@ -9,7 +9,8 @@ from torch import nn
 
 from truestep.core.errors import BatchError, LossError
 from truestep.engine.batches import Split
-from truestep.engine.processes.world import Meeting, World
+from truestep.engine.processes.meeting import Meeting
+from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import Placing
 from truestep.engine.strategies.fillers import one_of, shared_example
 

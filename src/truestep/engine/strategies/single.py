@@ -20,12 +20,17 @@ class WholeBatch:
 
     shares_batches = False
 
+    def __init__(self) -> None:
+        self._latest = Placing(0, None, 0, 1)
+
     def begin(self) -> None:
         """Do nothing."""
 
     def place(self, count: int | None, num_parts: int = 1) -> Placing:
-        """All examples are here."""
-        return Placing(0, count, count or 0, num_parts)
+        """All examples are here; most batches are as large as the one before."""
+        if self._latest.num_here != count or self._latest.num_calls != num_parts:
+            self._latest = Placing(0, count, count or 0, num_parts)
+        return self._latest
 
     @property
     def may_shrink(self) -> bool:

@@ -9,8 +9,16 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import OptionError, check_flag
-from truestep.nn.arrays.pairs import NUMPY, TORCH, check_values, name_of, torch_dtype, widened
-from truestep.nn.arrays.rounding import convert, plain_tensor
+from truestep.nn.arrays.rounding import (
+    NUMPY,
+    TORCH,
+    check_values,
+    convert,
+    name_of,
+    plain_tensor,
+    torch_dtype,
+    widened,
+)
 from truestep.nn.devices import usable_device
 
 Array = np.ndarray[Any, Any]

@@ -98,15 +98,8 @@ class Named:
         """The size of each axis, by name and in order."""
         return dict(zip(self.names, self.tensor.shape, strict=True))
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """The tensor's type."""
-        return self.tensor.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """The tensor's device."""
-        return self.tensor.device
+    dtype = property(lambda self: self.tensor.dtype, doc="The tensor's type.")
+    device = property(lambda self: self.tensor.device, doc="The tensor's device.")
 
     def to(self, *args: Any, **kwargs: Any) -> "Named":
         """Return this on another device or in another type, as `Tensor.to`."""

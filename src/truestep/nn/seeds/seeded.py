@@ -2,13 +2,17 @@
 """`ts.seed_everything`: it takes effect at once, reports what may still vary, and undoes itself as a `with` block."""
 
 import hashlib
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice, check_number
+from truestep.core.random_streams import host_streams, set_host_streams
 from truestep.core.results import RenderableType, Result, facts_of
 from truestep.nn.seeds.repeatability import (
     Flags,
@@ -19,22 +23,54 @@ from truestep.nn.seeds.repeatability import (
     read_flags,
     without_deterministic_form,
 )
-from truestep.nn.seeds.streams import Streams, seed_streams
 
 Deterministic = bool | Literal["warn"]
+_WORD = 0xFFFFFFFF
 LARGEST = 2**64 - 1  # the largest that torch.manual_seed takes
 
 
+def seed_streams(seed: int) -> tuple[str, ...]:
+    """Start python's, NumPy's and torch's global streams at `seed`, those of every device included; return their names."""
+    random.seed(seed)
+    # NumPy takes words of 32 bits: several keep seeds apart that differ in their upper half alone
+    np.random.seed(seed if seed <= _WORD else [seed & _WORD, seed >> 32])
+    torch.manual_seed(seed)
+    accelerator = torch.accelerator.current_accelerator()
+    return ("python", "numpy", "torch", *([f"torch, every {accelerator.type} device"] if accelerator else []))
+
+
 class StreamsBefore:
-    """Everything as it was; a `with` block puts it back, once."""
+    """All global streams, flags and environment variables as they were when this was made; a `with` block puts them back, once."""
 
     def __init__(self) -> None:
-        self.streams, self.flags, self.entered = Streams(), read_flags(), False
+        self.entered = False
+        self._flags = read_flags()
+        self._host = host_streams()
+        self._torch = torch.get_rng_state()
+        self._torch_seed = torch.initial_seed()
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        self._module: Any = torch.get_device_module(accelerator) if accelerator else None
+        self._devices: list[Tensor] | None = None
+        if self._module is not None and getattr(self._module, "is_initialized", lambda: True)():
+            # mps has one device, and only the functions for one
+            read = getattr(self._module, "get_rng_state_all", lambda: [self._module.get_rng_state()])
+            self._devices = [state.clone() for state in read()]
 
     def restore(self) -> None:
-        """Put back flags, environment variables and streams."""
-        self.flags.restore()
-        self.streams.restore()
+        """Put everything back as it was."""
+        self._flags.restore()
+        set_host_streams(self._host)
+        torch.set_rng_state(self._torch)
+        if self._module is None:
+            return
+        if self._devices is None:
+            # The device had not started, so there was no state to take: it would have started, or has
+            # meanwhile, at the seed that torch.manual_seed gave to all devices.
+            self._module.manual_seed_all(self._torch_seed)
+        elif hasattr(self._module, "set_rng_state_all"):
+            self._module.set_rng_state_all(self._devices)
+        else:
+            self._module.set_rng_state(self._devices[0])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.rewriting import Edits, name_of, replaced, text_of
+from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
 
 
 class BestWeightsShared(SourceCheck):
@@ -59,8 +59,10 @@ class BestWeightsShared(SourceCheck):
                 yield At(call, text, BUG if known else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Keep a copy."""
-        return [replaced(module, node, f"{name_of(module, 'copy')}.deepcopy({text_of(module, node)})")]
+        """Keep a copy, where the file has the module for it."""
+        if "copy" not in module.imported_names:
+            raise RewriteError
+        return [replaced(module, node, f"copy.deepcopy({text_of(module, node)})")]
 
 
 def _loops_that_train(module: SourceModule) -> set[ast.AST]:

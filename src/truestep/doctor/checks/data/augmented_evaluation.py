@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.values import argument, literal
 
 _RANDOM = re.compile(
     r"^torchvision\.transforms\.(v2\.)?(Random\w+|ColorJitter|AutoAugment|RandAugment|TrivialAugmentWide|AugMix)$"
 )
 _HELD_OUT = ("test", "val", "valid", "validation")
+_PARTS_HELD_OUT = {*_HELD_OUT, "dev", "eval"}
 
 
 class AugmentedEvaluation(SourceCheck):
@@ -49,6 +50,14 @@ class AugmentedEvaluation(SourceCheck):
             if held_out and transform is not None and (random := self._random_part(module, transform)):
                 yield At(call, f"{name.rsplit('.', 1)[-1]} for evaluation is augmented by {random}.", RISK)
 
+        for call in module.calls("torch.utils.data.random_split"):
+            data = argument(call, 0, "dataset")
+            made = module.definitions(data) if isinstance(data, ast.Name | ast.Attribute) else [data]
+            if len(made) == 1 and isinstance(made[0], ast.Call) and _splits_off(module, call):
+                transform = argument(made[0], None, "transform")
+                if transform is not None and (random := self._random_part(module, transform)):
+                    yield At(call, f"Both parts are augmented by {random}, the one for evaluation too.", RISK)
+
     def _random_part(self, module: SourceModule, transform: ast.expr) -> str | None:
         sources = [transform, *module.definitions(transform)]
         if len(sources) > 2 or None in sources:
@@ -59,3 +68,16 @@ class AugmentedEvaluation(SourceCheck):
                 if _RANDOM.match(name):
                     return name.rsplit(".", 1)[-1]
         return None
+
+
+def _splits_off(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether one part is named for evaluation, and no line gives that a transform of its own."""
+    statement = module.statement(call)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    parts = target.elts if isinstance(target, ast.Tuple) else []
+    words = [set(re.split(r"[^a-z]+", (dotted(each) or "").lower())) for each in parts]
+    mended = any(
+        isinstance(each, ast.Attribute) and each.attr == "transform" and isinstance(each.ctx, ast.Store)
+        for each in module.all(ast.Attribute)
+    )
+    return any(each & _PARTS_HELD_OUT for each in words) and not mended

@@ -31,7 +31,7 @@ class ListingsPairedUnsorted(SourceCheck):
     Fix: sort both, or derive one name from the other.
     """
 
-    code = "DATA033"
+    code = "DATA036"
     words = ("listdir", "glob")
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import QUESTION, RISK
+from truestep.doctor.check import ADVICE, RISK
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import Forward, Loss
 from truestep.doctor.runtime.looking import is_on_host
@@ -51,7 +51,7 @@ class SameOrderEveryEpoch(Watcher):
 
     def __init__(self) -> None:
         self.current: tuple[Print, Place] | None = None  # of the forward that is trained on
-        self.severity = QUESTION  # of sequences and regressions only the author knows
+        self.severity = ADVICE  # sequences and series may have an order of their own
         self.seen: list[Print] = []  # in the first steps, one after another
         self.started: dict[int, Print] = {}  # the first batch of each source's first pass
         self.source: int | None = None  # that has just begun a pass

@@ -38,7 +38,7 @@ class FullBatchesAssumed(SourceCheck):
     Fix: len(loader.dataset), or count len(x) of each batch.
     """
 
-    code = "EVAL034"
+    code = "EVAL036"
     words = ("batch_size",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
@@ -54,11 +54,19 @@ def _counted(module: SourceModule, divisor: ast.expr) -> ast.expr | None:
     if not (isinstance(divisor, ast.BinOp) and isinstance(divisor.op, ast.Mult)):
         return None
     for one, other in ((divisor.left, divisor.right), (divisor.right, divisor.left)):
-        is_length = isinstance(one, ast.Call) and module.qualify(one.func) == "len" and len(one.args) == 1
-        if is_length and (own_name(other) or "").endswith("batch_size"):
-            assert isinstance(one, ast.Call)
-            return one.args[0] if module.kind(one.args[0]) == "loader" else None
+        if isinstance(one, ast.Call) and module.qualify(one.func) == "len" and len(one.args) == 1:
+            loader = one.args[0]
+            if module.kind(loader) == "loader" and _is_its_batch_size(module, loader, other):
+                return loader
     return None
+
+
+def _is_its_batch_size(module: SourceModule, loader: ast.expr, size: ast.expr) -> bool:
+    """Tell what the loader was given for it, or what is called so."""
+    made = [each for each in module.definitions(loader) if isinstance(each, ast.Call)]
+    given = [argument(each, 1, "batch_size") for each in made]
+    same = any(each is not None and ast.unparse(each) == ast.unparse(size) for each in given)
+    return same or (own_name(size) or "").endswith("batch_size")
 
 
 def _drops(module: SourceModule, loader: ast.expr) -> bool:

@@ -21,20 +21,18 @@ class DivergenceOfRawValues(SourceCheck):
 
     Bad:
         student, teacher = nn.Linear(4, 3), nn.Linear(4, 3)
-        p = F.softmax(student(x), dim=1)
         q = F.softmax(teacher(x), dim=1).detach()
-        loss = F.kl_div(p, q, reduction="batchmean")  # here
+        loss = F.kl_div(F.softmax(student(x), dim=1), q, reduction="batchmean")  # here
 
     Good:
         student, teacher = nn.Linear(4, 3), nn.Linear(4, 3)
-        p = F.log_softmax(student(x), dim=1)
         q = F.softmax(teacher(x), dim=1).detach()
-        loss = F.kl_div(p, q, reduction="batchmean")
+        loss = F.kl_div(F.log_softmax(student(x), dim=1), q, reduction="batchmean")
 
     Fix: log_softmax for the first, softmax for the second; for logarithms of both log_target=True.
     """
 
-    code = "LOSS038"
+    code = "LOSS039"
     words = ("kl_div", "KLDivLoss")
 
     def read(self, module: SourceModule) -> Iterator[At]:

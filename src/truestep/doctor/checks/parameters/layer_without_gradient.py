@@ -10,6 +10,8 @@ from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from truestep.doctor.runtime.history import History, OptimizerRecord
 
 AFTER = 6
@@ -68,5 +70,18 @@ class LayerWithoutGradient(Watcher):
         if silent:
             names = [history.name_of(each) for each in silent[:6]]
             total = sum(1 for _ in record.parameters())
-            text = f"{len(silent)} of {total} parameters never had a gradient: {', '.join(names)}."
+            text = f"{len(silent)} of {total} parameters never had a gradient: {', '.join(names)}{_end(history, silent)}."
             yield Observation(record.place, text, RISK, {"without_gradient": names, "steps": AFTER + 1})
+
+
+def _end(history: History, silent: list[Tensor]) -> str:
+    """Return the operation that ended the graph behind one of these parameters in this step."""
+    mine = {id(each) for each in silent}
+    modules = [part for model in history.models for part in model.modules() if part.training]
+    layers = {
+        id(part) for part in modules if any(id(each) in mine for each in part.parameters(recurse=False))
+    }
+    for cut in history.origins.cuts:
+        if any(id(each.layer) in layers for each in cut.ancestors()):
+            return f"; the graph ends in {history.told(cut)}"
+    return ""

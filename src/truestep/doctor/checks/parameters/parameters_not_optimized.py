@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK
@@ -100,8 +99,8 @@ class ParametersNotOptimized(Watcher):
     def _is_meant(self, history: History, model: nn.Module) -> bool:
         """Tell a teacher, a copy of another model, and one whose weights came from elsewhere."""
         parts = list(model.modules())
-        file = getattr(sys.modules.get(type(model).__module__), "__file__", None) or ""
-        of_library = is_library(file) and not type(model).__module__.startswith("torch.nn.")
+        written_in = getattr(getattr(type(model).forward, "__code__", None), "co_filename", "")
+        of_library = is_library(written_in) and not type(model).__module__.startswith("torch.nn.")
         loaded = any(part in history.loaded for part in parts)
         copied = not any(_versions(model))  # an initialisation writes into its tensors
         return of_library or loaded or copied or any(id(part) in self.asked for part in parts)

@@ -50,6 +50,7 @@ class UnitsDead(Watcher):
 
     def __init__(self) -> None:
         self.alive: dict[int, torch.Tensor] = {}
+        self.layers: dict[int, nn.Module] = {}
         self.lived: set[int] = set()
         self.now: dict[int, bool] = {}  # whether any unit gave more than 0 since the last step
         self.silent: dict[int, int] = {}  # steps in a row in which none did
@@ -64,6 +65,7 @@ class UnitsDead(Watcher):
         if isinstance(module, nn.ReLU) and isinstance(output, torch.Tensor) and module.training:
             if not is_on_host(output) or output.numel() < 2:
                 return
+            self.layers[id(module)] = module
             self.now[id(module)] = self.now.get(id(module), False) or bool(output.any())
             if output.dim() < 2 or output.shape[0] < 2:
                 self.silent.setdefault(id(module), SILENT - SINGLE)
@@ -76,10 +78,11 @@ class UnitsDead(Watcher):
         """Judge once, after some steps."""
         if history.num_steps != STEPS:
             return
-        for alive in self.alive.values():
+        for layer, alive in self.alive.items():
             dead = int((~alive).sum())
             if alive.numel() >= 4 and dead >= SHARE * alive.numel():
-                text = f"{dead} of {alive.numel()} units of a ReLU gave 0 for every input of {STEPS} steps."
+                name = history.path_of(self.layers[layer])
+                text = f"{dead} of {alive.numel()} units of {name} (ReLU) gave 0 for every input of {STEPS} steps."
                 yield Observation(place, text, RISK, {"dead_units": dead, "units": alive.numel()})
         self.alive.clear()
 
@@ -95,5 +98,6 @@ class UnitsDead(Watcher):
                 if self.silent[layer] == SILENT:
                     died = history.num_steps + 1 - SILENT if layer in self.lived else 0
                     since = history.num_steps + 1 - died
-                    text = f"All units of a ReLU were dead by step {died}: they gave 0 in the {since} steps since."
+                    name = history.path_of(self.layers[layer])
+                    text = f"All units of {name} (ReLU) were dead by step {died}: they gave 0 in the {since} steps since."
                     yield Observation(record.place, text, RISK, {"after_steps": died})

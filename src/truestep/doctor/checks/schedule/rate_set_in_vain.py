@@ -53,7 +53,10 @@ class RateSetInVain(SourceCheck):
             for target in targets:
                 optimizer = _optimizer_of(target)
                 if optimizer is not None and module.kind(optimizer) == "optimizer":
-                    if module.class_of(optimizer) is None:  # an optimizer of this file may read it
+                    beside = _is_set_beside(module, statement, optimizer)
+                    if (
+                        module.class_of(optimizer) is None and not beside
+                    ):  # an optimizer of this file may read it
                         yield At(
                             statement, f"No step reads {ast.unparse(target)}: the value stays what it was."
                         )
@@ -77,6 +80,12 @@ class RateSetInVain(SourceCheck):
             indent = " " * (node.col_offset + 4)
             return [replaced(module, node, f"{loop[0]}\n{indent}{loop[1].strip()}")]
         return [head, after(module, node, *loop)]
+
+
+def _is_set_beside(module: SourceModule, statement: ast.AST, optimizer: ast.expr) -> bool:
+    """Tell whether the function goes to the groups of the optimizer too."""
+    name = f"{dotted(optimizer)}.param_groups"
+    return any(module.scope(each) is module.scope(statement) for each in module.reads(name))
 
 
 def _in_a_copy(module: SourceModule) -> Iterator[At]:

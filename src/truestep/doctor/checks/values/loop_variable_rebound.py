@@ -39,6 +39,8 @@ class LoopVariableRebound(SourceCheck):
         for function in module.functions:
             for node in uses_of(module, function).unread():
                 loop = module.parents[node]
+                while isinstance(loop, ast.With):
+                    loop = module.parents[loop]
                 if not isinstance(loop, ast.For) or _is_used(loop, node):
                     continue
                 container = _container(loop)
@@ -52,8 +54,11 @@ def _is_used(loop: ast.For, node: ast.Assign) -> bool:
     names = names_in(node.targets[0])
     if not names or names[0] not in names_in(loop.target) or not _computed_from(names[0], node.value):
         return True
-    rest = [each for each in loop.body if each is not node]
-    return any(isinstance(each, ast.Name) and each.id == names[0] for part in rest for each in walk(part))
+    own = set(walk(node))
+    others = [
+        each for part in loop.body for each in walk(part) if isinstance(each, ast.Name) and each not in own
+    ]
+    return any(each.id == names[0] for each in others)
 
 
 def _container(loop: ast.For) -> str | None:

@@ -3,11 +3,9 @@
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, replaced
 from truestep.doctor.source.values import argument, constant
 
 
@@ -55,10 +53,3 @@ class OptionOfWrongType(SourceCheck):
             more = f", and {len(switches) - 1} more in this file" if len(switches) > 1 else ""
             text = f"type=bool is true for every text: 'False' and '0' switch it on{more}."
             yield At(switches[0], text, RISK)
-
-    def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Read a fraction."""
-        given = argument(node, None, "type")
-        if given is None or module.qualify(given) != "int":
-            raise RewriteError
-        return [replaced(module, given, "float")]

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Means are taken of many updates at once, and have the bits that each has alone."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import truestep as ts
+from truestep.core.errors import NonFiniteError
+from truestep.engine.means import AT_ONCE, MOST_VALUES, mean_of, noted, numbers_of
+
+LENGTHS = (1, 2, 7, 32, 33, 500, MOST_VALUES, MOST_VALUES + 1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(lengths=st.lists(st.sampled_from(LENGTHS), min_size=1, max_size=40), seed=st.integers(0, 99))
+def test_each_mean_has_the_bits_that_it_has_alone(lengths, seed):
+    generator = torch.Generator().manual_seed(seed)
+    values = [100 * torch.randn(length, generator=generator) for length in lengths]
+    many = [noted(each) for each in values]
+    expected = [float(each.mean()) for each in values]
+    assert expected == numbers_of(many) == [float(mean_of(each)) for each in many]
+
+
+def test_a_pass_is_too_short_to_be_divided_among_threads():
+    many = [noted(torch.randn(MOST_VALUES)) for _ in range(2 * AT_ONCE // MOST_VALUES)]
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert numbers_of(many) == [float(each.mean()) for each in many]
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_what_the_caller_does_with_its_losses_afterwards_changes_none_that_was_noted(make_learner):
+    net = make_learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    kept = []
+
+    def loss(batch):
+        values = net(batch).squeeze(1)
+        kept.append(values.detach())
+        return ts.weighted(values, again=values.detach())
+
+    batch = torch.randn(8, 3)
+    expected = net(batch).mean().detach()
+    update = net.update(loss, batch)
+    kept[0].abs_().add_(1)  # priorities, say
+    assert torch.equal(expected, update.loss)
+    assert torch.equal(expected, update.metrics["again"])
+
+
+@pytest.mark.parametrize("clip", [None, ts.ClipNorm(1.0), ts.ClipNorm(1.0, float("inf"))])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_is_seen_where_its_gradient_is(make_learner, clip, bad):
+    net = make_learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1), clip=clip)
+    before = net.weight.detach().clone()
+
+    def loss(batch):
+        return net(batch).squeeze(1) + torch.tensor([0.0, bad])
+
+    with pytest.raises(NonFiniteError, match=f"The loss of .* is {bad}"):
+        net.update(loss, torch.randn(2, 3))
+    assert torch.equal(before, net.weight)
+
+
+@pytest.mark.parametrize("clip", [None, ts.ClipNorm(1.0)])
+def test_a_loss_whose_square_overflows_is_finite(make_learner, clip):
+    net = make_learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1), clip=clip)
+    update = net.update(lambda batch: net(batch).squeeze(1) + 1e30, torch.randn(2, 3))
+    assert float(update.loss) == pytest.approx(1e30)
+
+
+def test_a_metric_that_is_not_finite_stops_nothing(make_learner):
+    net = make_learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    nan = torch.full((2,), float("nan"))
+    update = net.update(lambda batch: ts.weighted(net(batch).squeeze(1), ratio=nan), torch.randn(2, 3))
+    assert update.metrics["ratio"].isnan()
