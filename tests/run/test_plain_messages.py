@@ -262,14 +262,17 @@ def test_an_error_in_a_function_of_a_batch_says_what_the_batch_is_and_what_the_e
 
 
 def test_an_error_in_the_body_of_the_loop_is_explained_too(tmp_path):
-    with pytest.raises(RuntimeError) as caught, ts.Run(tmp_path / "run", quiet=True, device="cpu") as run:
-        net = learner(run)
-        for batch in run.batches(run.data(DATA, batch_size=2)):
-            update = net.update(lambda rows: net(rows)[:, 0], batch)
-            update.loss.backward()
-    assert re.search(
-        r"`update\.loss` is what net\.update gave.*leave backward\(\) and step\(\) out", notes(caught.value)
-    )
+    def train():
+        with ts.Run(tmp_path / "run", quiet=True, device="cpu") as run:
+            net = learner(run)
+            for batch in run.batches(run.data(DATA, batch_size=2)):
+                update = net.update(lambda rows: net(rows)[:, 0], batch)
+                update.loss.backward()
+
+    with pytest.raises(RuntimeError) as caught:
+        train()
+    said = notes(caught.value)
+    assert re.search(r"`update\.loss` is what net\.update gave.*leave backward\(\) and step\(\) out", said)
 
 
 def test_a_learner_of_frozen_weights_alone_is_warned_of_where_it_is_made(run):
