@@ -23,6 +23,22 @@ class Beginning(NamedTuple):
     tracked: dict[str, str]
 
 
+def said_at_the_start(
+    resumed: Beginning | None,
+    context: Context,
+    cursor: Cursor,
+    edits: Sequence[str],
+    *,
+    holds_run: bool,
+    tracked: dict[str, str],
+) -> Iterator[str]:
+    """Yield all that a run says when it starts; `tracked` is how large each thing is that checkpoints keep of the user's."""
+    yield from where_it_goes_on(resumed, context, cursor, edits, holds_run=holds_run)
+    yield from what_it_keeps(tracked)
+    yield from what_weakens(context.choices)
+    yield from what_loses_updates(context.learners)
+
+
 def where_it_goes_on(
     resumed: Beginning | None, context: Context, cursor: Cursor, edits: Sequence[str], *, holds_run: bool
 ) -> Iterator[str]:

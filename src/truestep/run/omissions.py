@@ -2,22 +2,22 @@
 """What a training leaves out and can't have meant: no update at all, a metric that is waited for and never logged."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from truestep.core.errors import did_you_mean
+from truestep.engine.context import Context
+from truestep.run.cursor import Cursor
 from truestep.run.notebook import is_interactive
-
-if TYPE_CHECKING:
-    from truestep.run.run import Run
 
 _EPOCHS_WAITED = 2  # with something logged in each; an evaluation may come in every second one only
 
 
 class Omissions:
-    """Looks at the end of each epoch and of the run; each thing is said once."""
+    """Looks at the end of each epoch and of the run; each thing is said once. `best`: what `ts.Saving` waits for in vain."""
 
-    def __init__(self, run: "Run", say: Callable[[str], None]) -> None:
-        self._run, self._say = run, say
+    def __init__(
+        self, context: Context, cursor: Cursor, best: Callable[[], str | None], say: Callable[[str], None]
+    ) -> None:
+        self._context, self._cursor, self._best, self._say = context, cursor, best, say
         self._logged: set[str] = set()
         self._epochs_logged = 0
         self._is_logged = False  # something, in this epoch
@@ -27,10 +27,10 @@ class Omissions:
 
     def epochs_begin(self, total: int) -> None:
         """Say so where a loop over epochs begins within another; a notebook may still hold one that an error has left."""
-        if self._run.cursor.in_epochs and not is_interactive():
+        if self._cursor.in_epochs and not is_interactive():
             self._once(
                 f"run.epochs({total}) began inside the body of another loop over run.epochs: a run counts its epochs once, so the "
-                f"inner loop uses them up. Write for ... in range({total}) for the loop inside, and run.epochs for the outer one only"
+                f"inner loop uses them up. Write for ... in range({total}) for the loop inside"
             )
 
     def logged(self, names: Iterable[str]) -> None:
@@ -48,20 +48,19 @@ class Omissions:
 
     def run_ended(self) -> None:
         """Look for the last time."""
-        if not self._run.cursor.step:
+        if not self._cursor.step:
             return
         self._look_for_updates()
         self._look_for_metrics("did not come before the training ended")
 
     def _look_for_updates(self) -> None:
-        run = self._run
-        learners = run.context.learners
+        learners, num_batches = self._context.learners, self._cursor.step
         made = self.trains or any(each.counters.updates + each.counters.skipped for each in learners.values())
-        if made or not run.cursor.step or not any(each.started for each in learners.values()):
+        if made or not num_batches or not any(each.started for each in learners.values()):
             return
         names = " and ".join(map(repr, learners))
         self._once(
-            f"no update was made in {run.cursor.step} batches, so the weights of {names} are as they were at first. To train, "
+            f"no update was made in {num_batches} batches, so the weights of {names} are as they were at first. To train, "
             "write net.update(loss, batch) in the loop: for batch in run.batches(source)",
             key="updates",
         )
@@ -79,10 +78,10 @@ class Omissions:
 
     def _awaited(self) -> Iterator[tuple[str, str, str]]:
         """Yield each metric that is waited for and was never logged, with what waits, and what does not happen without it."""
-        best = self._run.saving.best
-        if best is not None and best not in self._logged and self._run.best is None:
+        best = self._best()
+        if best is not None and best not in self._logged:
             yield best, f"ts.Saving(best={best!r})", "no checkpoint is kept as the best"
-        for learner in self._run.context.learners.values():
+        for learner in self._context.learners.values():
             for name in learner.schedules.waits_for:
                 schedule = f"ts.plateau(o, metric={name!r}) of {learner.name!r}"
                 yield name, schedule, "the learning rate never changes"

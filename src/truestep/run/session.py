@@ -13,13 +13,7 @@ from truestep.core.files import remove_partial
 from truestep.engine.parts import Parts
 from truestep.engine.result import Update
 from truestep.run.agreement import Wishes
-from truestep.run.announcements import (
-    nothing_is_left,
-    what_it_keeps,
-    what_loses_updates,
-    what_weakens,
-    where_it_goes_on,
-)
+from truestep.run.announcements import nothing_is_left, said_at_the_start
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
 from truestep.run.endings import Endings, explain, identity, noting
@@ -67,7 +61,7 @@ class Session:
         looks = run.is_main and not run.context.strategy.divides_weights
         self._layers.every = watching.layers_every if looks else 0
         self._rates = Rates(run.context, run.cursor, self.say)
-        self._omissions = Omissions(run, self.say)
+        self._omissions = Omissions(run.context, run.cursor, lambda: self._saver.waits_for, self.say)
         self.started = False
         self.save_requested = False
         self.random = LoopRandom(run.context, run.cursor)
@@ -136,14 +130,9 @@ class Session:
         run.accept_edits()
         run.trackers.open()
         self._layers.open()
-        said = where_it_goes_on(resumed, run.context, run.cursor, run.edits, holds_run=run.holds_run)
-        kept = resumed.tracked if resumed else sizes(run.tracked.state())
-        for text in (
-            *said,
-            *what_it_keeps(kept),
-            *what_weakens(run.context.choices),
-            *what_loses_updates(run.context.learners),
-        ):
+        tracked = resumed.tracked if resumed else sizes(run.tracked.state())
+        place = run.context, run.cursor
+        for text in said_at_the_start(resumed, *place, run.edits, holds_run=run.holds_run, tracked=tracked):
             self.say(text)
 
     def start(self) -> None:
@@ -278,7 +267,7 @@ class Session:
         self._saver.logged(values)
         if self._endings.ended:
             run.logbook.close()
-            leave_report(run, self.say)
+            self._report()
             self._saver.close(alive=False)
 
     def updated(self, learner: Parts, update: Update) -> None:
@@ -451,4 +440,8 @@ class Session:
             for stream in run.cursor.streams.values():
                 stream.source.close()
             if self.started:
-                leave_report(run, self.say)
+                self._report()
+
+    def _report(self) -> None:
+        if self._run.is_main:
+            leave_report(self._run.directory, self._run.context.choices, self.say)
