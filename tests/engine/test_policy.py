@@ -66,7 +66,7 @@ def test_the_device_decides_as_the_host_does(nonfinite, scaled):
         (1.0, 0.0), (1.0, math.nan), (1.0, math.inf), (0.0, 1.0) if scaled else (0.0,)
     ):
         sums = Sums()
-        sums.expected = 2
+        sums.expect(2)
         sums.add(Part(torch.full((2,), loss), torch.full((2,), weight), {}, is_scalar=False))
         if scaler is not None:
             scaler.found_inf = torch.tensor(overflow)

@@ -155,7 +155,17 @@ class FusedStep:
         groups = optimizer.param_groups
         if self._state is not optimizer.state or self._num_states != len(self._state):
             return False
-        return len(made) == len(groups) and all(map(_still_plain, groups, made))
+        if len(made) != len(groups):
+            return False
+        for group, (before, lists) in zip(groups, made, strict=True):
+            if group is not before:
+                return False
+            # Options that can be changed at any time must lead to the same kernel.
+            if not group["fused"] or type(group["lr"]) is Tensor:
+                return False
+            if group.get("momentum") and not lists.momentum:
+                return False
+        return True
 
     def _keep_lists(self) -> None:
         optimizer = self.optimizer
@@ -181,17 +191,6 @@ def _is_plain(group: dict[str, Any]) -> bool:
     if any(map(is_divided, group["params"])):
         return False
     return len(kinds) == 1 and bool(group.get("fused")) and not unusual and not isinstance(betas[0], Tensor)
-
-
-def _still_plain(group: dict[str, Any], made: tuple[dict[str, Any], _Lists]) -> bool:
-    """Whether it is the group that lists were made of, and options that can be changed at any time lead to the same kernel."""
-    before, lists = made
-    return (
-        group is before
-        and bool(group["fused"])
-        and type(group["lr"]) is not Tensor
-        and not (group.get("momentum") and not lists.momentum)
-    )
 
 
 def _fill_momentum(optimizer: Optimizer) -> None:

@@ -12,7 +12,7 @@ from truestep.engine.averages import Average
 from truestep.engine.clipping import clip_of
 from truestep.engine.combinations import Combination, check_combination
 from truestep.engine.context import Context
-from truestep.engine.late import LateReports
+from truestep.engine.delayed_reports import DelayedReports
 from truestep.engine.optimizers import (
     OptimizerFactory,
     Parameters,
@@ -69,7 +69,7 @@ def make_parts(
         buffers=buffers,
         transient=TransientBuffers(module),
         spectral_places=[place for place in spectral_places(module) if buffers.holds(place)],
-        late=_late_reports(options.name, optimizers, policy, context),
+        delayed=_delayed_reports(options.name, optimizers, policy, context),
     )
     _register(parts)
     return parts
@@ -103,9 +103,9 @@ def _choose_kernels(
             prepare_momentum(optimizer)
 
 
-def _late_reports(
+def _delayed_reports(
     name: str, optimizers: list[Optimizer], policy: Policy, context: Context
-) -> LateReports | None:
+) -> DelayedReports | None:
     """Return some where the device runs ahead of the host and all optimizers take a flag; None where flags are at hand."""
     if context.device.type != "cuda" or needs_closure(optimizers):
         return None
@@ -117,7 +117,7 @@ def _late_reports(
             f"{', '.join(slow)} can't leave a step out on the device, so the host waits to know whether to take it. "
             'A fused optimizer (Adam, AdamW, SGD, Adagrad) avoids it, and so does nonfinite="keep" without float16.',
         )
-    return None if slow else LateReports()
+    return None if slow else DelayedReports()
 
 
 def _register(parts: Parts) -> None:

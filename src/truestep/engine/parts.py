@@ -12,8 +12,8 @@ from truestep.core.buffers import MovingBuffers, Place
 from truestep.engine.averages import Average
 from truestep.engine.compiling import Compiler
 from truestep.engine.counters import Counters
+from truestep.engine.delayed_reports import DelayedReports
 from truestep.engine.fused import FusedStep
-from truestep.engine.late import LateReports
 from truestep.engine.optimizers import given_options, needs_closure
 from truestep.engine.options import LearnerOptions
 from truestep.engine.policy import Policy
@@ -43,7 +43,7 @@ class Parts:
     transient: TransientBuffers
     spectral_places: list[Place]
     """Where power-iteration vectors are that no earlier learner holds."""
-    late: LateReports | None
+    delayed: DelayedReports | None
     """None where flags are at hand."""
     counters: Counters = field(default_factory=Counters)
     shows_average: bool = False

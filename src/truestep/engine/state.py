@@ -13,14 +13,14 @@ from truestep.engine.counters import Counters
 from truestep.engine.optimizers import KERNEL_OPTIONS
 from truestep.engine.parts import Parts
 from truestep.engine.processes.shards import divided_as, divided_by_name
-from truestep.engine.step import settle
+from truestep.engine.step import receive_report
 
 _OPTIONAL = ("settings", "buffers")  # not in every checkpoint of a learner
 
 
 def learner_state(learner: Parts) -> dict[str, Any]:
     """Return modules, optimizers, scaler, schedules, averages and counters."""
-    settle(learner)
+    receive_report(learner)
     state: dict[str, Any] = {
         "settings": settings(learner),
         "modules": dict(learner.module.state_dict()),
@@ -210,7 +210,7 @@ def use_given_options(learner: Parts, state: dict[str, Any]) -> None:
 @torch.no_grad()
 def load_learner_state(learner: Parts, state: dict[str, Any]) -> None:
     """Take over what `learner_state` returned; the caller has compared the structures before."""
-    settle(learner)
+    receive_report(learner)
     if learner.weights.are_divided:
         state = _divided(learner, state)
     learner.counters.load_state_dict(state["counters"])

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from truestep.core.errors import LossError, NonFiniteError
 from truestep.engine.clipping import Gradients, norm_beside
-from truestep.engine.late import Report
+from truestep.engine.delayed_reports import Report
 from truestep.engine.losses import negative_weights
 from truestep.engine.parts import Parts
-from truestep.engine.policy import Evidence, Policy, Verdict, evidence_of, nonfinite_error
+from truestep.engine.policy import VERDICTS, Evidence, Policy, Verdict, evidence_of, nonfinite_error
 from truestep.engine.result import Update
 from truestep.engine.strategies import Hooks
 from truestep.engine.sums import Sums
@@ -41,9 +41,9 @@ def decide(hooks: Hooks, learners: Sequence[Parts], sums: Sums) -> list[Step]:
     for learner in learners:
         gradients, measured = prepare(hooks, learner, sums)
         evidence = verdict = None
-        if learner.late is None:
+        if learner.delayed is None:
             evidence = _look(learner, sums, measured)
-            verdict = learner.policy.judge(evidence)
+            verdict = VERDICTS[evidence][learner.policy.nonfinite]
             if verdict is Verdict.RAISE:
                 raise error_of(learner, float(sums.loss), None if measured is None else float(measured))
         norm = measured if learner.policy.measures_norm and isinstance(measured, Tensor) else None
@@ -174,8 +174,8 @@ def error_of(learner: Parts, loss: float, norm: float | None) -> NonFiniteError:
 
 def _step_on_device(learner: Parts, sums: Sums, measured: Measured) -> Tensor:
     """Step unless the flag is set, which nobody waits for; return it. Average and statistics follow at once."""
-    settle(learner)
-    assert learner.late is not None
+    receive_report(learner)
+    assert learner.delayed is not None
     assert not isinstance(measured, float)  # on an accelerator it is a tensor
     policy = learner.policy
     flag = policy.device_flag(sums, measured)
@@ -188,13 +188,13 @@ def _step_on_device(learner: Parts, sums: Sums, measured: Measured) -> Tensor:
         learner.buffers.restore_where(flag)
     if learner.average is not None:  # of statistics too, so after these: 0 times NaN is NaN
         learner.average.update(learner.counters.updates + 1, 1 - flag)
-    learner.late.send(flag, sums, measured)
+    learner.delayed.send(flag, sums, measured)
     return flag.bool()
 
 
-def settle(learner: Parts) -> None:
+def receive_report(learner: Parts) -> None:
     """Learn what became of the last update: schedule, counters and policy follow it now."""
-    report = learner.late.receive() if learner.late is not None else None
+    report = learner.delayed.receive() if learner.delayed is not None else None
     if report is not None:
         learn(learner, report)
 

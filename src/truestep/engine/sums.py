@@ -27,8 +27,14 @@ class Sums:
         *("num_parts", "total"),
     )
 
-    def __init__(self, fixed_total: float | None = None, *, outputs_dim: int = 0) -> None:
-        self._expected: float | Callable[[], int] = 0
+    def __init__(
+        self,
+        fixed_total: float | None = None,
+        *,
+        expected: float | Callable[[], int] = 0,
+        outputs_dim: int = 0,
+    ) -> None:
+        self._expected = expected  # see `expect`
         self.num_parts = 0
         """How many have been added."""
         self.may_be_empty = False
@@ -227,9 +233,8 @@ class Sums:
             return None
         if isinstance(total, Tensor):
             return self.expected / nonzero(total)
-        if total == self.expected:
-            return None
-        return self.expected / total
+        expected = self.expected
+        return None if total == expected else expected / total
 
 
 _NOTHING: dict[str, Tensor] = {}  # never changed

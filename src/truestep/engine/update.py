@@ -154,8 +154,7 @@ def _place(plan: Plan, batch: Batch, cutting: Cutting) -> Placing:
 def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, placed: Placing) -> Sums:
     """Compute the loss and its gradient, of the whole batch at once or part by part."""
     sizes, split, done = cutting.sizes, cutting.split, 0
-    sums = Sums(outputs_dim=split.dim if split else 0)
-    sums.expect(placed.total)
+    sums = Sums(expected=placed.total, outputs_dim=split.dim if split else 0)
     lent = plan.hooks.division.example(batch, split) if placed.lends else None
     if placed.num_calls > cutting.num_calls:
         cutting = cutting._replace(num_calls=placed.num_calls)

@@ -221,9 +221,11 @@ def rest(run):
     return blocks(run)
 
 
-def mixed(run):
-    """Weights in float32 that are gathered in bfloat16."""
-    net = run.learner(Blocks(), lambda p: torch.optim.SGD(p, lr=0.1), precision="bf16-mixed")
+def mixed(run, precision="bf16-mixed"):
+    """Weights in float32 that are gathered in half precision."""
+    net = run.learner(
+        Blocks(), lambda p: torch.optim.SGD(p, lr=0.1), precision=precision, clip=ts.ClipNorm(0.5)
+    )
     data = tokens(run, 16, 8)
     for _ in run.epochs(1):
         for words, labels, _ in run.batches(data):
@@ -232,6 +234,11 @@ def mixed(run):
                 (words, labels),
             )
     return {"weights": list(net.parameters())}
+
+
+def mixed_fp16(run):
+    """In float16 the loss is scaled, and an overflow in one rank's part is everybody's."""
+    return mixed(run, "fp16-mixed")
 
 
 def dropped(run):
@@ -388,7 +395,7 @@ CASES = {
 }
 OPTIONS = {"left_out": {"nonfinite": "skip"}}
 DIRECTORIES = {"half": "resumed", "rest": "resumed"}
-MORE = {case.__name__: case for case in (half, rest, mixed, dropped)}
+MORE = {case.__name__: case for case in (half, rest, mixed, mixed_fp16, dropped)}
 """Cases of some strategies."""
 
 

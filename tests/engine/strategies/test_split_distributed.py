@@ -1,50 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Split over ranks, on real processes: the weights, averages and logged values of one process, whatever the number of ranks."""
 
-import importlib.util
 import re
-from pathlib import Path
 
 import pytest
 import torch
 from support.ranks import on_ranks
+from support.split_over_ranks import DIVIDED, MORE_DIVIDED, PROGRAM, check, differences, program
 from torch import nn
 
 from truestep.engine.strategies.units import blocks_of
-
-PROGRAM = Path(__file__).with_name("over_ranks.py")
-
-
-def program():
-    spec = importlib.util.spec_from_file_location("over_ranks", PROGRAM)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def differences(alone, together):
-    """Return the largest difference of each kind of tensor, relative to the largest number in it."""
-    return {
-        kind: max(
-            float((one.double() - other.double()).abs().max() / one.double().abs().max().clamp(min=1e-300))
-            for one, other in zip(alone[kind], together[kind], strict=True)
-        )
-        for kind in alone
-    }
-
-
-def check(tmp_path, size, strategy="auto", names=()):
-    finished = on_ranks(PROGRAM, tmp_path, strategy, *names, size=size)
-    assert [each.status for each in finished] == [0] * size, finished[0].error[-3000:]
-    module = program()
-    (tmp_path / "alone").mkdir()
-    for name in names or module.CASES:
-        if name == "unequal_parts" and size != 2:
-            continue
-        together = torch.load(tmp_path / f"{name}.pt")
-        found = differences(module.trained(name, tmp_path / "alone"), together)
-        bound = 0.02 if name == "mixed" else 1e-11
-        assert all(difference < bound for difference in found.values()), (name, found)
 
 
 def test_two_ranks_train_as_one_process_does(tmp_path):
@@ -58,9 +23,6 @@ def test_more_ranks_train_as_one_process_does(tmp_path, size):
 
 
 # ------------------------------------------------------------------ weights that are divided among the ranks
-
-DIVIDED = ["blocks", "adversaries", "unequal_parts", "left_out", "few_examples", "mixed"]
-MORE_DIVIDED = ["token_weights", "statistics", "values_per_token", "together", "contrast"]
 
 
 def test_divided_weights_are_trained_as_whole_ones_are(tmp_path):

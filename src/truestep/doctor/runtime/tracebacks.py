@@ -5,7 +5,13 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
+from torch import overrides
+
+from truestep.doctor.runtime import operations
+
 _RUNTIME = str(Path(__file__).parent)  # what runs the script, and the wrapped calls
+_MODE = operations.__file__
+_OVERRIDES = overrides.__file__
 
 
 def own_part(trail: TracebackType | None) -> TracebackType | None:
@@ -30,15 +36,22 @@ def _leave_ours_out(error: BaseException | None, seen: set[int]) -> None:
     if error is None or id(error) in seen:
         return
     seen.add(id(error))
-    frames = []
-    trail = error.__traceback__
-    while trail is not None:
-        frames.append(trail)
-        trail = trail.tb_next
     kept: TracebackType | None = None
-    for each in reversed(frames):
-        if not each.tb_frame.f_code.co_filename.startswith(_RUNTIME):
-            kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    for each in reversed(_frames_of_others(error.__traceback__)):
+        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
     error.__traceback__ = kept
     for other in (error.__cause__, error.__context__):
         _leave_ours_out(other, seen)
+
+
+def _frames_of_others(trail: TracebackType | None) -> list[TracebackType]:
+    """Return the frames that are not ours, without those by which torch came to the mode that follows operations."""
+    frames: list[TracebackType] = []
+    while trail is not None:
+        file = trail.tb_frame.f_code.co_filename
+        if not file.startswith(_RUNTIME):
+            frames.append(trail)
+        elif file == _MODE and frames and frames[-1].tb_frame.f_code.co_filename == _OVERRIDES:
+            del frames[-2:]  # the function's first try, and the hand-over
+        trail = trail.tb_next
+    return frames

@@ -68,7 +68,7 @@ def _all_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
     sent = torch.view_as_real(_padded(tensor, most)) if tensor.is_complex() else _padded(tensor, most)
     found = [torch.empty_like(sent) for _ in counts]
     work = world.begin(lambda: dist.all_gather(found, sent, group=world.links.data, async_op=True))
-    world.settle([work], "ts.gather")
+    world.wait_all([work], "ts.gather")
     rows = torch.cat([each[:count] for each, count in zip(found, counts, strict=True)])
     return torch.view_as_complex(rows) if tensor.is_complex() else rows
 
@@ -76,7 +76,7 @@ def _all_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
 def _own_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
     total = tensor.contiguous().clone()
     flat = torch.view_as_real(total) if total.is_complex() else total
-    world.settle([world.reduce(flat)], "the backward of ts.gather")
+    world.wait_all([world.reduce(flat)], "the backward of ts.gather")
     first = sum(counts[: world.rank])
     return total[first : first + counts[world.rank]]
 

@@ -93,7 +93,7 @@ class World:
         """Begin to sum a tensor over all ranks, in place."""
         return self.begin(lambda: dist.all_reduce(tensor, group=self.links.data, async_op=True))
 
-    def settle(self, works: Sequence[Work], what: str) -> None:
+    def wait_all(self, works: Sequence[Work], what: str) -> None:
         """Wait for collectives on tensors; those of an accelerator are only put in its order."""
         for work in works:
             if self.links.data is self.links.control or _is_gloo(self.links.data):
@@ -106,7 +106,7 @@ class World:
         with torch.no_grad():
             for tensor in tensors:
                 sent = tensor.detach().clone(memory_format=torch.contiguous_format)
-                self.settle([self._broadcast(sent, source)], what)
+                self.wait_all([self._broadcast(sent, source)], what)
                 if takes:
                     tensor.copy_(sent)
 

@@ -86,11 +86,11 @@ class DdpHooks:
     def gradients_ready(self, sums: Sums) -> None:
         """Sum what has not been sent; write the sums into every `.grad`."""
         mine = self._totals.mine(sums)
-        self._world.settle(self._buckets.flush(mine), self._what)
+        self._world.wait_all(self._buckets.flush(mine), self._what)
         totals, came_twice = self._buckets.riders(len(mine))
         if came_twice:  # on some rank, after its bucket had gone: now all is sent, once
             self._buckets.sends_early = False
-            self._world.settle(self._buckets.flush(mine), self._what)
+            self._world.wait_all(self._buckets.flush(mine), self._what)
         self._totals.take(totals, sums)
         self._buckets.write_back()
         self._batch.take_buffers()

@@ -132,7 +132,7 @@ class FsdpHooks:
         ]
         mine = self._totals.mine(sums)
         vector = torch.cat([mine, mine.new_tensor([*orders, *map(float, used)])])
-        self._world.settle([self._world.reduce(vector)], self._what)
+        self._world.wait_all([self._world.reduce(vector)], self._what)
         self._totals.take(vector[: len(mine)], sums)
         found = vector[len(mine) :].tolist()
         if found[: len(orders)] != [self._world.size * each for each in orders]:
@@ -152,7 +152,7 @@ class FsdpHooks:
         norms = norm.double()[None] if largest else norm.double()[None] ** norm_type
         everybody = torch.zeros(self._world.size, dtype=torch.float64, device=norm.device)
         everybody[self._world.rank] = norms
-        self._world.settle([self._world.reduce(everybody)], self._what)
+        self._world.wait_all([self._world.reduce(everybody)], self._what)
         total = everybody.max() if largest else everybody.sum() ** (1 / norm_type)
         return total.to(norm.dtype)
 

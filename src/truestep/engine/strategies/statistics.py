@@ -25,7 +25,7 @@ class _SumOfAll(torch.autograd.Function):
     def forward(ctx: Any, tensor: Tensor, world: World) -> Tensor:
         ctx.world = world
         total = tensor.detach().contiguous().clone()
-        world.settle([world.reduce(total)], "batch normalisation over all ranks")
+        world.wait_all([world.reduce(total)], "batch normalisation over all ranks")
         return total
 
     @staticmethod

@@ -79,7 +79,7 @@ class Totals:
             )
         self._names = json.loads(found.pop())
         tail = _joined([metrics.get(name, 0.0) for name in self._names], self._device)
-        self._world.settle([self._world.reduce(tail)], self._what)
+        self._world.wait_all([self._world.reduce(tail)], self._what)
         self._vector = torch.cat([self._vector[:_HEAD], tail])
 
 

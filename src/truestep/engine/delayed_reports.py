@@ -25,7 +25,7 @@ class Report(NamedTuple):
     """The smallest weight."""
 
 
-class LateReports:
+class DelayedReports:
     """The report of the newest update while it is on its way to the host."""
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is decided on the device and learnt late; the parts that need no device. The rest: test_late_gpu.py."""
+"""What is decided on the device and learnt late; the parts that need no device. The rest: test_delayed_reports_gpu.py."""
 
 import math
 
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.engine.late import Report
+from truestep.engine.delayed_reports import Report
 from truestep.engine.losses import Part
 from truestep.engine.step import learn, step_optimizers
 from truestep.engine.sums import Sums
@@ -25,7 +25,7 @@ def new(make_learner, make_context, policy, **options):
 
 def sums_of(loss, weight=None):
     sums = Sums()
-    sums.expected = 2
+    sums.expect(2)
     values = torch.full((2,), loss)
     sums.add(Part(values, None if weight is None else torch.full((2,), weight), {}, False))
     return sums
