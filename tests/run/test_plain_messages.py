@@ -332,3 +332,15 @@ def test_no_word_of_elsewhere_is_a_word_of_here(run):
 
     for function, words in ((ts.Run.__init__, elsewhere.RUN), (ts.Run.learner, elsewhere.LEARNER)):
         assert not words.keys() & inspect.signature(function).parameters.keys()
+
+
+def test_how_far_a_run_has_come_is_told_in_epochs_done_as_the_bar_counts_them(tmp_path, capsys):
+    for epochs in (1, 2):
+        with ts.Run(tmp_path / "run", device="cpu", progress=True) as run:
+            net, data = learner(run), run.data(DATA, batch_size=2)
+            for _ in run.epochs(epochs):
+                for batch in run.batches(data):
+                    net.update(lambda rows: net(rows)[:, 0], batch)  # noqa: B023
+    said = capsys.readouterr().err
+    assert "(step 2, 1 epoch done)" in said
+    assert "epoch 2/2" in said

@@ -46,9 +46,14 @@ def where_it_goes_on(
     if resumed is not None:
         now = fingerprint(context.device)
         promised = promise(resumed.environment, now, context.choices, [*edits, *resumed.changed])
-        yield f"going on from {resumed.checkpoint} (step {cursor.step}, epoch {cursor.epoch}); the rest is {promised}"
+        yield f"going on from {resumed.checkpoint} ({where(cursor)}); the rest is {promised}"
     elif holds_run:
         yield "this run was stopped before its first checkpoint; it starts at the beginning"
+
+
+def where(cursor: Cursor) -> str:
+    """Return where a run stands: epochs by how many are done, since the bar counts from 1 and `run.epoch` from 0."""
+    return f"step {cursor.step:,}, {cursor.epoch:,} epoch{'s' * (cursor.epoch != 1)} done"
 
 
 def what_it_keeps(tracked: dict[str, str]) -> Iterator[str]:

@@ -35,6 +35,7 @@ from truestep.model.layers.interval import Every
 from truestep.nn.seeds.seeded import check_seed, seed_everything
 from truestep.report.best import MEASURED
 from truestep.run import elsewhere
+from truestep.run.announcements import where
 from truestep.run.cursor import Cursor, Stream
 from truestep.run.device import choose_device, set_determinism
 from truestep.run.directory import choose_directory, open_directory, write_config
@@ -425,7 +426,7 @@ class Run(Shown):
             f"{name} {number(value)}" for name, value in newest if name.rpartition("/")[2] not in MEASURED
         ]
         facts = [
-            ("place", f"step {self.step:,}, epoch {self.epoch:,}"),
+            ("place", where(self.cursor)),
             ("how", f"{self.precision.name} on {self.device}, seed {self.context.seed}"),
             *(("learner", repr(learner)) for learner in self.context.learners.values()),
             *((name, repr(stream.source)) for name, stream in self.cursor.streams.items()),
