@@ -17,11 +17,11 @@ SEARCHED = {
     "overfit": "symptoms",
     "early stopping": "howto/early-stopping",
     "sweep": "howto/sweeps",
-    "resume from best": "howto/best-checkpoint",
+    "resume best": "howto/best-checkpoint",
     "custom metric": "howto/custom-metric",
     "GradScaler": "find",
     "learning rate finder": "howto/learning-rate-finder",
-    "test-time augmentation": "howto/test-time-augmentation",
+    "test time augmentation": "howto/test-time-augmentation",
 }
 
 
