@@ -36,7 +36,7 @@ LEFT = {
     "in_dict": (
         "the check follows the uses of a variable, not those of an item",
         (
-            "DATA001 bad, DATA002 bad, DATA013 bad, DATA014 bad, DATA020 bad, DATA030 bad, DATA031 bad, DATA033 "
+            "DATA001 bad, DATA002 bad, DATA013 bad, DATA014 bad, DATA020 bad, DATA030 bad, DATA031 bad, DATA036 "
             "bad, DATA037 bad, DIST001 bad, EVAL030 bad, EVAL031 bad, GRAD010 bad, GRAD012 bad, "
             "GRAD014 bad, GRAD017 bad, GRAD020 bad, GRAD023 bad, GRAD028 bad, GRAD029 bad, GRAD040 bad, GRAD041 "
             "bad, GRAD043 bad, GRAD048 bad, GRAD049 bad, LOSS015 bad, LOSS017 bad, LOSS023 bad, LOSS025 bad, "

@@ -9,9 +9,9 @@ from torch import nn
 
 import truestep as ts
 from truestep.engine.delayed_reports import Report
-from truestep.engine.losses import Part
+from truestep.engine.losses import LossOutput
 from truestep.engine.step import learn, step_optimizers
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 
 
 def new(make_learner, make_context, policy, **options):
@@ -24,10 +24,10 @@ def new(make_learner, make_context, policy, **options):
 
 
 def sums_of(loss, weight=None):
-    sums = Sums()
+    sums = LossTotals()
     sums.expect(2)
     values = torch.full((2,), loss)
-    sums.add(Part(values, None if weight is None else torch.full((2,), weight), {}, False))
+    sums.add(LossOutput(values, None if weight is None else torch.full((2,), weight), {}, False))
     return sums
 
 

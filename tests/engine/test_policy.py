@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from truestep.engine.losses import Part
+from truestep.engine.losses import LossOutput
 from truestep.engine.policy import (
     MAX_OVERFLOWS_IN_A_ROW,
     NON_FINITE,
@@ -19,7 +19,7 @@ from truestep.engine.policy import (
     evidence_of,
 )
 from truestep.engine.precision.loss_scale import LossScale, Scaler
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 
 
 def test_the_table_is_whole():
@@ -65,9 +65,9 @@ def test_the_device_decides_as_the_host_does(nonfinite, scaled):
     for weight, loss, norm, overflow in itertools.product(
         (1.0, 0.0), (1.0, math.nan), (1.0, math.inf), (0.0, 1.0) if scaled else (0.0,)
     ):
-        sums = Sums()
+        sums = LossTotals()
         sums.expect(2)
-        sums.add(Part(torch.full((2,), loss), torch.full((2,), weight), {}, is_scalar=False))
+        sums.add(LossOutput(torch.full((2,), loss), torch.full((2,), weight), {}, is_scalar=False))
         if scaler is not None:
             scaler.found_inf = torch.tensor(overflow)
         finite = math.isfinite(loss) and weight > 0 and (bool(overflow) or math.isfinite(norm))

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.engine.losses import Part
-from truestep.engine.sums import Sums
+from truestep.engine.losses import LossOutput
+from truestep.engine.sums import LossTotals
 
 X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
 
@@ -47,9 +47,9 @@ def test_negative_weights_are_refused_in_an_evaluation(make_learner):
 def test_on_a_device_negative_weights_are_noted_without_waiting():
     """The meta device stands for one that can't be read."""
     weights = torch.ones(3, device="meta")
-    sums = Sums()
+    sums = LossTotals()
     for _ in range(2):
-        sums.add(Part(torch.ones(3, device="meta"), weights, {}, is_scalar=False))
+        sums.add(LossOutput(torch.ones(3, device="meta"), weights, {}, is_scalar=False))
     assert sums.least is not None
     assert sums.least.device.type == "meta"
 

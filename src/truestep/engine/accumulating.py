@@ -10,13 +10,13 @@ from torch import Tensor
 
 from truestep.core.errors import LossError, OptionError, check_number
 from truestep.engine.backward import backward
-from truestep.engine.losses import Part, Weighted, read_loss
+from truestep.engine.losses import LossOutput, Weighted, read_loss
 from truestep.engine.parts import Parts
 from truestep.engine.plan import Plan
 from truestep.engine.result import Update
 from truestep.engine.side_effects import explain_used_graph
 from truestep.engine.step import Step, apply, decide
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import Transaction, not_started
 
 
@@ -32,7 +32,7 @@ class Accumulating:
             )
         self._learner = learner
         self._weight = weight
-        self._sums = Sums(fixed_total=weight)
+        self._sums = LossTotals(fixed_total=weight)
         self._scalars: bool | None = None
         self.result: Update | None = None
 
@@ -68,7 +68,7 @@ class Accumulating:
                 raise clear from error
             raise
 
-    def _check_kind(self, part: Part) -> None:
+    def _check_kind(self, part: LossOutput) -> None:
         if self._scalars is None:
             if part.is_scalar and self._weight is None and self._plan.hooks.division.shares_batches:
                 raise _uncounted()
@@ -150,6 +150,6 @@ def _uncounted() -> LossError:
 
 def _mean(loss: Any) -> Tensor:
     if isinstance(loss, Weighted):
-        return Part(loss.values, loss.weights, {}, False, {}, None).mean
+        return LossOutput(loss.values, loss.weights, {}, False, {}, None).mean
     mean: Tensor = torch.as_tensor(loss).detach().mean()
     return mean

@@ -13,14 +13,14 @@ from truestep.engine.policy import Evidence, Verdict
 from truestep.engine.result import Update
 from truestep.engine.step import Step, decide, error_of, note_applied, note_skipped, prepare
 from truestep.engine.strategies import Hooks
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 
 
 class _SkippedError(Exception):
     """Leaves an optimizer's step before it has moved anything."""
 
 
-def step_with_closure(learner: Parts, hooks: Hooks, compute: Callable[[], Sums]) -> Update:
+def step_with_closure(learner: Parts, hooks: Hooks, compute: Callable[[], LossTotals]) -> Update:
     """Let the learner's optimizer evaluate the loss as often as it likes; every evaluation draws the same random numbers."""
     kept = _Kept(learner.optimizers[0])
     policy = learner.policy
@@ -46,10 +46,10 @@ def step_with_closure(learner: Parts, hooks: Hooks, compute: Callable[[], Sums])
     return update
 
 
-def _search(learner: Parts, hooks: Hooks, compute: Callable[[], Sums]) -> tuple[Sums, Step]:
+def _search(learner: Parts, hooks: Hooks, compute: Callable[[], LossTotals]) -> tuple[LossTotals, Step]:
     """Step the optimizer; return what its first evaluation gave, and what that says of the update."""
     first: list[Step] = []
-    sums = Sums()
+    sums = LossTotals()
 
     def closure() -> Tensor:
         nonlocal sums

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 
 
 class Report(NamedTuple):
@@ -31,7 +31,7 @@ class DelayedReports:
     def __init__(self) -> None:
         self._waiting: tuple[torch.cuda.Event, Tensor] | None = None
 
-    def send(self, flag: Tensor, sums: Sums, measured: Tensor | None) -> None:
+    def send(self, flag: Tensor, sums: LossTotals, measured: Tensor | None) -> None:
         """Copy to the host what was decided, without waiting for it."""
         nothing = torch.zeros_like(flag)
         empty = (sums.weight == 0).float() if sums.may_be_empty else nothing

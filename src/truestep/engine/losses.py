@@ -86,7 +86,7 @@ def nonzero(weight: Tensor) -> Tensor:
 _NONE: dict[str, Tensor] = {}  # never changed
 
 
-class Part(NamedTuple):
+class LossOutput(NamedTuple):
     """What one call of the loss function gave: what the backward starts from, and what is logged."""
 
     values: Tensor
@@ -110,7 +110,7 @@ class Part(NamedTuple):
         return (values * self.weights).sum() / nonzero(self.weights.sum())
 
 
-def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
+def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutput:
     """Check what a loss function returned and bring it into one form.
 
     Args:
@@ -120,7 +120,7 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
     """
     is_usual = num_examples and type(result) is Tensor and result.shape == (num_examples,)
     if is_usual and result.dtype is torch.float32 and result.requires_grad:  # nothing is left to check
-        return Part(result, None, _NONE, False, _NONE, num_examples)
+        return LossOutput(result, None, _NONE, False, _NONE, num_examples)
     values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})
     if not isinstance(values, Tensor):
         raise LossError(
@@ -147,7 +147,7 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> Part:
     if values.dtype in (torch.float16, torch.bfloat16):
         values = values.float()
     weights = None if weights is None else weights.to(values.dtype)
-    return Part(values, weights, metrics, is_scalar, outputs, num_examples)
+    return LossOutput(values, weights, metrics, is_scalar, outputs, num_examples)
 
 
 def _check_gradient(values: Tensor) -> None:

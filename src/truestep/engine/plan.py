@@ -14,7 +14,7 @@ from truestep.engine.batch_statistics import warn_of_batch_statistics
 from truestep.engine.before import Before
 from truestep.engine.changes import changes
 from truestep.engine.isolation import Isolation
-from truestep.engine.losses import Part
+from truestep.engine.losses import LossOutput
 from truestep.engine.parts import Parts
 from truestep.engine.precision import Precision
 from truestep.engine.sharing import SharedParameters
@@ -184,7 +184,7 @@ class Plan:
         with self.precision.autocast_context(self.context.device):
             return loss(batch) if self._compiler is None else self._compiler.call(loss, batch)
 
-    def seed(self, part: Part, expected: float) -> Tensor:
+    def seed(self, part: LossOutput, expected: float) -> Tensor:
         """Return what a part's backward starts with: scale / expected, times the weights, so that shares of the mean add up."""
         values, weights = part.values, part.weights
         if part.is_scalar:

@@ -15,7 +15,7 @@ from truestep.engine.clipping import Clip
 from truestep.engine.finite import FiniteCheck
 from truestep.engine.precision.loss_scale import Scaler
 from truestep.engine.processes.shards import is_divided
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 
 NonFinite = Literal["raise", "skip", "keep", "rollback"]
 NON_FINITE: tuple[NonFinite, ...] = ("raise", "skip", "keep", "rollback")
@@ -106,7 +106,7 @@ class Policy:
         """Return what is done with an update of which this was seen."""
         return VERDICTS[evidence][self.nonfinite]
 
-    def device_flag(self, sums: Sums, measured: Tensor | None) -> Tensor:
+    def device_flag(self, sums: LossTotals, measured: Tensor | None) -> Tensor:
         """Return 1.0 on the device where the update must not be applied, else 0.0: the table, without waiting for the device."""
         flag = torch.zeros((), device=sums.loss.device)
         if self.scaler is not None:

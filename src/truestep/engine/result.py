@@ -6,7 +6,7 @@ from torch import Tensor
 
 from truestep.core.errors import LossError
 from truestep.engine.clipping import total_norm
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 from truestep.engine.weights import Weights
 
 
@@ -20,7 +20,7 @@ class Update:
 
     __slots__ = ("_norm", "_number", "_weights", "skipped", "sums")
 
-    def __init__(self, weights: Weights, sums: Sums, norm: Tensor | None, skipped: Tensor) -> None:
+    def __init__(self, weights: Weights, sums: LossTotals, norm: Tensor | None, skipped: Tensor) -> None:
         self.skipped = skipped
         self.sums = sums
         self._weights = weights

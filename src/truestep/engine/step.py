@@ -16,7 +16,7 @@ from truestep.engine.parts import Parts
 from truestep.engine.policy import VERDICTS, Evidence, Policy, Verdict, evidence_of, nonfinite_error
 from truestep.engine.result import Update
 from truestep.engine.strategies import Hooks
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 
 Measured = Tensor | float | None
 """What is finite if the gradient is; the norm, where that was measured."""
@@ -34,7 +34,7 @@ class Step(NamedTuple):
     verdict: Verdict | None
 
 
-def decide(hooks: Hooks, learners: Sequence[Parts], sums: Sums) -> list[Step]:
+def decide(hooks: Hooks, learners: Sequence[Parts], sums: LossTotals) -> list[Step]:
     """Prepare every learner's gradients and decide about its step; whatever is wrong is raised before one has moved."""
     hooks.decide(sums)
     steps = []
@@ -51,7 +51,7 @@ def decide(hooks: Hooks, learners: Sequence[Parts], sums: Sums) -> list[Step]:
     return steps
 
 
-def prepare(hooks: Hooks, learner: Parts, sums: Sums) -> tuple[Gradients, Measured]:
+def prepare(hooks: Hooks, learner: Parts, sums: LossTotals) -> tuple[Gradients, Measured]:
     """Normalise, measure and clip a learner's gradients; return them and their norm before, or what says that it is finite."""
     weights, policy = learner.weights, learner.policy
     gradients = weights.gather()
@@ -77,7 +77,7 @@ def prepare(hooks: Hooks, learner: Parts, sums: Sums) -> tuple[Gradients, Measur
     return gradients, measured
 
 
-def _measure(hooks: Hooks, policy: Policy, gradients: list[Tensor], sums: Sums) -> Measured:
+def _measure(hooks: Hooks, policy: Policy, gradients: list[Tensor], sums: LossTotals) -> Measured:
     """Measure gradients; the pass that looks whether they are finite looks at the losses too, where these are at hand."""
     losses = sums.copies or []
     if policy.measures_norm:
@@ -92,7 +92,7 @@ def _measure(hooks: Hooks, policy: Policy, gradients: list[Tensor], sums: Sums) 
     return measured
 
 
-def _look(learner: Parts, sums: Sums, measured: Measured) -> Evidence:
+def _look(learner: Parts, sums: LossTotals, measured: Measured) -> Evidence:
     """Read the flags, which are there already (a CPU) or have to be waited for."""
     policy = learner.policy
     if sums.may_be_empty and not sums.total:
@@ -112,7 +112,7 @@ def _look(learner: Parts, sums: Sums, measured: Measured) -> Evidence:
     )
 
 
-def apply(step: Step, sums: Sums) -> Update:
+def apply(step: Step, sums: LossTotals) -> Update:
     """Make one learner's step, or skip it, and tell the observer."""
     learner, evidence = step.learner, step.evidence
     learner.counters.attempts += 1
@@ -172,7 +172,7 @@ def error_of(learner: Parts, loss: float, norm: float | None) -> NonFiniteError:
 # ---------------------------------------------------------------------- where the device decides
 
 
-def _step_on_device(learner: Parts, sums: Sums, measured: Measured) -> Tensor:
+def _step_on_device(learner: Parts, sums: LossTotals, measured: Measured) -> Tensor:
     """Step unless the flag is set, which nobody waits for; return it. Average and statistics follow at once."""
     receive_report(learner)
     assert learner.delayed is not None

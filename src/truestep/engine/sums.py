@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
-from truestep.engine.losses import Part, negative_weights, nonzero
+from truestep.engine.losses import LossOutput, negative_weights, nonzero
 from truestep.engine.means import mean_of, noted, numbers_of
 from truestep.engine.outputs import Outputs
 
 
-class Sums:
+class LossTotals:
     """Running sums over the parts of one batch; `fixed_total` is a total weight that the caller has promised.
 
     Each backward is seeded with 1 / `expected`, a number known before the first forward. What remains to the true
@@ -95,7 +95,7 @@ class Sums:
         self._metrics = [{name: share / divisor for name, share in metrics.items()}] if metrics else []
         self.least = least
 
-    def add(self, part: Part, num_examples: int | None = None) -> None:
+    def add(self, part: LossOutput, num_examples: int | None = None) -> None:
         """Add what one call of the loss function gave for so many examples (None: not counted)."""
         values, weights = part.values.detach(), part.weights
         weight: Tensor | int
@@ -120,7 +120,7 @@ class Sums:
         if part.metrics or part.outputs or self._metrics or self._outputs is not None:
             self._add_more(part)
 
-    def _add_more(self, part: Part) -> None:
+    def _add_more(self, part: LossOutput) -> None:
         """Add what a loss gave besides its values."""
         if part.outputs or self._outputs is not None:
             self._add_outputs(part)
@@ -134,7 +134,7 @@ class Sums:
                 {name: _mean(metric.detach(), part) for name, metric in part.metrics.items()}
             )
 
-    def _add_outputs(self, part: Part) -> None:
+    def _add_outputs(self, part: LossOutput) -> None:
         if self._outputs is None:
             self._outputs = Outputs(self._outputs_dim)
             for _ in self._means[1:]:
@@ -146,7 +146,7 @@ class Sums:
         """What the loss handed out, over all parts."""
         return {} if self._outputs is None else self._outputs.joined
 
-    def take_outputs(self, other: "Sums") -> None:
+    def take_outputs(self, other: "LossTotals") -> None:
         """Have what another evaluation of the same batch handed out."""
         self._outputs = other._outputs
 
@@ -240,7 +240,7 @@ class Sums:
 _NOTHING: dict[str, Tensor] = {}  # never changed
 
 
-def _mean(metric: Tensor, part: Part) -> Tensor:
+def _mean(metric: Tensor, part: LossOutput) -> Tensor:
     if metric.ndim == 0:
         return metric.clone()  # it may be a buffer that the next forward writes to
     if part.weights is None:

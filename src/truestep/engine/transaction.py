@@ -11,7 +11,7 @@ from truestep.engine.isolation import Isolation
 from truestep.engine.parts import Parts
 from truestep.engine.plan import Plan
 from truestep.engine.result import Update
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 
 
 class Transaction:
@@ -65,4 +65,4 @@ class Transaction:
 def not_started(learner: Parts) -> Update:
     """Return the update of a learner whose `starts_at` lies ahead: nothing was computed."""
     nothing = torch.zeros((), device=learner.context.device)
-    return Update(learner.weights, Sums(), nothing, learner.was_skipped)
+    return Update(learner.weights, LossTotals(), nothing, learner.was_skipped)

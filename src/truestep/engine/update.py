@@ -37,7 +37,7 @@ from truestep.engine.side_effects import explain_used_graph, refuse_graph
 from truestep.engine.splitting import WHOLE, Cutting, Splitting, balanced
 from truestep.engine.step import apply, decide
 from truestep.engine.strategies import Placing
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import Transaction, not_started
 from truestep.engine.wrong_calls import explain_loss, no_function, note_batch
 
@@ -71,7 +71,7 @@ def update_together(
     return [done.get(learner) or not_started(learner) for learner in learners]
 
 
-def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Sums:
+def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> LossTotals:
     """Leave the gradient of the loss over the whole batch in the learners' parameters."""
     placed: Placing | None = None
     while True:
@@ -151,10 +151,10 @@ def _place(plan: Plan, batch: Batch, cutting: Cutting) -> Placing:
     return placed
 
 
-def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, placed: Placing) -> Sums:
+def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, placed: Placing) -> LossTotals:
     """Compute the loss and its gradient, of the whole batch at once or part by part."""
     sizes, split, done = cutting.sizes, cutting.split, 0
-    sums = Sums(expected=placed.total, outputs_dim=split.dim if split else 0)
+    sums = LossTotals(expected=placed.total, outputs_dim=split.dim if split else 0)
     lent = plan.hooks.division.example(batch, split) if placed.lends else None
     if placed.num_calls > cutting.num_calls:
         cutting = cutting._replace(num_calls=placed.num_calls)
@@ -181,7 +181,7 @@ def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, placed: P
 
 
 def _compute(
-    plan: Plan, loss: Loss, batch: Batch, num_examples: int | None, *, sums: Sums, cutting: Cutting
+    plan: Plan, loss: Loss, batch: Batch, num_examples: int | None, *, sums: LossTotals, cutting: Cutting
 ) -> None:
     """One part, or the whole batch: call the loss, check what it gave, go back through it."""
     index, hooks, division = sums.num_parts, plan.hooks, plan.hooks.division
@@ -225,7 +225,7 @@ def _call(plan: Plan, loss: Loss, batch: Batch, index: int) -> Any:
     return result
 
 
-def _call_with_nothing(plan: Plan, loss: Loss, example: Batch, sums: Sums, cutting: Cutting) -> None:
+def _call_with_nothing(plan: Plan, loss: Loss, example: Batch, sums: LossTotals, cutting: Cutting) -> None:
     """Call the loss as often as the other processes do, with an example that counts nothing, and go back through it."""
     for index in range(sums.num_parts, cutting.num_calls):
         plan.context.draws.begin(0, 1)

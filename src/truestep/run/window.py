@@ -10,7 +10,7 @@ from torch import Tensor
 
 from truestep.engine.means import mean_of, numbers_of
 from truestep.engine.result import Update
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 from truestep.run.options import check_name
 
 MOST_NOTED = 64
@@ -24,7 +24,7 @@ class UpdateWindow:
     """
 
     def __init__(self) -> None:
-        self._noted: list[Sums] = []
+        self._noted: list[LossTotals] = []
         self._examples = 0
         self._values: dict[str, list[Tensor]] = {}  # means, or copies of which none was taken yet
         self._weights: dict[str, list[Tensor | float]] = {}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from truestep.engine.batches import Split
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 from truestep.engine.weights import Weights
 
 
@@ -86,17 +86,17 @@ class Hooks(Protocol):
     def begin(self) -> None:
         """No parameter has a gradient: an evaluation of the loss begins, or one has failed and what is under way is void."""
 
-    def before_backward(self, sums: Sums, *, is_last: bool | None) -> None:
+    def before_backward(self, sums: LossTotals, *, is_last: bool | None) -> None:
         """A part's loss has been computed and is in `sums`; its backward starts now.
 
         `is_last`: gradients may be sent while this backward runs, since no other follows and nothing will be tried again. It is
         None throughout where nobody knows which part is the last (`accumulating`), or where a smaller one may have to be tried.
         """
 
-    def gradients_ready(self, sums: Sums) -> None:
+    def gradients_ready(self, sums: LossTotals) -> None:
         """This process's share is in every `.grad`; on return the gradients are those of the whole batch."""
 
-    def decide(self, sums: Sums) -> None:
+    def decide(self, sums: LossTotals) -> None:
         """Make `sums` those of the whole batch: what becomes of the update follows from them and from the gradients alone."""
 
     def joined(self, norm: Tensor, norm_type: float) -> Tensor:

@@ -7,7 +7,6 @@ whether a gradient came twice, and by how many ranks each parameter was used.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -16,21 +15,21 @@ from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import Division
 from truestep.engine.strategies.buckets import Buckets
 from truestep.engine.strategies.division import SharedBatch
-from truestep.engine.strategies.statistics import keep_statistics, norms_of, share_statistics, take_statistics
+from truestep.engine.strategies.statistics import Norm, keep_statistics, share_statistics, take_statistics
 from truestep.engine.strategies.totals import Totals
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 from truestep.engine.weights import Weights
 
 
 class Ddp:
-    """Sums gradients over all processes of a world."""
+    """LossTotals gradients over all processes of a world."""
 
     divides_weights = False
 
     def __init__(self, world: World) -> None:
         self.world = world
         self._hooks: dict[tuple[int, ...], DdpHooks] = {}
-        self._norms: list[nn.Module] = []
+        self._norms: list[Norm] = []
 
     def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
         """Have its batch normalisations use the examples of all processes."""
@@ -41,10 +40,9 @@ class Ddp:
         key = tuple(id(parameter) for weights in learners for parameter in weights.parameters)
         hooks = self._hooks.get(key)
         if hooks is None:
-            hooks = self._hooks[key] = DdpHooks(self.world, learners, names)
-        hooks.norms = norms_of(
-            weights.module for weights in learners
-        )  # asked again where a layer was replaced
+            # of all learners: the loss of one may call another
+            hooks = DdpHooks(self.world, learners, names, lambda: take_statistics(self._norms))
+            self._hooks[key] = hooks
         return hooks
 
     def close(self) -> None:
@@ -60,11 +58,12 @@ class DdpHooks:
 
     divides_weights = False
 
-    def __init__(self, world: World, learners: Sequence[Weights], name: str) -> None:
+    def __init__(
+        self, world: World, learners: Sequence[Weights], name: str, takes_statistics: Callable[[], bool]
+    ) -> None:
         self._world, self._what = world, f"an update of {name}"
-        self.norms: list[Any] = []
         modules = [weights.module for weights in learners]
-        self._batch = SharedBatch(world, self._what, modules, lambda: take_statistics(self.norms))
+        self._batch = SharedBatch(world, self._what, modules, takes_statistics)
         self.division: Division = self._batch
         self._buckets = Buckets(learners, world)
         self._totals = Totals(world, learners, self._what)
@@ -78,12 +77,12 @@ class DdpHooks:
         self._buckets.disarm()
         self.division.begin()
 
-    def before_backward(self, sums: Sums, *, is_last: bool | None) -> None:
+    def before_backward(self, sums: LossTotals, *, is_last: bool | None) -> None:
         """Send each bucket as soon as it is full, where no other backward follows and this one exchanges nothing itself."""
         if is_last and not self._batch.exchanges:
             self._buckets.arm()
 
-    def gradients_ready(self, sums: Sums) -> None:
+    def gradients_ready(self, sums: LossTotals) -> None:
         """Sum what has not been sent; write the sums into every `.grad`."""
         mine = self._totals.mine(sums)
         self._world.wait_all(self._buckets.flush(mine), self._what)
@@ -95,7 +94,7 @@ class DdpHooks:
         self._buckets.write_back()
         self._batch.take_buffers()
 
-    def decide(self, sums: Sums) -> None:
+    def decide(self, sums: LossTotals) -> None:
         """Make the sums those of the whole batch."""
         self._totals.decide(sums)
 

@@ -19,10 +19,10 @@ from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import Division
 from truestep.engine.strategies.division import SharedBatch
-from truestep.engine.strategies.statistics import keep_statistics, share_statistics
+from truestep.engine.strategies.statistics import Norm, keep_statistics, share_statistics
 from truestep.engine.strategies.totals import Totals
 from truestep.engine.strategies.units import UnitCalls, blocks_of, roots_of
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 from truestep.engine.weights import Weights
 
 
@@ -33,7 +33,7 @@ class Fsdp:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._norms: list[nn.Module] = []
+        self._norms: list[Norm] = []
         self._calls: dict[nn.Module, UnitCalls] = {}
         self._mesh: Any = None
 
@@ -110,7 +110,7 @@ class FsdpHooks:
         for calls in self._calls:
             calls.begin()
 
-    def before_backward(self, sums: Sums, *, is_last: bool | None) -> None:
+    def before_backward(self, sums: LossTotals, *, is_last: bool | None) -> None:
         """Sum the gradients in the last backward alone; in each, where nobody knows which is the last."""
         sends = is_last is not False
         for root in self._roots:
@@ -119,7 +119,7 @@ class FsdpHooks:
         for calls in self._everybody.values():
             calls.goes_back = True
 
-    def gradients_ready(self, sums: Sums) -> None:
+    def gradients_ready(self, sums: LossTotals) -> None:
         """They are summed; compare in which order the ranks have called their layers. What no rank has used keeps no gradient."""
         orders = [float(calls.order) for calls in self._calls]
         orders += [
@@ -142,7 +142,7 @@ class FsdpHooks:
                 parameter.grad = None
         self._batch.take_buffers()
 
-    def decide(self, sums: Sums) -> None:
+    def decide(self, sums: LossTotals) -> None:
         """Make the sums those of the whole batch."""
         self._totals.decide(sums)
 

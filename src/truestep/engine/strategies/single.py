@@ -11,7 +11,7 @@ from truestep.engine.batches import Split
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import Division, Hooks, Placing
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 from truestep.engine.weights import Weights
 
 
@@ -74,13 +74,13 @@ class Single:
     def begin(self) -> None:
         """Do nothing."""
 
-    def before_backward(self, sums: Sums, *, is_last: bool | None) -> None:
+    def before_backward(self, sums: LossTotals, *, is_last: bool | None) -> None:
         """Do nothing."""
 
-    def gradients_ready(self, sums: Sums) -> None:
+    def gradients_ready(self, sums: LossTotals) -> None:
         """Do nothing."""
 
-    def decide(self, sums: Sums) -> None:
+    def decide(self, sums: LossTotals) -> None:
         """Do nothing."""
 
     def joined(self, norm: Tensor, norm_type: float) -> Tensor:

@@ -38,25 +38,20 @@ def _sum_of_all(tensor: Tensor, world: World) -> Tensor:
     return total
 
 
-def norms_of(modules: Iterable[nn.Module]) -> list[Norm]:
-    """Return the layers of modules that may take statistics of the batch."""
-    return [part for module in modules for part in module.modules() if isinstance(part, Norm)]
-
-
 def take_statistics(norms: Iterable[Norm]) -> bool:
     """Whether one of the layers takes statistics of the batch now."""
     return any(map(_takes, norms))
 
 
-def share_statistics(module: nn.Module, world: World, is_updating: Callable[[], bool]) -> list[nn.Module]:
+def share_statistics(module: nn.Module, world: World, is_updating: Callable[[], bool]) -> list[Norm]:
     """Have the module's batch normalisations use all processes' examples in updates; return these layers."""
-    layers = norms_of([module])
+    layers = [part for part in module.modules() if isinstance(part, Norm)]
     for layer in layers:
         layer.__dict__["forward"] = partial(_forward, layer, world, is_updating)
-    return [*layers]
+    return layers
 
 
-def keep_statistics(layer: nn.Module) -> None:
+def keep_statistics(layer: Norm) -> None:
     """Undo `share_statistics`."""
     layer.__dict__.pop("forward", None)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from truestep.core.errors import LossError
 from truestep.engine.processes.world import World
-from truestep.engine.sums import Sums
+from truestep.engine.sums import LossTotals
 from truestep.engine.weights import Weights
 
 _DOUBLE = (torch.float64, torch.complex128)
@@ -36,7 +36,7 @@ class Totals:
         """The length of the vector, the same on every rank."""
         return _HEAD + len(self._names)
 
-    def mine(self, sums: Sums) -> Tensor:
+    def mine(self, sums: LossTotals) -> Tensor:
         """Return this rank's vector, in float64, when its last loss is known."""
         weight, loss, metrics = sums.shares()
         is_new = bool(metrics) and sorted(metrics) != self._names
@@ -52,13 +52,13 @@ class Totals:
         )
         return _joined([*head, *tail], self._device)
 
-    def take(self, vector: Tensor, sums: Sums) -> None:
+    def take(self, vector: Tensor, sums: LossTotals) -> None:
         """Take the sum of all ranks' vectors; where metrics are new, exchange them."""
         self._vector = vector
         if vector[_HEAD - 1]:
             self._learn_metrics(sums)
 
-    def decide(self, sums: Sums) -> None:
+    def decide(self, sums: LossTotals) -> None:
         """Make the sums those of the whole batch."""
         vector = self._vector
         weight, loss, negative, weighted = vector[:4].to(self._kind)
@@ -67,7 +67,7 @@ class Totals:
         least = None if vector.device.type == "cpu" else -negative
         sums.become(total, loss, dict(zip(self._names, metrics, strict=True)), least=least)
 
-    def _learn_metrics(self, sums: Sums) -> None:
+    def _learn_metrics(self, sums: LossTotals) -> None:
         """Learn the names of the metrics, which a rank without examples can't know, and sum them."""
         metrics = sums.shares()[2]
         mine = json.dumps(sorted(metrics)).encode() if sums.num_parts else b""
