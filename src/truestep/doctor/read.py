@@ -27,7 +27,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.places import Texts
 from truestep.doctor.source.project import Project
 from truestep.doctor.source.units import Unit, units_of
-from truestep.doctor.tally import Tally, Waiting, note_read
+from truestep.doctor.tally import Tally, Waiting, count_source_read
 
 # A file without any of these trains nothing: it is not even parsed.
 _RELEVANT = re.compile(rb"torch|\.backward\(\)|onnxruntime|nvidia-smi|CUDA_VISIBLE_DEVICES|apex")
@@ -113,7 +113,7 @@ def _read_unit(unit: Unit, wanted: list[SourceCheck]) -> SourceReading:
             reading.num_files += 1
             if file is not None:
                 apply_checks(file.module, file.blocks, wanted, reading)
-            note_read(path)
+            count_source_read(path)
     return reading
 
 

@@ -189,8 +189,8 @@ def _compute(
     whole = cutting.num_calls == 1 and not division.shares_batches
     part = read_loss(result, num_examples=num_examples, whole=whole)
     values = part.values
-    if plan.strangers is not None:
-        plan.strangers.look(loss, values)
+    if plan.unowned is not None:
+        plan.unowned.look(loss, values)
     if not cutting.decomposable:
         division.check_whole()
     if whole and cutting.sizes is None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from truestep.core.frames import warn
 
 
-class Strangers:
+class UnownedParameters:
     """Looks at the graph of each loss function when it is first used; later updates cost one look into a set."""
 
     def __init__(self, learners: str, owned: Collection[int]) -> None:
