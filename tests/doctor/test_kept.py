@@ -56,6 +56,14 @@ def test_what_did_not_change_is_not_read_again(project, monkeypatch):
     assert told(read.read_paths([project], cache=project.parent / "kept")) == before
 
 
+def test_a_file_that_trains_nothing_is_parsed_again_when_it_changed(project):
+    (project / "plain.py").write_text("print(1)\n")
+    assert both(project)[-1] == []
+    (project / "plain.py").write_text("print(1\n")
+    assert [Path(name).name for name, _ in both(project)[-1]] == ["plain.py"]
+    assert len(both(project)[-1]) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "text", "num_read"),
     [
@@ -64,7 +72,7 @@ def test_what_did_not_change_is_not_read_again(project, monkeypatch):
         ("nowhere.py", FILES["models.py"], 1),  # what an import that meant nothing means now
         ("models.py", None, 1),
         ("other.py", FILES["alone.py"], 1),
-        ("alone.py", "def broken(:", 0),
+        ("alone.py", "def broken(:", 1),
     ],
 )
 def test_a_change_reads_the_files_that_it_touches(project, monkeypatch, name, text, num_read):

@@ -566,6 +566,51 @@ for x, y in inputs:
     assert [each[:3] for each in found_in(code)] == found
 
 
+SCHEDULED = """
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max={length})
+inputs = [batch for _ in range(8) for batch in loader][:16]
+for i, (x, y) in enumerate(inputs):
+    (F.cross_entropy(net(x), y) / 4).backward()
+    if (i + 1) % 4 == 0:
+        {before}opt.step()
+        opt.zero_grad()
+    {every}
+"""
+
+
+@pytest.mark.parametrize(
+    ("length", "before", "every", "found"),
+    [
+        (4, "", "sched.step()", [("SCHED011", 9, "risk")]),
+        (16, "", "sched.step()", []),  # it counts batches: the run is as long as it
+        (4, "sched.step(); ", "pass", [("SCHED001", 7, "bug")]),
+        (4, "", "(i + 1) % 4 or sched.step()", []),
+    ],
+)
+def test_a_schedule_stepped_in_every_micro_batch_is_not_one_stepped_first(length, before, every, found):
+    seen = found_in(SCHEDULED.format(length=length, before=before, every=every))
+    assert [each[:3] for each in seen] == found
+
+
+def test_a_critic_that_steps_more_often_is_no_accumulation():
+    code = """
+critic = nn.Linear(4, 1)
+slow = torch.optim.SGD(critic.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.StepLR(slow, 4)
+inputs = [batch for _ in range(4) for batch in loader][:16]
+for i, (x, y) in enumerate(inputs):
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+    if (i + 1) % 4 == 0:
+        slow.zero_grad()
+        critic(x).mean().backward()
+        slow.step()
+        sched.step()
+"""
+    assert [each[0] for each in found_in(code) if each[0].startswith("SCHED")] == []
+
+
 SHOWN = """
 print("Accuracy: 93.1%", "acc=0.93", "Accuracy: 9012/10000 (90%)", "acc 120.5 of 150.0")
 print("train acc", 0.5, "val_accuracy is 100.0", "accuracy: 100.04")

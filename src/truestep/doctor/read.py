@@ -7,9 +7,10 @@ import gc
 import re
 import time
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from truestep.doctor import markdown
 from truestep.doctor.applying import apply_checks
@@ -22,14 +23,17 @@ from truestep.doctor.markdown import Markdown, parse_markdown
 from truestep.doctor.notebook import NotebookText, parse_notebook
 from truestep.doctor.processes import in_processes
 from truestep.doctor.reading import SourceReading
+from truestep.doctor.replacement import parsed
 from truestep.doctor.selection import Baseline, Selection
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.places import Texts
 from truestep.doctor.source.project import Project
-from truestep.doctor.source.units import Unit, units_of
+from truestep.doctor.source.units import Unit, idle_units, units_of
 from truestep.doctor.tally import Tally, Waiting, count_source_read
 
-# A file without any of these trains nothing: it is not even parsed.
+Result = TypeVar("Result")
+
+# A file without any of these trains nothing: no check is asked of it.
 _RELEVANT = re.compile(rb"torch|\.backward\(\)|onnxruntime|nvidia-smi|CUDA_VISIBLE_DEVICES|apex")
 
 
@@ -57,10 +61,10 @@ def read_paths(
     baseline = Baseline(selection.baseline)
     files = list(files_of(paths, selection))
     relevant = [each for each in files if _is_relevant(each)]
-    reading = SourceReading(num_files=len(files) - len(relevant))
-    tally = Tally(files, waiting)
-    tally.add(list(set(files) - set(relevant)))
-    for part in _read_units(units_of(relevant), wanted, cache, tally):
+    known = set(relevant)
+    units = units_of(relevant) + idle_units([each for each in files if each not in known])
+    reading = SourceReading()
+    for part in _read_units(units, wanted, cache, Tally(files, waiting)):
         reading.add(part)
     shown = [each for each in reading.findings if not baseline.hides(each, reading.lines.get(each.place, ""))]
     reading.num_hidden += len(reading.findings) - len(shown)
@@ -105,6 +109,8 @@ def _sizes(units: list[Unit]) -> list[int]:
 
 
 def _read_unit(unit: Unit, wanted: list[SourceCheck]) -> SourceReading:
+    if unit.is_idle:
+        return _parse_all(unit)
     with _without_collector():
         reading, project = SourceReading(), Project()
         files = [_added(path, project, reading) for path in unit.named]
@@ -114,6 +120,17 @@ def _read_unit(unit: Unit, wanted: list[SourceCheck]) -> SourceReading:
             if file is not None:
                 apply_checks(file.module, file.blocks, wanted, reading)
             count_source_read(path)
+    return reading
+
+
+def _parse_all(unit: Unit) -> SourceReading:
+    """Name the files that Python can't parse."""
+    reading = SourceReading(num_files=len(unit.named))
+    for path in unit.named:
+        text, _ = _contents(path, reading)
+        if text is not None:
+            _tried(parsed, text, str(path), reading)
+        count_source_read(path)
     return reading
 
 
@@ -159,26 +176,26 @@ class _File:
 
 def _added(path: Path, project: Project, reading: SourceReading) -> _File | None:
     """Parse a file into the project; what can't be read is named."""
-    try:
-        raw = path.read_bytes()
-        if path.suffix == ".ipynb" or path.suffix in markdown.ENDINGS:
-            return _added_blocks(path, raw.decode("utf-8-sig"), project, reading)
-        with tokenize.open(path) as opened:
-            text = opened.read()
-    except (OSError, SyntaxError, ValueError) as error:
-        reading.lose(str(path), error)
-        return None
-    return _parsed(text, str(path), project, reading)
-
-
-def _added_blocks(path: Path, raw: str, project: Project, reading: SourceReading) -> _File | None:
-    """Add a notebook or a page with Python blocks; a cell or block that is no Python is named."""
-    blocks = parse_notebook(raw) if path.suffix == ".ipynb" else parse_markdown(raw)
-    reading.unreadable += [(f"{path}:{number}", reason) for number, reason in blocks.unreadable]
-    file = _parsed(blocks.text, str(path), project, reading)
-    if file is None or isinstance(blocks, Markdown):
+    text, blocks = _contents(path, reading)
+    file = _parsed(text, str(path), project, reading) if text is not None else None
+    if file is None or not isinstance(blocks, NotebookText):
         return file and replace(file, blocks=blocks)
     return _of_notebook(file, blocks)
+
+
+def _contents(path: Path, reading: SourceReading) -> tuple[str | None, NotebookText | Markdown | None]:
+    """Return the Python of a file, and the cells or blocks it stands in; one that is no Python is named."""
+    try:
+        if path.suffix != ".ipynb" and path.suffix not in markdown.ENDINGS:
+            with tokenize.open(path) as opened:
+                return opened.read(), None
+        raw = path.read_bytes().decode("utf-8-sig")
+        blocks = parse_notebook(raw) if path.suffix == ".ipynb" else parse_markdown(raw)
+    except (OSError, SyntaxError, ValueError) as error:
+        reading.lose(str(path), error)
+        return None, None
+    reading.unreadable += [(f"{path}:{number}", reason) for number, reason in blocks.unreadable]
+    return blocks.text, blocks
 
 
 def _of_notebook(file: _File, notebook: NotebookText) -> _File:
@@ -191,8 +208,15 @@ def _of_notebook(file: _File, notebook: NotebookText) -> _File:
 
 
 def _parsed(text: str, path: str, project: Project, reading: SourceReading) -> _File | None:
+    module = _tried(project.add, text, path, reading)
+    return _File(module, project) if module is not None else None
+
+
+def _tried(
+    parse: Callable[[str, str], Result], text: str, path: str, reading: SourceReading
+) -> Result | None:
     try:
-        return _File(project.add(text, path), project)
+        return parse(text, path)
     except (SyntaxError, ValueError, RecursionError) as error:
         reading.lose(path, error)
         return None

@@ -113,3 +113,10 @@ def _is_in_window(module: SourceModule, node: ast.AST) -> bool:
         if isinstance(above, ast.If) and any(node is each or node in walk(each) for each in above.body)
     ]
     return any(_WINDOW.search(ast.unparse(each)) for each in tests)
+
+
+def counts_batches(module: SourceModule, node: ast.expr) -> bool:
+    """Tell a number of batches that nothing divides, be it by a number whose name says nothing."""
+    values = [node, *given(module, node)]
+    divided = any(isinstance(each, ast.Div | ast.FloorDiv) for value in values for each in walk(value))
+    return not divided and unit_of(module, node) == BATCHES

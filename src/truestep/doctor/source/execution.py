@@ -16,6 +16,7 @@ from truestep.doctor.source.names import walk
 ASSUMED_WINDOW = 4  # where the number of micro-batches is an option
 MAX_WINDOW = 64
 MAX_EVENTS = 4_000
+PLAYED = ("backward", "zero_grad", "step", "schedule", "count")  # an evaluation in the loop is not run
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Execution:
         self.window = self._window_size()
         self.num_iterations = 2 * self.window + 1
         contexts.assumed = (self.window, self.num_iterations)
-        inside = [event for event in self.trace.events if event.inside(self.path)]
+        inside = self.trace.within(self.path, *PLAYED)
         try:
             self._loop(self.path[-1], inside, len(self.path), self.num_iterations)
         finally:
@@ -85,9 +86,8 @@ class Execution:
                     yield event.subject, value
 
     def _window_size(self) -> int:
-        sizes = [
-            self._modulus(frame) for event in self.trace.events for frame in event.path if frame.kind == "if"
-        ]
+        frames = {frame: None for event in self.trace.of(*PLAYED) for frame in event.path}
+        sizes = [self._modulus(frame) for frame in frames if frame.kind == "if"]
         known = [each for each in sizes if each is not None and 1 < each <= MAX_WINDOW]
         return max(known, default=ASSUMED_WINDOW)
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.source.counters import is_made_anew, loops_that_train
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
 
 
@@ -46,16 +47,18 @@ class BestWeightsShared(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a dict that a name keeps beyond the iteration of a loop that trains."""
-        training = _loops_that_train(module)
+        training = loops_that_train(module)
         for call in module.method_calls("state_dict"):
             target = _kept_under(module, call)
             assert isinstance(call.func, ast.Attribute)
             loops = [each for each in module.ancestors(call) if each in training]
-            if target is None or not loops or _is_made_anew(loops[-1], dotted(call.func.value)):
+            if target is None or not loops or is_made_anew(module, loops[-1], call.func.value):
                 continue
-            if _is_read_after(module, loops[-1], call, target):
-                known = module.kind(call.func.value) in ("module", "ddp")
-                text = f"{target!r} holds the parameters themselves: each later step changes it."
+            kind = module.kind(call.func.value)
+            if kind not in ("scheduler", "scaler") and _is_read_after(module, loops[-1], call, target):
+                known = kind in ("module", "ddp")  # a schedule's and a scaler's are numbers
+                held = "the optimizer's averages" if kind == "optimizer" else "the parameters"
+                text = f"{target!r} holds {held} themselves: each later step changes it."
                 yield At(call, text, BUG if known else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
@@ -65,27 +68,34 @@ class BestWeightsShared(SourceCheck):
         return [replaced(module, node, f"copy.deepcopy({text_of(module, node)})")]
 
 
-def _loops_that_train(module: SourceModule) -> set[ast.AST]:
-    """Return the loops of this file in which an optimizer steps, be it in a function that is called."""
-    found: set[ast.AST] = set()
-    for trace in module.traces:
-        for loop in trace.training_loops():
-            found |= {frame.node for frame in loop.path if frame.kind == "loop"}
-    return found
-
-
 def _kept_under(module: SourceModule, call: ast.Call) -> str | None:
-    """Return the name that keeps the dict itself, be it in a tuple."""
+    """Return the name that keeps the dict itself, be it in a tuple or under a key."""
     statement = module.statement(call)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     target = statement.targets[0]
-    if statement.value is call:
-        return dotted(target)
+    pairs = [(target, statement.value)]
     if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple):
-        pairs = zip(target.elts, statement.value.elts, strict=False)
-        return next((dotted(left) for left, right in pairs if right is call), None)
+        pairs = list(zip(target.elts, statement.value.elts, strict=False))
+    for left, right in pairs:
+        if any(each is call for each in _held(right)):
+            return dotted(left.value if isinstance(left, ast.Subscript) else left)
     return None
+
+
+def _held(value: ast.expr) -> Iterator[ast.expr]:
+    """Yield what a display keeps as it is: `{"model": net.state_dict()}`, `dict(model=...)`."""
+    yield value
+    parts: list[ast.expr] = []
+    match value:
+        case ast.Dict():
+            parts = value.values
+        case ast.Tuple() | ast.List():
+            parts = value.elts
+        case ast.Call(func=ast.Name(id="dict")):
+            parts = [word.value for word in value.keywords]
+    for part in parts:
+        yield from _held(part)
 
 
 def _is_read_after(module: SourceModule, loop: ast.AST, call: ast.Call, name: str) -> bool:
@@ -96,13 +106,3 @@ def _is_read_after(module: SourceModule, loop: ast.AST, call: ast.Call, name: st
         return False  # it is kept anew in each iteration
     reads = [each for each in module.reads(name) if module.scope(each) is scope or name.startswith("self.")]
     return any(each.lineno > end for each in reads if block not in module.ancestors(each))
-
-
-def _is_made_anew(loop: ast.AST, model: str | None) -> bool:
-    """Tell whether the loop makes the model anew: then the dict is the old one's."""
-    return any(
-        isinstance(each, ast.Name | ast.Attribute)
-        and isinstance(each.ctx, ast.Store)
-        and dotted(each) == model
-        for each in walk(loop)
-    )

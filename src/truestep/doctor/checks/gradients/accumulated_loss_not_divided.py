@@ -13,12 +13,15 @@ from truestep.doctor.runtime.history import Loss
 from truestep.doctor.source.events import Event, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import Position
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from truestep.doctor.runtime.history import History, OptimizerRecord
+
+_Part = tuple[ast.expr | None, Position]  # None: out of sight
 
 MOST = 256  # backwards without a step that are followed
 WINDOWS = 3  # steps in a row, each of as many backwards
@@ -126,32 +129,54 @@ def _accumulated(loop: TrainingLoop) -> Event | None:
 
 def is_scaled(module: SourceModule, loss: ast.expr) -> bool | None:
     """Tell whether a loss comes from a product or a quotient; None where part of it is out of sight."""
-    seen: set[ast.expr] = set()
-    waiting: list[ast.expr | None] = [loss]
+    seen: set[_Part] = set()
+    waiting: list[_Part] = [(loss, ())]
     hidden = False
     while waiting:
-        current = waiting.pop()
-        if current is None or current in seen:
-            hidden = hidden or current is None
+        node, place = waiting.pop()
+        if node is None or (node, place) in seen:
+            hidden = hidden or node is None
             continue
-        seen.add(current)
-        if _scales(current):
+        seen.add((node, place))
+        if _scales(node):
             return True
-        if isinstance(current, ast.Name | ast.Attribute | ast.Subscript):
-            waiting += module.definitions(current)
-            continue
-        if isinstance(current, ast.Call) and _passes_on(module, current):
-            waiting += current.args[:1]
-        elif isinstance(current, ast.Call):
-            function = module.target(current)
-            waiting += module.resolver.results(function) if function is not None else []
-            of_library = module.qualify(current.func) is not None
-            waiting += (
-                [current.func.value] if isinstance(current.func, ast.Attribute) and not of_library else []
-            )
-        elif isinstance(current, ast.BinOp):
-            waiting += [current.left, current.right]
+        waiting += _parts(module, node, place)
     return None if hidden else False
+
+
+def _parts(module: SourceModule, node: ast.expr, place: Position) -> list[_Part]:
+    """Return what a value, or what stands at a place of a tuple, is made of."""
+    match node:
+        case ast.Name() if (given := module.unpacked(node)) is not None:
+            return [(value, (*inner, *place)) for value, inner in given]
+        case ast.Subscript(value=ast.Call(), slice=ast.Constant(value=int(index))):
+            return [(node.value, (index, *place))]
+        case ast.Name() | ast.Attribute() | ast.Subscript():
+            return [(each, place) for each in module.definitions(node)]
+        case ast.Tuple() | ast.List() if place and place[0] < len(node.elts):
+            return [(node.elts[place[0]], place[1:])]
+        case ast.IfExp():
+            return [(node.body, place), (node.orelse, place)]
+        case ast.Call():
+            return _parts_of_call(module, node, place)
+        case ast.BinOp():
+            return [(node.left, ()), (node.right, ())]
+    return []
+
+
+def _parts_of_call(module: SourceModule, call: ast.Call, place: Position) -> list[_Part]:
+    if _passes_on(module, call):
+        return [(each, ()) for each in call.args[:1]]
+    owner = module.class_of(call.func)
+    function = (module.method(owner, "forward") if owner is not None and place else None) or module.target(
+        call
+    )
+    if function is not None:
+        return [(each, place) for each in module.resolver.results(function)]
+    if place and module.kind(call.func) not in ("module", "ddp"):
+        return [(None, ())]  # a model does not know of how many batches an update is; another function may
+    of_library = module.qualify(call.func) is not None
+    return [(call.func.value, ())] if isinstance(call.func, ast.Attribute) and not of_library else []
 
 
 def _passes_on(module: SourceModule, call: ast.Call) -> bool:

@@ -5,16 +5,18 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.contexts import TOP, Located
 from truestep.doctor.source.events import Path, Trace, TrainingLoop
 from truestep.doctor.source.execution import Window, execution_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
 
 
 class LastMicroBatchesDropped(SourceCheck):
     """The accumulation window starts with a step of its own, or its last batches are never stepped.
 
-    Why: with `i % k == 0` the first step has one batch; with an epoch that k does not divide, the rest
-    leaks into the next.
+    Why: that step is of fewer batches than its scale says; what is left over goes into the next epoch's
+    first step, or into none.
 
     Bad:
         for i, (x, y) in enumerate(loader):
@@ -60,8 +62,24 @@ def _judge(loop: TrainingLoop, windows: list[Window], test: ast.expr) -> Iterato
         return
     if sizes[0] == 1 and sizes[1] > 1:
         yield At(test, "With `i % k == 0` the first step comes after one batch alone, not after k.", RISK)
-    elif windows[-1].backwards and not _stepped_after(loop.trace, loop.path):
-        yield At(test, "Batches left over at the end of the loop are never stepped.", RISK)
+    elif (
+        windows[-1].backwards
+        and not _stepped_after(loop.trace, loop.path)
+        and not _is_divided(loop, sizes[1])
+    ):
+        yield At(test, "Where k does not divide the batches, those left over get no step in this loop.", RISK)
+
+
+def _is_divided(loop: TrainingLoop, size: int) -> bool:
+    """Tell whether the loop is known to run a whole number of windows: `for i in range(64)`."""
+    contexts, frame = execution_of(loop.trace, loop.path).contexts, loop.path[-1]
+    call = getattr(frame.node, "iter", None)
+    while isinstance(call, ast.Call) and dotted(call.func) in ("enumerate", "tqdm") and call.args:
+        call = call.args[0]
+    if not isinstance(call, ast.Call) or dotted(call.func) != "range":
+        return False
+    bounds = [contexts.value(Located(each, frame.context or TOP)) for each in call.args]
+    return all(isinstance(each, int) for each in bounds) and len(range(*bounds)) % size == 0
 
 
 def _test_of(loop: TrainingLoop) -> ast.expr | None:

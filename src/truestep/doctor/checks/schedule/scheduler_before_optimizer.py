@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.checks.schedule.stepped_in_every_micro_batch import steps_per_backward
 from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Event, Trace, exclusive
 from truestep.doctor.source.module import SourceModule
@@ -57,7 +58,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
             for event in trace.of("schedule"):
                 if not event.loop_path() or event.branches(event.loop_path()) or _is_told_when(event):
                     continue
-                if _comes_after_a_step(trace, event):
+                if _comes_after_a_step(trace, event) or _steps_in_every_micro_batch(trace, event):
                     continue
                 if _steps_with(trace, event):
                     text = "The schedule is stepped before the optimizer: the first rate is never used."
@@ -79,23 +80,37 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
         record = history.records.get(id(scheduler.optimizer))
         skipped = getattr(scheduler, "last_epoch", 1) > 0  # step(0) sets the first rate once more
         if record is not None and record.num_steps == 0 and skipped:
-            self.early.setdefault(id(record), place)
+            first, _ = self.early.get(id(record), (place, 0))
+            self.early[id(record)] = first, record.num_backwards
 
     def __init__(self) -> None:
-        self.early: dict[int, Place] = {}
+        self.early: dict[int, tuple[Place, int]] = {}  # the first, and the backwards before the last
+        self.num_backwards: dict[int, int] = {}  # before the first step
+
+    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> None:
+        """Remember how many batches the first step is of."""
+        if record.num_steps == 0:
+            self.num_backwards[id(record)] = record.num_backwards
 
     def on_stepped(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
         """The optimizer trains: the early step of its schedule was one too many."""
-        early = self.early.pop(id(record), None)
-        if early is not None and record.num_steps == 1:
+        place, before = self.early.pop(id(record), (place, -1))
+        accumulates = 0 < before < self.num_backwards.pop(id(record), 0)  # SCHED011: between its batches
+        if before >= 0 and record.num_steps == 1 and not accumulates:
             yield Observation(
-                early, "The schedule was stepped before the optimizer's first step.", evidence={"step": 1}
+                place, "The schedule was stepped before the optimizer's first step.", evidence={"step": 1}
             )
 
 
 def _is_told_when(event: Event) -> bool:
     """`step(epoch)` sets the rate of that epoch, and `step(metric)` has no rate to skip."""
     return isinstance(event.node, ast.Call) and bool(event.node.args or event.node.keywords)
+
+
+def _steps_in_every_micro_batch(trace: Trace, event: Event) -> bool:
+    """Tell SCHED011: what comes before the optimizer's step there belongs to its earlier batches."""
+    found = [steps_per_backward(loop) for loop in trace.training_loops()]
+    return any(each is not None and each[0].node is event.node for each in found)
 
 
 def _steps_with(trace: Trace, event: Event) -> list[Event]:
