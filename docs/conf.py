@@ -40,8 +40,13 @@ nitpick_ignore_regex = [
 NOT_RUN = re.compile(r"^<!--- skip: next (.+?) -->\s*\n```python\n", re.MULTILINE)
 
 
+# Where the pages are read as files a check's code leads to its source, whose docstring is its page; here, to that page.
+CHECK = re.compile(r"\[([A-Z]+\d{3})\]\([./]*src/truestep/doctor/checks/[\w/]+\.py\)")
+
+
 def marked(page: str) -> str:
-    """Have each block that no test runs look different, and say why it is not run."""
+    """Have each block that no test runs look different, and say why it is not run; link codes to the pages of checks."""
+    page = CHECK.sub(r"[\1](#\1)", page)
     return NOT_RUN.sub(
         r'```{code-block} python\n:class: not-run\n:caption: "\1"\n\n', page
     )

@@ -14,8 +14,8 @@ INTRODUCTION = """\
 
 # Explained errors
 
-What `truestep explain` and the notes of [](explain.md) know. The examples are tests: *Raises* raises the error on the
-installed torch, *Works* runs. Where a CPU can't raise it, *Recorded* is the text as it was printed.
+What `truestep explain` and the notes of [Explain an error](explain.md) know. The examples are tests: *Raises* raises the error on
+the installed torch, *Works* runs. Where a CPU can't raise it, *Recorded* is the text as it was printed.
 """
 
 

@@ -101,6 +101,8 @@ MISTYPED = [
     (["read", "--output", "jsn"], "'json'"),
     (["completion", "bsh"], "'bash'"),
     (["train", "digts"], "'digits'"),
+    (["doctor", "--step", "5", "train.py"], "'--steps'"),
+    (["launch", "--process", "2", "train.py"], "'--processes'"),
 ]
 
 
@@ -147,6 +149,17 @@ def test_a_missing_argument_is_named_with_the_whole_call(run):
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "FILE.py:NAME" in ended.stderr
     assert "truestep summary [OPTIONS]" in ended.stderr
+
+
+@pytest.mark.parametrize("options", [["--processes", "0"], ["-n", "-1"], ["--nodes", "0"]], ids=" ".join)
+def test_a_launch_in_no_process_is_refused(run, options, tmp_path):
+    (tmp_path / "train.py").write_text("print('trained')")
+    ended = run("launch", *options, str(tmp_path / "train.py"))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert (
+        f"{'--nodes' if '--nodes' in options else '--processes'}: It takes a number of at least 1."
+        in ended.stderr
+    )
 
 
 def test_a_word_where_a_number_is_taken_is_refused_in_words(run):

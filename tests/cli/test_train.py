@@ -4,12 +4,15 @@
 import json
 import subprocess
 import sys
+from typing import get_args, get_type_hints
 
 import pytest
 from support import warm
 
 import truestep as ts
 from truestep.cli.train import num_processes
+from truestep.recipes.loading.parse import RunOptions
+from truestep.run.options import RESUME
 
 
 def truestep(*arguments, cwd=None):
@@ -68,6 +71,8 @@ sys.exit("torch" in sys.modules)
     [
         (["digit"], "no recipe 'digit'. Did you mean 'digits'?"),
         (["digits", "--epoch", "3"], "Perhaps you meant"),
+        (["digits", "--epochs", "three"], "three is not a whole number"),
+        (["digits", "--epochs", "-1"], "This training was given: --epochs -1."),
         (["--lr", "3", "digits"], "The recipe comes first"),
         (["nothing.py"], "no file nothing.py"),
         (["mine.py"], "has no Config and no train. A recipe needs these two:"),
@@ -121,6 +126,22 @@ def train(run, config):
     if run.is_main:
         print("of", run.world_size, "after", run.step)
 """
+
+
+@pytest.mark.parametrize("way", RESUME)
+def test_the_command_offers_each_way_to_go_on_that_a_run_advises(way):
+    assert RunOptions(resume=way)
+    assert way in get_args(get_type_hints(RunOptions)["resume"])
+
+
+def test_what_a_run_advises_works_as_an_option_and_the_report_named_is_the_new_run_s(tmp_path):
+    (tmp_path / "small.py").write_text(RECIPE)
+    words = ["train", "small.py", "--out", "run", "--device", "cpu"]
+    assert truestep(*words, cwd=tmp_path).returncode == 0
+    again = truestep(*words, "--resume", "anew", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "Report: " in again.stdout
+    assert "run-2" in again.stdout.partition("Report: ")[2]
 
 
 def test_json_is_one_document_about_the_run_at_its_end(tmp_path):

@@ -16,6 +16,10 @@ def test_a_mistyped_name_is_answered_with_the_nearest():
         AttributeError, match=r"'truestep' has no attribute 'ClipNrom'. Did you mean 'ClipNorm'"
     ):
         truestep.ClipNrom
+    with pytest.raises(AttributeError) as caught:
+        truestep.warmup_cosin
+    assert "warmup_cosine" in str(caught.value)
+    assert len(str(caught.value)) < 200  # the nearest names, not all
 
 
 def test_what_tools_ask_of_every_module_is_answered_without_a_search(monkeypatch):

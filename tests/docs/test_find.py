@@ -17,6 +17,11 @@ SEARCHED = {
     "overfit": "symptoms",
     "early stopping": "howto/early-stopping",
     "sweep": "howto/sweeps",
+    "resume best": "howto/best-checkpoint",
+    "custom metric": "howto/custom-metric",
+    "GradScaler": "find",
+    "learning rate finder": "howto/learning-rate-finder",
+    "test time augmentation": "howto/test-time-augmentation",
 }
 
 
@@ -69,6 +74,6 @@ def test_each_row_leads_to_one_page():
         if line.startswith("| ") and not line.startswith(("| I want", "| usual"))
     ]
     last = [row.strip("| ").rpartition(" | ")[2] for row in rows]
-    assert [cell for cell in last if not re.fullmatch(r"\[\]\([\w/.-]+\.md(#[\w-]+)?\)", cell)] == []
-    named = [re.match(r"\[\]\(([\w/.-]+\.md)", cell)[1] for cell in last]
+    assert [cell for cell in last if not re.fullmatch(r"\[[^\]]+\]\([\w/.-]+\.md(#[\w-]+)?\)", cell)] == []
+    named = [re.match(r"\[[^\]]+\]\(([\w/.-]+\.md)", cell)[1] for cell in last]
     assert [name for name in named if not (DOCS / name).exists()] == []

@@ -9,6 +9,12 @@ from torch import nn
 import truestep as ts
 
 
+@pytest.fixture(autouse=True)
+def weights_that_let_the_first_example_through():
+    """A ReLU may be 0 wherever the first example depends on the others; then there is nothing to see."""
+    torch.manual_seed(0)
+
+
 class Net(nn.Module):
     def __init__(self, middle):
         super().__init__()

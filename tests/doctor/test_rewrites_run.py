@@ -53,6 +53,12 @@ def one_rank(monkeypatch):
     os.environ.update(environment)
 
 
+@pytest.fixture(autouse=True)
+def somewhere_else(monkeypatch, tmp_path):
+    """Examples that save write into the folder they run in."""
+    monkeypatch.chdir(tmp_path)
+
+
 def parameters_after(code):
     """Run a text on the host, and return the parameters of its net."""
     code = code.replace('"cuda"', '"cpu"').replace(".cuda()", ".cpu()").replace('"nccl"', '"gloo"')

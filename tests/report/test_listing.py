@@ -11,8 +11,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from truestep.checkpoints import CheckpointStore
+from truestep.checkpoints import CheckpointStore, Retention
 from truestep.checkpoints import holder as holders
+from truestep.checkpoints.listing import select
 from truestep.cli.main import app
 from truestep.report import write_report
 from truestep.report.listing import runs
@@ -165,3 +166,14 @@ def test_what_is_not_there_is_said(make, tmp_path, monkeypatch, arguments, said)
 
 def test_an_empty_folder_says_what_makes_a_run(tmp_path):
     assert "ts.Run(...)" in CliRunner().invoke(app, ["runs", str(tmp_path)]).stdout
+
+
+def test_of_equal_best_values_the_one_is_named_whose_checkpoint_is_kept(tmp_path, log):
+    accuracies = {8: 0.5, 16: 1.0, 24: 1.0, 32: 0.75}
+    folder = log(tmp_path / "run", [(step, 0, {"accuracy": value}) for step, value in accuracies.items()])
+    retention = Retention(last=1, best=1, best_metric="accuracy")
+    with CheckpointStore(folder / "checkpoints", retention=retention) as store:
+        for step, value in accuracies.items():
+            store.save(step, {"a": torch.ones(3)}, metrics={"accuracy": value})
+            store.wait()
+    assert only(tmp_path).best_step == select(folder, "highest accuracy").step == 24

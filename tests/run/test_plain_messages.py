@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """First mistakes with a run: each message says what happened and what to write."""
 
+import copy
+import io
+import re
+
 import pytest
 import torch
 from torch import nn
 
 import truestep as ts
+from truestep.engine.precision import MODES
 from truestep.run import elsewhere
 
 SGD = lambda p: torch.optim.SGD(p, lr=0.1)
@@ -87,6 +92,19 @@ MISTAKES = {
         lambda run: learner(run, precision="bf16-mxed"),
         "Did you mean 'bf16-mixed'",
     ),
+    "a number for an average": (
+        lambda run: learner(run, ema=0.999),
+        r"ema=0\.999\) was given a float.*Write ema=ts\.EMA\(0\.999\)",
+    ),
+    "a flag for an average": (lambda run: learner(run, ema=True), r"was given a bool.*ts\.EMA\(0\.999\)"),
+    "no optimizer": (
+        lambda run: run.learner(nn.Linear(3, 1)),
+        r"a function that makes its optimizer.*run\.learner\(net, lambda p: torch\.optim\.AdamW",
+    ),
+    "a source's name": (
+        lambda run: run.data(DATA, batch_size=2, name="train"),
+        r"has no option 'name'\. Write nothing: a source needs no name",
+    ),
     "ambiguous": (
         lambda run: learner(run, schedule=lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, T_max=30)),
         r"CosineAnnealingLR \(T_max=30\).*ts\.per_epoch\(lambda o: Cosine.*ts\.per_update\(lambda o: Cosine",
@@ -124,6 +142,32 @@ CALLS = {
         r"The loss two was called with the batch, a tuple of 2,.*def loss\(batch\): x, y = batch",
     ),
     "no arguments": (lambda net, run: net.update(lambda: DATA, DATA), "The loss <lambda> was called with"),
+    "a metric's name": (
+        lambda net, run: net.evaluate(len, [DATA], metric="accuracy"),
+        r"metric='accuracy'\) was given a str, which has no update.*net\.evaluate\(correct, run\.data",
+    ),
+    "data before the function": (
+        lambda net, run: net.evaluate([DATA], len),
+        r"data and function in each other's place.*def correct\(batch\)",
+    ),
+    "data of a run before the function": (
+        lambda net, run: net.evaluate(run.data(DATA, batch_size=2), len),
+        "data and function in each other's place",
+    ),
+    "a number as data": (lambda net, run: net.evaluate(len, 3), "was given a int as data"),
+    "an evaluation of nothing": (
+        lambda net, run: net.evaluate(len),
+        "takes a function of a batch, and the data",
+    ),
+    "average": (
+        lambda net, run: net.evaluate(len, [DATA], average=True),
+        "no option 'average'. Did you mean 'averaged'",
+    ),
+    "a learner in a file": (
+        lambda net, run: torch.save(net, io.BytesIO()),
+        r"can't be pickled or copied.*torch\.save\(net\.module\.state_dict\(\)",
+    ),
+    "a copy of a learner": (lambda net, run: copy.deepcopy(net), r"copy\.deepcopy\(net\.module\)"),
     "a file's name": (lambda net, run: run.save("x.pt"), r"run\.save\(\) takes nothing.*ts\.export_weights"),
     "epochs without a number": (lambda net, run: run.epochs(), r"for epoch in run\.epochs\(20\)"),
     "steps without a number": (lambda net, run: run.steps(), r"for step in run\.steps\(10_000\)"),
@@ -138,6 +182,112 @@ def test_a_wrong_call_says_what_to_write(run, call):
     act, message = CALLS[call]
     with pytest.raises(ts.TruestepError, match=message):
         act(learner(run), run)
+
+
+ABSENT = {
+    "net.fit": (
+        lambda net, run: net.fit(),
+        r"for batch in run\.batches\(source\): net\.update\(loss, batch\)",
+    ),
+    "net.step": (lambda net, run: net.step(), r"An update is one call.*net\.update\(loss, batch\)"),
+    "net.optimizer": (
+        lambda net, run: net.optimizer.step(),
+        r"An update is one call.*net\.update\(loss, batch\)",
+    ),
+    "run.fit": (lambda net, run: run.fit(), r"run has no attribute 'fit'.*net\.update\(loss, batch\)"),
+    "run.bacthes": (lambda net, run: run.bacthes, "Did you mean 'batches'"),
+}
+
+
+@pytest.mark.parametrize("absent", ABSENT)
+def test_a_method_of_other_libraries_is_answered_with_the_loop(run, absent):
+    act, message = ABSENT[absent]
+    with pytest.raises(AttributeError, match=message):
+        act(learner(run), run)
+
+
+def test_the_decay_of_an_average_needs_no_name():
+    assert ts.EMA(0.99) == ts.EMA(decay=0.99)
+
+
+def notes(error):
+    return " ".join(" ".join(error.__notes__).split())
+
+
+def classify(net, take):
+    def loss(batch):
+        x, y = take(batch)
+        return nn.functional.cross_entropy(net(x), y, reduction="none")
+
+    return loss
+
+
+X, Y = torch.ones(4, 3), torch.arange(4) % 2
+IN_THE_LOSS = {
+    "a dict read by number": (
+        {"x": X, "y": Y},
+        lambda batch: (batch[0], batch[1]),
+        r"a dict of batch\['x'\] float32 \(4, 3\), batch\['y'\] int64 \(4,\)\. Take it apart by name: batch\['x'\]",
+    ),
+    "a dict unpacked": (
+        {"x": X, "y": Y},
+        lambda batch: batch,
+        r"a dict of batch\['x'\].*a dict gives its keys",
+    ),
+    "exchanged": (
+        (Y, X),
+        lambda batch: batch,
+        r"a tuple of batch\[0\] int64 \(4,\).*have changed places.*x, y = batch",
+    ),
+    "images of bytes": ((X.byte(), Y), lambda batch: batch, r"batch\[0\] uint8.*x\.float\(\) / 255"),
+    "a class too many": (
+        (X, Y + 7),
+        lambda batch: batch,
+        r"a tuple of.*the outputs have 2 classes.*or map the labels",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", IN_THE_LOSS)
+@pytest.mark.parametrize("how", ["update", "evaluate"])
+def test_an_error_in_a_function_of_a_batch_says_what_the_batch_is_and_what_the_error_means(run, kind, how):
+    batch, take, message = IN_THE_LOSS[kind]
+    net = run.learner(nn.Linear(3, 2), SGD)
+    with pytest.raises((KeyError, TypeError, RuntimeError, IndexError)) as caught:
+        net.update(classify(net, take), batch) if how == "update" else net.evaluate(
+            classify(net, take), [batch]
+        )
+    assert re.search(message, notes(caught.value))
+    assert len(caught.value.__notes__) <= 2
+
+
+def test_an_error_in_the_body_of_the_loop_is_explained_too(tmp_path):
+    def train():
+        with ts.Run(tmp_path / "run", quiet=True, device="cpu") as run:
+            net = learner(run)
+            for batch in run.batches(run.data(DATA, batch_size=2)):
+                update = net.update(lambda rows: net(rows)[:, 0], batch)
+                update.loss.backward()
+
+    with pytest.raises(RuntimeError) as caught:
+        train()
+    said = notes(caught.value)
+    assert re.search(r"`update\.loss` is what net\.update gave.*leave backward\(\) and step\(\) out", said)
+
+
+def test_a_learner_of_frozen_weights_alone_is_warned_of_where_it_is_made(run):
+    with pytest.warns(UserWarning, match="All 2 parameters of the learner 'linear' are frozen") as caught:
+        run.learner(nn.Linear(3, 1).requires_grad_(False), SGD)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_that_loses_small_updates_says_so_once(tmp_path, capsys, mode):
+    with ts.Run(tmp_path / "run", precision=mode, device="cpu", progress=False) as run:
+        learner(run)
+        list(run.epochs(1))
+    said = f'"{mode}-mixed" computes in 16 bits' in capsys.readouterr().err
+    assert said == (mode in ("bf16", "fp16"))
 
 
 def test_a_type_error_of_the_users_own_stays_what_it_is(run):
@@ -182,3 +332,15 @@ def test_no_word_of_elsewhere_is_a_word_of_here(run):
 
     for function, words in ((ts.Run.__init__, elsewhere.RUN), (ts.Run.learner, elsewhere.LEARNER)):
         assert not words.keys() & inspect.signature(function).parameters.keys()
+
+
+def test_how_far_a_run_has_come_is_told_in_epochs_done_as_the_bar_counts_them(tmp_path, capsys):
+    for epochs in (1, 2):
+        with ts.Run(tmp_path / "run", device="cpu", progress=True) as run:
+            net, data = learner(run), run.data(DATA, batch_size=2)
+            for _ in run.epochs(epochs):
+                for batch in run.batches(data):
+                    net.update(lambda rows: net(rows)[:, 0], batch)  # noqa: B023
+    said = capsys.readouterr().err
+    assert "(step 2, 1 epoch done)" in said
+    assert "epoch 2/2" in said

@@ -56,7 +56,7 @@ def test_names_are_text_in_a_notebook_and_in_a_terminal(trained, pick):
 def test_a_run_says_where_it_stands_and_what_it_trains_on(trained):
     words = " ".join(Words(trained[0]._repr_html_()).words.split())
     for each in (
-        "step 8, epoch 1",
+        "step 8, 1 epoch done",
         "float32 on",
         "seed 0",
         "3 parameters",

@@ -16,7 +16,7 @@ from truestep.checkpoints.manifest import DamagedError
 from truestep.checkpoints.memory import bytes_of
 from truestep.checkpoints.safetensors_header import Entry, header_length, parse_header
 from truestep.checkpoints.verify import opened
-from truestep.core.errors import CheckpointError
+from truestep.core.errors import CheckpointError, near_path
 
 # the names under which training scripts keep a module's state beside other things, the commonest first
 WEIGHT_KEYS = (
@@ -35,7 +35,7 @@ SUFFIX = ".safetensors"
 def read_file(path: Path) -> Any:
     """Return what is in a file; raises CheckpointError where it is damaged or would have to run code."""
     if not path.is_file():
-        raise CheckpointError(f"{path} does not exist, so there is nothing to load.")
+        raise CheckpointError(f"{path} does not exist, so there is nothing to load.{near_path(path)}")
     if path.suffix == SUFFIX:
         return read_safetensors(path.resolve())  # a link of the user's own: caches of models are made of them
     return _read_torch_file(path)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which checkpoint of a directory is used: the newest that is sound. Imports no torch."""
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from truestep.checkpoints.manifest import DamagedError, Manifest, NewerFormatErr
 from truestep.checkpoints.names import committed, sequence_of
 from truestep.checkpoints.verify import read_manifest
 from truestep.core.errors import CheckpointError
+from truestep.core.frames import warn
 
 MID_STEP = "it was saved in the middle of a step"
 
@@ -90,12 +90,10 @@ def choose(
     return ChosenCheckpoint(None, None, tuple(passed))
 
 
-def warn_of(directory: Path, passed_over: Iterable[PassedOver], *, stacklevel: int) -> None:
+def warn_of(directory: Path, passed_over: Iterable[PassedOver]) -> None:
     """Warn of each checkpoint that was not used, by name and with the reason."""
     for item in passed_over:
-        warnings.warn(
-            f"The checkpoint {directory / item.name} was passed over: {item.reason}.", stacklevel=stacklevel
-        )
+        warn(f"The checkpoint {directory / item.name} was passed over: {item.reason}.")
 
 
 def _nothing_left(directory: Path, passed: list[PassedOver]) -> str:

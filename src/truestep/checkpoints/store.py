@@ -332,7 +332,7 @@ class CheckpointStore:
     def _take_note(self, choice: ChosenCheckpoint) -> None:
         """Warn of what was passed over, and remember what is damaged: it counts for nothing from now on."""
         passed = [item for item in choice.passed_over if item.reason not in (UNHEALTHY, MID_STEP)]
-        warn_of(self.directory, passed, stacklevel=4)
+        warn_of(self.directory, passed)
         self._damaged |= {item.name for item in passed if item.damaged}
 
     def _check_open(self) -> None:

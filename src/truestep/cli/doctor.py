@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from truestep.cli.read import FAIL_ON, IGNORE, SELECT, Output
+from truestep.cli.usage import refuse_option
 from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_paths
@@ -32,6 +33,7 @@ PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
 @app.command(context_settings=PASS_ON)
 def doctor(
+    context: typer.Context,
     script: Annotated[str | None, typer.Argument(help="The script to run.", metavar="FILE.py")] = None,
     arguments: Annotated[list[str] | None, typer.Argument(help="Its own arguments, passed on.")] = None,
     module: Annotated[
@@ -66,6 +68,8 @@ def doctor(
     rest = arguments or []
     if module is None and script is None:
         raise typer.BadParameter("Name the script to run, or a module with -m.", param_hint="FILE.py")
+    if module is None:
+        refuse_option(str(script), context)
     to_run = Script(
         module or str(script), module is not None, (*([script] if module and script else []), *rest)
     )

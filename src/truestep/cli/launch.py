@@ -8,6 +8,7 @@ import typer
 
 from truestep.cli.screen import warn
 from truestep.cli.statuses import EXIT_USAGE
+from truestep.cli.usage import refuse_option
 from truestep.core.errors import near_path
 
 app = typer.Typer(add_completion=False)
@@ -15,21 +16,23 @@ app = typer.Typer(add_completion=False)
 
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def launch(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(help="The training file; what follows are its own arguments.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the file.")] = None,
     processes: Annotated[
-        int | None, typer.Option("--processes", "-n", help="Processes on this machine; one a GPU by default.")
+        int | None,
+        typer.Option("--processes", "-n", min=1, help="Processes on this machine; one a GPU by default."),
     ] = None,
-    nodes: Annotated[int, typer.Option(help="Machines; start this command on each of them.")] = 1,
-    node_rank: Annotated[int, typer.Option(help="Which of the machines this is, from 0.")] = 0,
+    nodes: Annotated[int, typer.Option(min=1, help="Machines; start this command on each of them.")] = 1,
+    node_rank: Annotated[int, typer.Option(min=0, help="Which of the machines this is, from 0.")] = 0,
     rendezvous: Annotated[
         str | None,
         typer.Option(help="HOST:PORT where the machines meet: the first one's name, and a free port."),
     ] = None,
     restarts: Annotated[
-        int, typer.Option(help="Start all processes again, so often, when one fails; a run resumes.")
+        int, typer.Option(min=0, help="Start all processes again, so often, when one fails; a run resumes.")
     ] = 0,
-    grace_seconds: Annotated[int, typer.Option(help="Time to save after being asked to stop.")] = 30,
+    grace_seconds: Annotated[int, typer.Option(min=0, help="Time to save after being asked to stop.")] = 30,
     logs: Annotated[Path, typer.Option(help="Folder for what each process writes.")] = Path("logs"),
 ) -> None:
     """Run a training file in several processes, on one machine or on many; it needs no line for it.
@@ -37,6 +40,7 @@ def launch(
     What the first process writes is shown; what each writes is in the folder of logs. When a process fails, all stop, and the
     first lines say which was first, its exception and where in your code it was raised.
     """
+    refuse_option(str(file), context)
     if not file.is_file():
         warn(
             f"there is no file {str(file)!r}.{near_path(file)} Give the training file: truestep launch -n 2 train.py"

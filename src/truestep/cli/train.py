@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep train NAME|FILE.py`: run a recipe; the fields of its Config are options."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -45,7 +46,7 @@ def _print_general_help() -> None:
         "Train a recipe: one of those below, or a file of yours that has a Config data class\n"
         "and a function train(run, config). The fields of Config are options.\n\n"
         "Recipes:\n" + "\n".join(lines) + "\n\n"
-        "Every recipe takes --out, --resume, --precision and --seed.\n"
+        "Every recipe takes --out, --resume, --precision, --device and --seed.\n"
         "--processes 4 trains in four processes of this machine.\n"
         "--json prints at the end what truestep runs --json says of the run.\n"
         "truestep train NAME --help shows all options of a recipe."
@@ -96,6 +97,7 @@ def _print_json(folder: Path) -> None:
 
 
 def _train(name: str, arguments: Sequence[str]) -> None:
+    words: list[str] = []
     path = find(name)
     description_of(path)  # refuses what is no recipe before torch is imported
     try:
@@ -110,6 +112,10 @@ def _train(name: str, arguments: Sequence[str]) -> None:
         # a recipe's own words leave stdout to the document
         with explain_errors(), redirect_stdout(sys.stderr if as_json else sys.stdout):
             directory = start(prepared)
+    except OptionError as error:
+        if not words:
+            raise
+        raise OptionError(f"{error} This training was given: {shlex.join(words)}.") from error
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except ModuleNotFoundError as error:

@@ -43,15 +43,27 @@ def usage_message(error: Any) -> str:
 
 def _wrong(error: Any, context: Any) -> str:
     if hasattr(error, "possibilities"):
-        known = {name for option in context.command.params for name in _long_names(option)}
-        return f"There is no option {error.option_name!r}. {nearest(error.option_name, known | {'--help'})}"
+        return _no_option(error.option_name, context)
     message = str(error.format_message())
     if message.startswith("Missing"):
         usage = " ".join(context.get_usage().split()).removeprefix("Usage: ")
         return f"{message.removesuffix('.')}. Write: {usage}"
-    if match := re.fullmatch(r"Invalid value for '?([^':]+)'?: (?:Value error, )?(.*)", message, re.DOTALL):
+    if match := re.fullmatch(
+        r"Invalid value for '?([^':]+)'?(?: / '[^']+')*: (?:Value error, )?(.*)", message, re.DOTALL
+    ):
         return f"{match[1]}: {_with_nearest(match[2])}"
     return message
+
+
+def refuse_option(word: str, context: Any) -> None:
+    """End with a message where an option stands in the place of the file whose own arguments are passed on unread."""
+    if word.startswith("-"):
+        context.fail(_no_option(word.partition("=")[0], context))
+
+
+def _no_option(word: str, context: Any) -> str:
+    known = {name for option in context.command.params for name in _long_names(option)}
+    return f"There is no option {word!r}. {nearest(word, known | {'--help'})}"
 
 
 def _needing_a_value(message: str) -> str:
@@ -70,6 +82,8 @@ def _long_names(option: Any) -> list[str]:
 
 def _with_nearest(message: str) -> str:
     """Name the nearest of the values that an option takes; other messages stay as they are."""
+    if match := re.fullmatch(r"Input should be (greater|less) than or equal to (\S+)", message):
+        return f"It takes a number of at {'least' if match[1] == 'greater' else 'most'} {match[2]}."
     if "valid integer" in message or "valid number" in message:
         return f"It takes a {'whole ' if 'integer' in message else ''}number."
     value, known, *_ = [*message.split(" is not one of "), ""]

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buffers of modules: where they are, and putting them back as they were."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+
+from truestep.core.frames import warn
 
 Place = tuple[nn.Module, str]
 
@@ -241,9 +242,11 @@ def _write_where(flag: Tensor, entries: list[_Entry]) -> None:
 
 def _warn_of_large(entry: _Entry) -> None:
     assert entry.buffer is not None
-    warnings.warn(
+    warn(
         f"The buffer {entry.name!r} ({entry.buffer.nbytes / 2**30:.1f} GB) moved for the first time in an update that was not "
         "applied, and had not been copied, since buffers that never move are copied up to 1 GB only: what was written to it "
         "stays. From here on it is copied before each update.",
-        stacklevel=8,
     )
+
+
+# NOIMPORT

@@ -78,9 +78,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if not names:
         return "There are none."
-    close = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
-    return f"{hint}There are: {', '.join(names)}."
+    return f"{did_you_mean(word, names)}There are: {', '.join(names)}."
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the question that names the nearest of some names, with a blank after it; nothing where none is near."""
+    close = difflib.get_close_matches(word, sorted(known), n=3, cutoff=0.55)
+    return f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
 
 
 def near_path(path: Path) -> str:

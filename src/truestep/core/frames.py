@@ -3,6 +3,8 @@
 
 import sys
 import sysconfig
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -29,3 +31,25 @@ def own_line(trace: TracebackType | None = None) -> str | None:
             frame = frame.f_back
         found = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
     return None if found is None else f"{found[0]}:{found[1]}"
+
+
+def warn(message: str) -> None:
+    """Warn at the user's own line, however many calls of this package and of torch lie between; else at the first line outside."""
+    depths = list(_files_of_callers())
+    outside = next((depth for depth, path in depths if not path.startswith(_PACKAGE)), 2)
+    warnings.warn(message, stacklevel=next((depth for depth, path in depths if is_own(path)), outside))
+
+
+def _files_of_callers() -> Iterator[tuple[int, str]]:
+    """Yield the files of the running frames with the `stacklevel` that names each for `warn`, innermost first.
+
+    The frames of python's import machinery have none: `warnings` does not count them either.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    depth = 2  # 1 is `warn` itself
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if "importlib" not in path or "_bootstrap" not in path:
+            yield depth, path
+            depth += 1
+        frame = frame.f_back

@@ -44,8 +44,10 @@ def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[
 
 
 def _unknown(package: str, name: str, names: list[str]) -> str:
-    from truestep.core.errors import nearest
+    from truestep.core.errors import did_you_mean
 
     said = f"module {package!r} has no attribute {name!r}."
     # tools ask every module for such names, thousands of times: looking for the nearest one takes a millisecond
-    return said if name.startswith("__") else f"{said} {nearest(name, names)}"
+    if name.startswith("__"):
+        return said
+    return f"{said} {did_you_mean(name, names)}dir({package}) lists all names."

@@ -29,7 +29,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.places import Texts
 from truestep.doctor.source.project import Project
 from truestep.doctor.source.units import Unit, idle_units, units_of
-from truestep.doctor.tally import Tally, Waiting, note_read
+from truestep.doctor.tally import Tally, Waiting, count_source_read
 
 Result = TypeVar("Result")
 
@@ -119,7 +119,7 @@ def _read_unit(unit: Unit, wanted: list[SourceCheck]) -> SourceReading:
             reading.num_files += 1
             if file is not None:
                 apply_checks(file.module, file.blocks, wanted, reading)
-            note_read(path)
+            count_source_read(path)
     return reading
 
 
@@ -130,7 +130,7 @@ def _parse_all(unit: Unit) -> SourceReading:
         text, _ = _contents(path, reading)
         if text is not None:
             _tried(parsed, text, str(path), reading)
-        note_read(path)
+        count_source_read(path)
     return reading
 
 

@@ -41,7 +41,7 @@ class Tally:
         self.tell()
 
 
-def note_read(path: Path) -> None:
+def count_source_read(path: Path) -> None:
     """Note a file that is done, from whichever process."""
     if _current is not None:
         _current.add([path])

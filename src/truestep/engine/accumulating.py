@@ -43,8 +43,8 @@ class Accumulating:
         part = read_loss(loss, num_examples=None, whole=True)
         self._plan.side_effects.check()
         self._check_kind(part)
-        if self._plan.strangers is not None:
-            self._plan.strangers.look(None, part.values)
+        if self._plan.unowned is not None:
+            self._plan.unowned.look(None, part.values)
         seed = torch.ones_like(part.values) if part.weights is None else part.weights
         seed = self._plan.scaled(seed / self._sums.expected)
         self._sums.add(part)

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from truestep.core.errors import OptionError, check_flag, check_number
 from truestep.engine.processes.shards import here, is_divided
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class EMA:
     """Keep an exponential moving average of the weights, for evaluation and export.
 
@@ -29,6 +29,7 @@ class EMA:
     """
 
     decay: float = 0.999
+    _: KW_ONLY
     warmup: bool = True
     starts_at: int = 0
     buffers: bool = False

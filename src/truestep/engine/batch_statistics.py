@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers that take statistics from the batch, so that a split update differs from the whole one."""
 
-import warnings
 from collections.abc import Sequence
 
 from torch import nn
+
+from truestep.core.frames import warn
 
 BATCH_STATISTICS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
@@ -16,10 +17,9 @@ def warn_of_batch_statistics(modules: Sequence[nn.Module]) -> None:
     """Warn of the layers in training mode that see the batch split."""
     layers = [name for module in modules for name in _layers_of(module)]
     if layers:
-        warnings.warn(
+        warn(
             f"Batch normalisation ({', '.join(layers[:6])}) takes its statistics from each micro-batch, so a split update "
             "differs from the whole one. Use a larger micro_batch, or GroupNorm or LayerNorm, if that matters.",
-            stacklevel=7,
         )
 
 
@@ -28,3 +28,6 @@ def _layers_of(module: nn.Module) -> list[str]:
     return [
         name for name, part in module.named_modules() if isinstance(part, BATCH_STATISTICS) and part.training
     ]
+
+
+# NOIMPORT

@@ -27,6 +27,9 @@ class Observer(Protocol):
     def updated(self, learner: Parts, update: Update) -> None:
         """A learner finished an update (or skipped it)."""
 
+    def failed(self, error: Exception) -> None:
+        """A function of the user's, called with a batch, raised an exception that is on its way out."""
+
     def wants_to_stop(self) -> bool:
         """Whether an evaluation should be left between two of its batches; it is done again after a resume."""
 
@@ -41,6 +44,9 @@ class Unobserved:
         """Do nothing."""
 
     def updated(self, learner: Parts, update: Update) -> None:
+        """Do nothing."""
+
+    def failed(self, error: Exception) -> None:
         """Do nothing."""
 
     def wants_to_stop(self) -> bool:

@@ -19,6 +19,7 @@ from truestep.engine.losses import Weighted, negative_weights
 from truestep.engine.parts import Parts
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.fillers import shared_example
+from truestep.engine.wrong_calls import check_evaluation, note_batch
 
 Values = Callable[[Any], Any]
 _EVALUATION = 0xE7A1  # keeps the keys of evaluation apart from those of updates
@@ -26,6 +27,7 @@ _EVALUATION = 0xE7A1  # keeps the keys of evaluation apart from those of updates
 
 def evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
     """Average `values(batch)` over the batches of `data`, or feed them to a `metric` object; the same on all processes."""
+    check_evaluation(values, data, metric)
     world = learner.context.world
     if world is None:
         return _evaluate(learner, values, data, metric)
@@ -67,7 +69,7 @@ def _evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
             result = None
             if seen is not None:
                 with learner.precision.autocast_context(context.device):
-                    result = values(to_device(seen, context.device))
+                    result = _call(values, to_device(seen, context.device), context)
             result = result if is_here else None
             if fed is not None:
                 fed.add(result)
@@ -82,6 +84,15 @@ def _evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
     if context.world is not None:
         totals.be_of_all(context.world)
     return totals.result()
+
+
+def _call(values: Values, batch: Any, context: Context) -> Any:
+    try:
+        return values(batch)
+    except Exception as error:
+        note_batch(error, batch)
+        context.observer.failed(error)
+        raise
 
 
 def _with_lent(context: Context, batch: Any, *, is_here: bool) -> Any:

@@ -2,10 +2,27 @@
 """A learner's names beside its module's: which are whose, and what is said where neither has one."""
 
 import difflib
-import warnings
 from typing import Any, Protocol
 
 from torch import nn
+
+from truestep.core.frames import warn
+
+_LOOP = "for batch in run.batches(source): net.update(loss, batch)"
+_UPDATES = f"An update is one call, backward, clipping, step and schedule included: {_LOOP}."
+# Methods that learners or trainers of other libraries have, with what to write here.
+ELSEWHERE = {
+    **dict.fromkeys(("fit", "train_model", "train_epoch"), f"The loop is yours: {_LOOP}."),
+    **dict.fromkeys(("step", "train_step", "training_step", "train_on_batch", "train_batch"), _UPDATES),
+    **dict.fromkeys(("backward", "manual_backward", "optimizer", "scheduler", "lr_scheduler"), _UPDATES),
+    **dict.fromkeys(("predict", "predict_step"), "Call it: with torch.no_grad(): outputs = net(inputs)."),
+    **dict.fromkeys(("validate", "test", "score"), "Measure with net.evaluate(values, data)."),
+    **dict.fromkeys(
+        ("save", "save_pretrained", "save_checkpoint"),
+        'The run saves itself; for a file of the weights write torch.save(net.module.state_dict(), "weights.pt").',
+    ),
+    **dict.fromkeys(("load", "load_weights"), 'Write ts.load_weights(net.module, "weights.pt").'),
+}
 
 
 class Forwarding(Protocol):
@@ -21,6 +38,8 @@ def unknown_attribute(learner: Forwarding, name: str) -> str:
     """Return the message for an attribute that neither the learner nor its module has, with the nearest that one has."""
     module = learner.module
     message = f"Neither the learner {learner.name!r} nor its module ({type(module).__name__}) has the attribute {name!r}."
+    if name in ELSEWHERE:
+        return f"{message} {ELSEWHERE[name]}"
     names = [each for each in {*dir(learner), *dir(module)} if not each.startswith("_")]
     close = difflib.get_close_matches(name, sorted(names), n=3, cutoff=0.6)
     return message + (f" Did you mean {' or '.join(repr(each) for each in close)}?" if close else "")
@@ -53,10 +72,9 @@ def warn_of_hidden(learner: Forwarding) -> None:
         name for name in _names_given_to(module) if not name.startswith("_") and hasattr(type(learner), name)
     )
     if hidden:
-        warnings.warn(
+        warn(
             f"{', '.join(hidden[:6])} of {type(module).__name__} and of the learner {learner.name!r} have the same name"
             f"{'s' if len(hidden) > 1 else ''}: net.{hidden[0]} is the learner's. For the module's write net.module.{hidden[0]}.",
-            stacklevel=5,
         )
 
 
@@ -70,3 +88,6 @@ def _names_given_to(module: nn.Module) -> set[str]:
     ]
     given.update(name for kind in classes for name in vars(kind))
     return given - vars(nn.Module()).keys()
+
+
+# NOIMPORT

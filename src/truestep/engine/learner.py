@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -23,8 +23,9 @@ from truestep.engine.parts import Parts
 from truestep.engine.precision.weights import cast_floats
 from truestep.engine.result import Update
 from truestep.engine.splitting import MicroBatch, Splitting
+from truestep.engine.untrained import warn_of_frozen
 from truestep.engine.update import Loss, update_together
-from truestep.engine.wrong_calls import explain_update
+from truestep.engine.wrong_calls import explain_evaluate, explain_update, no_pickle
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -55,6 +56,7 @@ class Learner:
         own["_input_dtype"] = kind if kind != torch.float32 else None
         own["_output_dtype"] = torch.float32 if kind in _HALF else None
         warn_of_hidden(self)
+        warn_of_frozen(parts)
 
     # ------------------------------------------------------------------ the module
 
@@ -80,6 +82,10 @@ class Learner:
 
     def __setattr__(self, name: str, value: Any) -> None:
         set_on_module(self, name, value)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refuse to be pickled or copied: a learner is of its run."""
+        raise OptionError(no_pickle(self.name))
 
     def __dir__(self) -> list[str]:
         return sorted({*dir(type(self)), *dir(self._parts.module)})
@@ -164,6 +170,7 @@ class Learner:
 
     # ------------------------------------------------------------------ looking
 
+    @explains_calls(explain_evaluate)
     def evaluate(self, values: Values, data: Any, *, metric: Any = None, averaged: bool = False) -> Any:
         """Average `values(batch)` over `data` in evaluation mode, without gradients.
 

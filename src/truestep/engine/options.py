@@ -28,6 +28,12 @@ class LearnerOptions:
 
     def __post_init__(self) -> None:
         check_number("run.learner", "starts_at", self.starts_at, example=1000)
+        if self.ema is not None and not isinstance(self.ema, EMA):
+            decay = self.ema if isinstance(self.ema, float) else 0.999
+            raise OptionError(
+                f"run.learner(ema={self.ema!r}) was given a {type(self.ema).__name__}, and an average of the weights is more than "
+                f"one number: when it starts, what it averages. Write ema=ts.EMA({decay})."
+            )
         if not isinstance(self.name, str) or not self.name.strip() or not self.name.isprintable():
             raise OptionError(
                 f"run.learner(name={self.name!r}): a learner's name stands in metrics, in messages and in names of files, so it "

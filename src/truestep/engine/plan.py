@@ -19,7 +19,7 @@ from truestep.engine.parts import Parts
 from truestep.engine.precision import Precision
 from truestep.engine.sharing import SharedParameters
 from truestep.engine.side_effects import SideEffects
-from truestep.engine.strangers import Strangers
+from truestep.engine.unowned_parameters import UnownedParameters
 from truestep.engine.untrained import LeftOut, refuse_untrained
 
 SEEDS_KEPT = 64
@@ -80,7 +80,7 @@ class Plan:
         self.side_effects = SideEffects(self.learners)
         owned = {id(weight) for learner in everybody for weight in learner.weights.parameters}
         names = ", ".join(repr(learner.name) for learner in self.learners)
-        self.strangers = None if self.hooks.divides_weights else Strangers(names, owned)
+        self.unowned = None if self.hooks.divides_weights else UnownedParameters(names, owned)
         flags = (LeftOut(self.learners), SharedParameters(everybody))
         self._flags = [each for each in flags if each]
         self._warned = False

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from truestep.core.errors import OptionError
+from truestep.core.frames import warn
 from truestep.engine.parts import Parts
 
 
@@ -24,6 +25,17 @@ def refuse_untrained(learner: Parts) -> None:
             f"{len(strangers)} parameters of {learner.name!r} ({', '.join(strangers[:4])}) are not those it was made with: a layer "
             "was replaced or added afterwards. The optimizer holds the old ones, so these would never change. Change the module "
             "first and give it to run.learner then; to leave new ones as they are, set requires_grad_(False)."
+        )
+
+
+def warn_of_frozen(learner: Parts) -> None:
+    """Warn of a learner whose parameters are all frozen: its updates would be refused."""
+    weights = learner.weights.parameters
+    if not any(weight.requires_grad for weight in weights):
+        warn(
+            f"All {len(weights)} parameters of the learner {learner.name!r} are frozen (requires_grad is False), so net.update "
+            "would find nothing to train. Unfreeze what is to be trained before run.learner, ts.unfreeze(module.head), or keep a "
+            "module that is only called out of run.learner."
         )
 
 

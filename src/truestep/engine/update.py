@@ -39,7 +39,7 @@ from truestep.engine.step import apply, decide
 from truestep.engine.strategies import Placing
 from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import Transaction, not_started
-from truestep.engine.wrong_calls import explain_loss, no_function
+from truestep.engine.wrong_calls import explain_loss, no_function, note_batch
 
 Loss = Callable[[Any], Any]
 
@@ -189,8 +189,8 @@ def _compute(
     whole = cutting.num_calls == 1 and not division.shares_batches
     part = read_loss(result, num_examples=num_examples, whole=whole)
     values = part.values
-    if plan.strangers is not None:
-        plan.strangers.look(loss, values)
+    if plan.unowned is not None:
+        plan.unowned.look(loss, values)
     if not cutting.decomposable:
         division.check_whole()
     if whole and cutting.sizes is None:
@@ -212,9 +212,12 @@ def _call(plan: Plan, loss: Loss, batch: Batch, index: int) -> Any:
     side_effects.begin(cleared=index == 0)
     try:
         result = plan.call(loss, batch) if plan.calls_otherwise else loss(batch)
-    except TypeError as error:
-        if wrong := explain_loss(error, loss, batch):
+    except Exception as error:
+        if isinstance(error, TypeError) and (wrong := explain_loss(error, loss, batch)):
             raise wrong from error
+        if not is_out_of_memory(error):  # which may be tried again in smaller parts
+            note_batch(error, batch)
+            context.observer.failed(error)
         raise
     finally:
         side_effects.end()

@@ -4,10 +4,19 @@
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
+
 from truestep.core.calls import is_of_the_call
-from truestep.core.errors import LossError, nearest
+from truestep.core.errors import LossError, OptionError, nearest
+from truestep.engine.structure import children, leaves
 
 _OPTIONS = ("loss", "batch", "micro_batch", "split", "decomposable")
+_EVALUATE = ("values", "data", "metric", "averaged")
+_CORRECT = (
+    "def correct(batch): x, y = batch; return (net(x).argmax(1) == y).float(), and then net.evaluate(correct, run.data(test_set, "
+    "batch_size=256))."
+)
+_MOST_LEAVES = 6
 _COMPUTED = (
     "For a loss that is computed already write with net.accumulating() as update: update.backward(loss)."
 )
@@ -39,6 +48,66 @@ def explain_update(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> str:
         "net.update takes a loss function and a batch: def loss(batch): ... returns one loss per example, and "
         "net.update(loss, batch) calls it. " + _COMPUTED
     )
+
+
+def explain_evaluate(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> str:
+    """Say what `net.evaluate` takes, for a call that python refused."""
+    if unknown := [name for name in keywords if name not in _EVALUATE]:
+        return f"net.evaluate has no option {unknown[0]!r}. {nearest(unknown[0], _EVALUATE)}"
+    return f"net.evaluate takes a function of a batch, and the data, not {len(arguments)} values: {_CORRECT}"
+
+
+def check_evaluation(values: Any, data: Any, metric: Any) -> None:
+    """Raise an OptionError where `net.evaluate` was given something else than a function, batches and a metric object."""
+    if not callable(values):
+        exchanged = callable(data) and not hasattr(data, "__iter__")
+        what = "data and function in each other's place" if exchanged else f"a {type(values).__name__} first"
+        raise OptionError(
+            f"net.evaluate was given {what}. It calls a function with each batch, so the function comes first, and the data after "
+            f"it: {_CORRECT}"
+        )
+    if not hasattr(data, "batches") and not hasattr(data, "__iter__"):
+        raise OptionError(
+            f"net.evaluate was given a {type(data).__name__} as data. Give what run.data returned, or any iterable of batches: "
+            f"{_CORRECT}"
+        )
+    lacking = [name for name in ("update", "compute", "reset") if not callable(getattr(metric, name, None))]
+    if metric is not None and lacking:
+        raise OptionError(
+            f"net.evaluate(metric={_short(metric)}) was given a {type(metric).__name__}, which has no {' and no '.join(lacking)}: "
+            "a metric is an object that is fed batch by batch, such as torchmetrics.Accuracy(...). An accuracy needs none, as what "
+            f"the function returns is averaged: {_CORRECT}"
+        )
+
+
+def _short(value: Any) -> str:
+    return repr(value) if isinstance(value, str | int | float) else f"{type(value).__name__}(...)"
+
+
+def no_pickle(name: str) -> str:
+    """Say what to save or copy in a learner's stead."""
+    return (
+        f"The learner {name!r} can't be pickled or copied, as torch.save, copy.deepcopy and a worker process would: it belongs to "
+        "its run, with threads and hooks. The run saves its whole state by itself. For a file of the weights write "
+        'torch.save(net.module.state_dict(), "weights.pt"); for a copy of the model, copy.deepcopy(net.module).'
+    )
+
+
+def note_batch(error: Exception, batch: Any) -> None:
+    """Note beside an exception out of a function of a batch what that batch is made of: types and shapes, no values."""
+    parts = [f"batch{name} {_kind(leaf)}" for name, leaf in leaves(batch)]
+    shown = ", ".join(parts[:_MOST_LEAVES]) + (", ..." if len(parts) > _MOST_LEAVES else "")
+    whole = "" if children(batch) is None else f"a {type(batch).__name__} of "
+    apart = ""
+    if isinstance(batch, dict) and (names := [key for key in batch if isinstance(key, str)][:_MOST_LEAVES]):
+        apart = f" Take it apart by name: {', '.join(f'batch[{name!r}]' for name in names)}."
+    error.add_note(f"truestep: the function was called with this batch: {whole}{shown}.{apart}")
+
+
+def _kind(leaf: Any) -> str:
+    if isinstance(leaf, Tensor):
+        return f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}"
+    return type(leaf).__name__
 
 
 def explain_loss(error: TypeError, function: Callable[[Any], Any], batch: Any) -> LossError | None:

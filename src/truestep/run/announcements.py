@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run says when it starts: where it goes on, what it promises, what it keeps, and that nothing is left to do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import torch
 
 from truestep.engine.choices import Choice
 from truestep.engine.context import Context
+from truestep.engine.parts import Parts
 from truestep.run.cursor import Cursor
 from truestep.run.fingerprint import fingerprint, promise
 
@@ -20,6 +23,22 @@ class Beginning(NamedTuple):
     tracked: dict[str, str]
 
 
+def said_at_the_start(
+    resumed: Beginning | None,
+    context: Context,
+    cursor: Cursor,
+    edits: Sequence[str],
+    *,
+    holds_run: bool,
+    tracked: dict[str, str],
+) -> Iterator[str]:
+    """Yield all that a run says when it starts; `tracked` is how large each thing is that checkpoints keep of the user's."""
+    yield from where_it_goes_on(resumed, context, cursor, edits, holds_run=holds_run)
+    yield from what_it_keeps(tracked)
+    yield from what_weakens(context.choices)
+    yield from what_loses_updates(context.learners)
+
+
 def where_it_goes_on(
     resumed: Beginning | None, context: Context, cursor: Cursor, edits: Sequence[str], *, holds_run: bool
 ) -> Iterator[str]:
@@ -27,9 +46,14 @@ def where_it_goes_on(
     if resumed is not None:
         now = fingerprint(context.device)
         promised = promise(resumed.environment, now, context.choices, [*edits, *resumed.changed])
-        yield f"going on from {resumed.checkpoint} (step {cursor.step}, epoch {cursor.epoch}); the rest is {promised}"
+        yield f"going on from {resumed.checkpoint} ({where(cursor)}); the rest is {promised}"
     elif holds_run:
         yield "this run was stopped before its first checkpoint; it starts at the beginning"
+
+
+def where(cursor: Cursor) -> str:
+    """Return where a run stands: epochs by how many are done, since the bar counts from 1 and `run.epoch` from 0."""
+    return f"step {cursor.step:,}, {cursor.epoch:,} epoch{'s' * (cursor.epoch != 1)} done"
 
 
 def what_it_keeps(tracked: dict[str, str]) -> Iterator[str]:
@@ -44,6 +68,19 @@ def what_weakens(choices: Sequence[Choice]) -> Iterator[str]:
     for choice in choices:
         if choice.weakens:
             yield f"{choice.name}: {choice.value}; {choice.reason}"
+
+
+def what_loses_updates(learners: Mapping[str, Parts]) -> Iterator[str]:
+    """Yield which learners keep their weights in 16 bits alone: a mode whose name many give who mean the mixed one."""
+    for name, learner in learners.items():
+        mode = learner.precision
+        if mode.loses_small_updates:
+            least = 100 * torch.finfo(mode.weights).eps / 2
+            yield (
+                f'precision="{mode.name}" keeps the weights of {name!r} themselves in {mode.weights}: an update below '
+                f'{least:.1g} % of a weight is lost. "{mode.name}-mixed" computes in 16 bits and keeps them in float32, which is '
+                "what most people mean"
+            )
 
 
 def nothing_is_left(directory: object, cursor: Cursor, done: str, call: str) -> str:

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options and calls as other libraries have them, with what to write here."""
 
+from collections.abc import Iterable
+
+from truestep.core.errors import did_you_mean
+
 _CLIP = "clip=ts.ClipNorm(1.0)"
 _PARTS = "micro_batch=..., the largest number of examples computed at once: the batch is split, the update stays the same"
 _EPOCHS = "the number in the loop: for epoch in run.epochs(20)"
@@ -52,3 +56,36 @@ SAVE = (
     "weights alone write ts.export_weights(run.directory, 'weights.safetensors') when the run is closed, or "
     "torch.save(net.module.state_dict(), 'weights.pt')."
 )
+NEW_LEARNER = (
+    "run.learner takes a module and a function that makes its optimizer from the parameters, since that is made after the module "
+    "is on its device: run.learner(net, lambda p: torch.optim.AdamW(p, lr=1e-3)). All else is given by name."
+)
+_LOOP = (
+    "the loop is yours: net = run.learner(module, optimizer), and then "
+    "for batch in run.batches(source): net.update(loss, batch)"
+)
+ATTRIBUTES = {
+    **dict.fromkeys(("fit", "train", "training_step", "update", "train_step", "backward"), _LOOP),
+    **dict.fromkeys(
+        ("evaluate", "validate", "test", "predict"), "net.evaluate(values, data) measures a learner"
+    ),
+    **dict.fromkeys(
+        ("load", "resume_from", "restore"), "a run goes on by itself: ts.Run(directory) of the same directory"
+    ),
+    **dict.fromkeys(
+        ("log_metrics", "log_dict", "log_metric"), "write run.log(accuracy=0.9), or run.log(**values)"
+    ),
+    **dict.fromkeys(
+        ("loader", "dataloader", "dataset"), "write run.data(data_set, batch_size=64, shuffle=True)"
+    ),
+}
+
+
+def unknown_attribute(name: str, known: Iterable[str]) -> str:
+    """Return the message for an attribute that a run does not have."""
+    said = f"A run has no attribute {name!r}"
+    if name.startswith("_"):  # a protocol that somebody asks for
+        return said
+    if name in ATTRIBUTES:
+        return f"{said}: {ATTRIBUTES[name]}."
+    return f"{said}. {did_you_mean(name, (each for each in known if not each.startswith('_')))}".rstrip()

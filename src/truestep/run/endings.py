@@ -139,6 +139,13 @@ def noting(error: BaseException, words: str, kind: type[Exception] = Exception) 
         error.add_note(f"truestep: {words}{own}")
 
 
+def explain(error: BaseException) -> None:
+    """Note beside an exception what it means here, where that is known."""
+    from truestep.explainer.explain import annotate
+
+    annotate(error)
+
+
 def identity(error: BaseException | None) -> int | None:
     """Return what an exception is recognised by; to keep it would keep every tensor in its frames."""
     return None if error is None else id(error)

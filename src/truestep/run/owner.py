@@ -49,14 +49,14 @@ class Owner:
             )
 
 
-class Holder(Protocol):
+class DirectoryHolder(Protocol):
     """Whoever holds the directory of a run in this process."""
 
     def give_up(self) -> None:
         """Let go of it; of several processes all at once, since where a run ends they meet."""
 
 
-HOLDERS: "weakref.WeakValueDictionary[str, Holder]" = weakref.WeakValueDictionary()
+HOLDERS: "weakref.WeakValueDictionary[str, DirectoryHolder]" = weakref.WeakValueDictionary()
 """By the directory's real path."""
 
 

@@ -4,7 +4,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 
@@ -35,6 +35,7 @@ from truestep.model.layers.interval import Every
 from truestep.nn.seeds.seeded import check_seed, seed_everything
 from truestep.report.best import MEASURED
 from truestep.run import elsewhere
+from truestep.run.announcements import where
 from truestep.run.cursor import Cursor, Stream
 from truestep.run.device import choose_device, set_determinism
 from truestep.run.directory import choose_directory, open_directory, write_config
@@ -183,6 +184,7 @@ class Run(Shown):
     # ------------------------------------------------------------------ what is trained, and on what
 
     @explains_keywords("run.learner", elsewhere.LEARNER)
+    @explains_calls(elsewhere.NEW_LEARNER)
     def learner(
         self,
         modules: Modules,
@@ -392,6 +394,12 @@ class Run(Shown):
         """Whether this process writes what is shared."""
         return self.rank == 0
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what to write for an attribute that a run does not have."""
+            raise AttributeError(elsewhere.unknown_attribute(name, dir(self)), name=name, obj=self)
+
     def close(self) -> None:
         """Save if anything is unsaved, write the report, let go of the directory; more calls do nothing.
 
@@ -418,7 +426,7 @@ class Run(Shown):
             f"{name} {number(value)}" for name, value in newest if name.rpartition("/")[2] not in MEASURED
         ]
         facts = [
-            ("place", f"step {self.step:,}, epoch {self.epoch:,}"),
+            ("place", where(self.cursor)),
             ("how", f"{self.precision.name} on {self.device}, seed {self.context.seed}"),
             *(("learner", repr(learner)) for learner in self.context.learners.values()),
             *((name, repr(stream.source)) for name, stream in self.cursor.streams.items()),

@@ -226,6 +226,11 @@ class Saver:
             self._run.best = values[name]
             self._best_found = True
 
+    @property
+    def waits_for(self) -> str | None:
+        """The metric that the best checkpoint is chosen by, while no value of it has come."""
+        return self._options.best if self._run.best is None else None
+
     def save_now(self, reason: str, *, only_if: Callable[[], bool] | None = None) -> str | None:
         """Save at once, wait until it is on disk, and return the checkpoints' path; None where `only_if` said no."""
         saved = self._save(reason, only_if=only_if)

@@ -5,19 +5,18 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from truestep.core.errors import CheckpointError, DataError, RunDirectoryError
 from truestep.core.files import remove_partial
 from truestep.engine.parts import Parts
 from truestep.engine.result import Update
-from truestep.report import write_report
 from truestep.run.agreement import Wishes
-from truestep.run.announcements import nothing_is_left, what_it_keeps, what_weakens, where_it_goes_on
+from truestep.run.announcements import nothing_is_left, said_at_the_start
 from truestep.run.cursor import Stream
 from truestep.run.directory import write_json
-from truestep.run.endings import Endings, identity, noting
+from truestep.run.endings import Endings, explain, identity, noting
 from truestep.run.fingerprint import fingerprint
 from truestep.run.first_steps import FirstSteps
 from truestep.run.layers import RunLayers
@@ -27,18 +26,18 @@ from truestep.run.media.folder import write_media
 from truestep.run.media.kind import Media
 from truestep.run.moments import Moments
 from truestep.run.notebook import end_process_or_cell, is_interactive
+from truestep.run.omissions import Omissions
 from truestep.run.options import Show, Watching
 from truestep.run.owner import HOLDERS, Owner, disarm_in_children, refuse_other_group, take_over
 from truestep.run.progress import Progress
 from truestep.run.rates import Rates
+from truestep.run.readers import leave_report
 from truestep.run.saver import Saver
 from truestep.run.signals import StopSignals
 from truestep.run.tracking import sizes
 
 if TYPE_CHECKING:
     from truestep.run.run import Run
-
-# Runs that hold a directory in this process: a cell that is run again takes its own directory over.
 
 
 class Session:
@@ -62,6 +61,7 @@ class Session:
         looks = run.is_main and not run.context.strategy.divides_weights
         self._layers.every = watching.layers_every if looks else 0
         self._rates = Rates(run.context, run.cursor, self.say)
+        self._omissions = Omissions(run.context, run.cursor, lambda: self._saver.waits_for, self.say)
         self.started = False
         self.save_requested = False
         self.random = LoopRandom(run.context, run.cursor)
@@ -130,9 +130,9 @@ class Session:
         run.accept_edits()
         run.trackers.open()
         self._layers.open()
-        said = where_it_goes_on(resumed, run.context, run.cursor, run.edits, holds_run=run.holds_run)
-        kept = resumed.tracked if resumed else sizes(run.tracked.state())
-        for text in (*said, *what_it_keeps(kept), *what_weakens(run.context.choices)):
+        tracked = resumed.tracked if resumed else sizes(run.tracked.state())
+        place = run.context, run.cursor
+        for text in said_at_the_start(resumed, *place, run.edits, holds_run=run.holds_run, tracked=tracked):
             self.say(text)
 
     def start(self) -> None:
@@ -148,21 +148,21 @@ class Session:
 
     def begin(self, total_epochs: int) -> None:
         """The epochs begin: show progress."""
+        self._omissions.epochs_begin(total_epochs)
         self._rates.begin(total_epochs)
-        self._progress.close()
-        self._progress = Progress(total_epochs, self._batches_per_epoch(), self._bar)
-        if 0 < total_epochs <= self._run.epoch or self._run.cursor.finished:
-            self._nothing_is_left(f"all {total_epochs} epochs are done already", "run.epochs")
+        self._begin(self._run.epoch, total_epochs, "epochs", (total_epochs, self._batches_per_epoch()))
 
     def begin_steps(self, total: int) -> None:
         """The steps begin: show progress."""
-        self._progress.close()
-        self._progress = Progress(0, total, self._bar)
-        if 0 < total <= self._run.step or self._run.cursor.finished:
-            self._nothing_is_left(f"all {total} steps are done already", "run.steps")
+        self._begin(self._run.step, total, "steps", (0, total))
 
-    def _nothing_is_left(self, done: str, call: str) -> None:
-        self.say(nothing_is_left(self._run.directory, self._run.cursor, done, call))
+    def _begin(self, done: int, total: int, what: str, shown: tuple[int, int | None]) -> None:
+        self._progress.close()
+        self._progress = Progress(*shown, self._bar)
+        cursor = self._run.cursor
+        if 0 < total <= done or cursor.finished:
+            said = f"all {total} {what} are done already"
+            self.say(nothing_is_left(self._run.directory, cursor, said, f"run.{what}"))
 
     def _batches_per_epoch(self) -> int | None:
         first = next(iter(self._run.cursor.streams.values()), None)
@@ -243,6 +243,7 @@ class Session:
         """Between two epochs; schedules move before anything is saved."""
         self._rates.epoch_ended()
         self._progress.end_epoch(self._run.logbook.newest)
+        self._omissions.epoch_ended()
         wishes = self._wishes()._replace(is_time=self._saver.has_waited)
         asked = self._take_up(self._run.agreement.asked("the end of an epoch", wishes))
         if asked.signal:
@@ -260,6 +261,7 @@ class Session:
         written = write_media(run.directory, run.step, media) if run.is_main else []
         run.logbook.write(run.step, run.epoch, values, {each.name: each.line for each in written})
         self._progress.note(values)
+        self._omissions.logged(values)
         for learner in run.context.learners.values():
             learner.schedules.logged(values)
         self._saver.logged(values)
@@ -272,19 +274,19 @@ class Session:
         """Note a learner's update."""
         self._trains_in = threading.get_ident()
         self._moments.updated()
+        self._omissions.trains = True
         self._run.logbook.updated(learner, update)
         self._first_steps.updated(learner)
         self._layers.updated(learner)
 
+    def failed(self, error: Exception) -> None:
+        """Explain an exception out of a loss or a measure, before anybody shows it."""
+        explain(error)
+
     def say(self, text: str) -> None:
         """Print a message on standard error, above the progress bar."""
-        if self._quiet:
-            return
-        if self._progress.is_shown:
+        if not self._quiet:
             self._progress.line(f"truestep: {text}")
-        else:
-            with suppress(OSError, ValueError):  # a terminal that has gone away ends nothing
-                sys.stderr.write(f"truestep: {text}\n")
 
     # ------------------------------------------------------------------ stopping
 
@@ -345,6 +347,7 @@ class Session:
         if self._moments.explained(error):
             self._give_up_behind_passes(error)
             return
+        explain(error)
         meant = isinstance(error, SystemExit | GeneratorExit)
         try:
             with noting(error, "besides, the run could not be saved: "):  # a full disk, say
@@ -385,6 +388,7 @@ class Session:
 
     def finish(self) -> None:
         """All epochs are done: save, write the report, give everything back."""
+        self._omissions.run_ended()
         if unsaved := self._is_unsaved(looks_at_tracked=True):
             self._saver.save_at_end("finished")
         self._finish(ended=None if unsaved else "finished")
@@ -408,6 +412,8 @@ class Session:
             self._run.logbook.write_if_due(cursor.step, cursor.epoch)
         cursor.done = cursor.step
         looks = self.started and not self._crashed
+        if looks:
+            self._omissions.run_ended()
         unsaved = looks and self._is_unsaved(looks_at_tracked=not self._closed)
         if unsaved:
             self._saver.save_at_end("closed", complete=complete and not self.random.repeats)
@@ -437,13 +443,5 @@ class Session:
                 self._report()
 
     def _report(self) -> None:
-        """Write the choices and the report; what they are made of is safe, so a full disk ends nothing here."""
-        run = self._run
-        if not run.is_main:
-            return
-        try:
-            write_json(run.directory / "choices.json", [choice._asdict() for choice in run.context.choices])
-            write_report(run.directory)
-        except (OSError, RunDirectoryError) as error:
-            later = f"ts.write_report({str(run.directory)!r}) makes it later"
-            self.say(f"the report could not be written ({error}); {later}")
+        if self._run.is_main:
+            leave_report(self._run.directory, self._run.context.choices, self.say)

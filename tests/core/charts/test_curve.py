@@ -40,6 +40,12 @@ def test_a_curve_keeps_counts_extremes_and_every_values_range(rows, times, first
     assert curve.num_infinite == sum(map(math.isinf, values))
     assert (curve.lowest.value if curve.lowest else None) == min(finite, default=None)
     assert (curve.highest.value if curve.highest else None) == max(finite, default=None)
+    for extreme in filter(
+        None, (curve.lowest, curve.highest)
+    ):  # of equals the newest, as checkpoints are kept
+        assert extreme.step == max(
+            step for step, value in zip(steps, values, strict=True) if value == extreme.value
+        )
     assert len(points) <= NUM_BINS
     assert [point.step for point in points] == sorted(point.step for point in points)
     assert min((point.low for point in points if point.is_finite), default=None) == min(finite, default=None)

@@ -39,7 +39,7 @@ class Watched:
         """Run it, and leave notes however it ends."""
         plan = self.plan
         watch = Watch(plan.options)
-        plan.folder.begin(process_name())
+        plan.folder.begin(watched_process_name())
 
         def leave(status: int = 0) -> int:
             watch.end()
@@ -58,10 +58,10 @@ class Watched:
 
 def notes_of(watch: Watch) -> Notes:
     """Return what this process saw."""
-    return Notes(process_name(), watch.history.num_steps, watch.findings, watch.failures)
+    return Notes(watched_process_name(), watch.history.num_steps, watch.findings, watch.failures)
 
 
-def process_name() -> str:
+def watched_process_name() -> str:
     """Return what this process is called in reports."""
     rank = os.environ.get("RANK")
     child = multiprocessing.current_process().name
@@ -75,7 +75,7 @@ def watched_children(watch: Watch, folder: Folder | None) -> Iterator[Callable[[
     """Within this, processes that the script starts are watched; yields what gives their folder, once there is one."""
     found: list[Folder] = [folder] if folder is not None else []
     if folder is not None and os.environ["LOCAL_RANK"] != "0":
-        folder.begin(process_name())
+        folder.begin(watched_process_name())
     original = BaseProcess.start
 
     @functools.wraps(original)

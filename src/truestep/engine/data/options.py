@@ -24,6 +24,7 @@ _ELSEWHERE = {
     "sampler": "shuffle=True, or weights=... for torch's WeightedRandomSampler; a DataLoader may be given as it is, too",
     "batch_sampler": "by_length=... for batches of similar lengths; a DataLoader may be given as it is, too",
     "generator": "nothing: the order is drawn from the run's seed",
+    "name": "nothing: a source needs no name; what is measured with it has one, run.log(accuracy=...)",
     "seed": "it for the whole run: ts.Run(directory, seed=0)",
     "pin_memory": "nothing: batches are pinned where that helps",
     "persistent_workers": "nothing: workers stay as long as the source is used",

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams: data that is read from front to back, and what can still be promised about it."""
 
-import warnings
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 
 from truestep.core.errors import DataError
+from truestep.core.frames import warn
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe
@@ -130,12 +130,11 @@ def _without_duplicates(pieces: Iterator[StreamedBatch | Turn]) -> Iterator[Stre
         if isinstance(piece, Turn):
             continue
         if piece.first is not None and begun.setdefault(piece.first, piece.worker) != piece.worker:
-            warnings.warn(
+            warn(
                 f"workers {begun[piece.first]} and {piece.worker} began with the same sample: each reads "
                 "the whole stream, so every sample comes several times an epoch. In __iter__ ask "
                 "torch.utils.data.get_worker_info() and read only that worker's part, or write "
                 "num_workers=0.",
-                stacklevel=2,
             )
         yield piece
 

@@ -29,6 +29,11 @@ class Precision:
     master_weights: bool = False
     loss_scaling: bool = False
 
+    @property
+    def loses_small_updates(self) -> bool:
+        """Whether the weights themselves are kept in 16 bits, with no copy in more: an update much smaller than one is lost."""
+        return self.weights in (torch.float16, torch.bfloat16) and not self.master_weights
+
     def autocast_context(self, device: torch.device) -> AbstractContextManager[object]:
         """Return the context in which a whole loss is computed, so that the loss itself is autocast too."""
         if self.autocast is None:

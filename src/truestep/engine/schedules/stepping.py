@@ -70,6 +70,11 @@ class Schedules:
             if schedule.metric in metrics:
                 schedule.scheduler.step(metrics[schedule.metric])
 
+    @property
+    def waits_for(self) -> list[str]:
+        """The metrics that plateau schedules wait for and have never been given."""
+        return [each.metric for each in self._plateaus if each.scheduler.last_epoch == 0]
+
     def state_dict(self) -> list[dict[str, Any]]:
         """Return the state of every schedule."""
         return [schedule.state_dict() for schedule in self._all]

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations
 
 from truestep.core.errors import OptionError, check_number
 from truestep.nn.layers import Layers, full_name
-from truestep.nn.norms.tensors import KINDS, NormChange, NormedTensor, find_tensors, output_dimension
+from truestep.nn.norms.tensors import KINDS, NormChange, NormedTensor, find_tensors, output_axis_of_weight
 
 SPECTRAL_SEED = 0  # of the start vectors, which the first power iterations turn to the singular ones
 
@@ -86,7 +86,7 @@ def add_spectral_norm(
 
 def _chosen_dimension(normed: NormedTensor, dim: object) -> int:
     if dim is None:
-        return output_dimension(normed.module)
+        return output_axis_of_weight(normed.module)
     if isinstance(dim, bool) or not isinstance(dim, int) or not -1 <= dim < normed.weight.ndim:
         raise OptionError(
             f"dim={dim!r}: {normed.name} has {normed.weight.ndim} dimensions. Write one of 0 to {normed.weight.ndim - 1}, -1 for "

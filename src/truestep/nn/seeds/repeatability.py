@@ -5,12 +5,13 @@ import inspect
 import os
 import re
 import sys
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+
+from truestep.core.frames import warn
 
 CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 CUBLAS_REPEATS = (":4096:8", ":16:8")  # the values with which cuBLAS repeats itself, as torch checks them
@@ -70,7 +71,7 @@ def make_deterministic(*, warn_only: bool = False) -> bool:
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
     if not in_time:
-        warnings.warn(f"{LATE} {LATE_FIX}", stacklevel=3)
+        warn(f"{LATE} {LATE_FIX}")
     return in_time
 
 

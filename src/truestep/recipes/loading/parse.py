@@ -3,6 +3,7 @@
 
 import dataclasses
 import importlib.util
+import math
 import shutil
 import sys
 import textwrap
@@ -10,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
 from truestep.core.errors import OptionError
 from truestep.recipes.loading.find import FOLDER, description_of, name_of
+from truestep.run.options import Resume
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +25,10 @@ class RunOptions:
     """What every recipe can be told."""
 
     out: Path | None = None  # the run's folder; without it a new one under runs/
-    resume: Literal["auto", "never", "must"] = "auto"  # go on with the run that the folder holds
+    # go on with the run that the folder holds; "anew" starts one beside it, "edited" goes on with what was changed
+    resume: Resume = "auto"
     precision: str = "float32"  # of every learner: float32, float64, bf16-mixed, fp16-mixed, ...
+    device: str = "auto"  # cpu, cuda, cuda:1, mps
     seed: int = 0  # of weights, order and augmentation
 
 
@@ -111,7 +115,11 @@ def _whole(word: str) -> int:
     try:
         return int(word)
     except ValueError:
+        pass
+    try:
         number = float(word)
+    except ValueError:
+        number = math.nan
     if not number.is_integer():
         raise ValueError(f"{word} is not a whole number")
     return int(number)

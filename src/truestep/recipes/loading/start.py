@@ -18,7 +18,12 @@ def start(prepared: ParsedRecipe) -> Path:
     config = {"recipe": prepared.name, **plain_config(prepared.config)}
     try:
         run = truestep.Run(
-            directory, seed=options.seed, precision=options.precision, resume=options.resume, config=config
+            directory,
+            seed=options.seed,
+            precision=options.precision,
+            device=options.device,
+            resume=options.resume,
+            config=config,
         )
     except truestep.TruestepError:
         with suppress(OSError):
@@ -26,7 +31,7 @@ def start(prepared: ParsedRecipe) -> Path:
         raise
     with run:
         prepared.module.train(run, prepared.config)
-    return directory
+    return run.directory
 
 
 def new_directory(parent: Path) -> Path:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one sees while a run goes on: a bar on a terminal, a notebook cell's output, or lines now and then."""
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -65,14 +66,13 @@ class Progress:
             self._epoch_shown = now
             self._safely(self._screen.show)
 
-    @property
-    def is_shown(self) -> bool:
-        """Whether there is a bar, or lines now and then, that messages go above."""
-        return not isinstance(self._screen, Silent)
-
     def line(self, text: str) -> None:
-        """Print a message above the bar."""
-        self._safely(lambda _: self._screen.line(text))
+        """Print a message above the bar; on standard error where none is shown."""
+        if not isinstance(self._screen, Silent):
+            self._safely(lambda _: self._screen.line(text))
+            return
+        with suppress(OSError, ValueError):  # a terminal that has gone away ends nothing
+            sys.stderr.write(f"{text}\n")
 
     def close(self) -> None:
         """Leave the last state on the screen and give the terminal back; more calls do nothing."""

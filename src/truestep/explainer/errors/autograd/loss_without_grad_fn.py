@@ -2,6 +2,7 @@
 """LossWithoutGradFn."""
 
 import linecache
+import re
 
 from truestep.explainer.calls import without_gradients
 from truestep.explainer.crash import Crash
@@ -44,6 +45,8 @@ class LossWithoutGradFn(Explainer):
             return Cause(
                 "gradients are switched off here (no_grad, inference_mode or set_grad_enabled(False))."
             )
+        if name := _of_an_update(crash):
+            return Cause(f"`{name}` is what net.update gave: it has gone back and stepped already.", _UPDATED)
         for loss in crash.tensors:
             off = without_gradients(crash, loss.name)
             if off is not None:
@@ -61,6 +64,31 @@ class LossWithoutGradFn(Explainer):
                 )
         cut = _cutting_line(crash)
         return Cause(f"the graph was cut before it{at(cut).replace(', made', '')}.") if cut else None
+
+
+_UPDATED = (
+    "leave backward() and step() out: net.update(loss, batch) does both, with the function that computes the loss. To log the "
+    "value, read float(update.loss)."
+)
+
+
+def _of_an_update(crash: Crash) -> str:
+    """Return the name on the user's line that holds what `net.update` gave, or a value of it."""
+    from truestep.engine.learner import Learner
+    from truestep.engine.result import Update
+
+    if crash.user is None:
+        return ""
+    names = crash.user.locals()
+    written = re.findall(r"\w+", crash.user.text)
+    if held := [name for name in written if isinstance(names.get(name), Update)]:
+        return f"{held[0]}.loss"
+    for each in crash.tensors:
+        made = crash.made(each.name)
+        learner = re.search(r"(\w+)\.update\(", made.text if made else "")
+        if learner and isinstance(names.get(learner[1]), Learner):
+            return each.name
+    return ""
 
 
 _CUTS = (
@@ -89,6 +117,6 @@ def _cutting_line(crash: Crash) -> Line | None:
             places += [(path, number) for number in range(1, len(linecache.getlines(path)) + 1)]
     for path, number in places:
         text = text_at(path, number)
-        if not text.startswith("#") and any(cut in text for cut in _CUTS):
+        if not text.startswith("#") and any(cut in text.replace(".data(", "") for cut in _CUTS):
             return Line(path, number, text_without_strings(path, number))
     return None

@@ -78,6 +78,13 @@ def _plain(name: str | None) -> str:
 
 
 def _fix(first: str, second: str, name: str) -> str:
+    if (first, second) == ("int64", "float32"):
+        return (
+            f"if {name} are labels, inputs and labels have changed places: take the batch apart in the order that the data set "
+            f"gives, x, y = batch. For inputs that are whole numbers write {name}.float()."
+        )
+    if (first, second) == ("uint8", "float32"):
+        return f"these are images of 0 to 255: write {name}.float() / 255, and normalise them as the model was trained."
     if second == "float32" and first in ("float16", "bfloat16"):
         return (
             f"the values are {first}, the weights float32: outside autocast a value from inside it keeps its {first}. Write "

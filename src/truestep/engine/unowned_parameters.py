@@ -2,14 +2,15 @@
 """Parameters that a loss depends on and that no learner owns: nobody steps them."""
 
 import inspect
-import warnings
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from torch import Tensor, nn
 
+from truestep.core.frames import warn
 
-class Strangers:
+
+class UnownedParameters:
     """Looks at the graph of each loss function when it is first used; later updates cost one look into a set."""
 
     def __init__(self, learners: str, owned: Collection[int]) -> None:
@@ -29,11 +30,10 @@ class Strangers:
         found = [p for p in _parameters_under(values) if id(p) not in self._owned]
         if found:
             names = ", ".join(_name_of(parameter, loss) for parameter in found[:4])
-            warnings.warn(
+            warn(
                 f"The loss of {self._learners} depends on {len(found)} trainable parameters that no learner owns ({names}): no "
                 "optimizer steps them, so they never change. Give what holds them to a learner, run.learner([model, criterion], "
                 "...), or, if they are to stay as they are, call requires_grad_(False) on them.",
-                stacklevel=7,
             )
 
 
@@ -73,3 +73,6 @@ def _variables_of(loss: Callable[..., Any] | None) -> Iterator[tuple[str, Any]]:
     if inspect.isfunction(loss):
         variables = inspect.getclosurevars(loss)
         yield from {**variables.globals, **variables.nonlocals}.items()
+
+
+# NOIMPORT

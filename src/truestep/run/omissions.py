@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a training leaves out and can't have meant: no update at all, a metric that is waited for and never logged."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from truestep.core.errors import did_you_mean
+from truestep.engine.context import Context
+from truestep.run.cursor import Cursor
+from truestep.run.notebook import is_interactive
+
+_EPOCHS_WAITED = 2  # with something logged in each; an evaluation may come in every second one only
+
+
+class Omissions:
+    """Looks at the end of each epoch and of the run; each thing is said once. `best`: what `ts.Saving` waits for in vain."""
+
+    def __init__(
+        self, context: Context, cursor: Cursor, best: Callable[[], str | None], say: Callable[[str], None]
+    ) -> None:
+        self._context, self._cursor, self._best, self._say = context, cursor, best, say
+        self._logged: set[str] = set()
+        self._epochs_logged = 0
+        self._is_logged = False  # something, in this epoch
+        self._said: set[str] = set()
+        self.trains = False
+        """Whether a learner has been updated in this process."""
+
+    def epochs_begin(self, total: int) -> None:
+        """Say so where a loop over epochs begins within another; a notebook may still hold one that an error has left."""
+        if self._cursor.in_epochs and not is_interactive():
+            self._once(
+                f"run.epochs({total}) began inside the body of another loop over run.epochs: a run counts its epochs once, so the "
+                f"inner loop uses them up. Write for ... in range({total}) for the loop inside"
+            )
+
+    def logged(self, names: Iterable[str]) -> None:
+        """See what was logged."""
+        self._logged.update(names)
+        self._is_logged = True
+
+    def epoch_ended(self) -> None:
+        """Look once an epoch is over: for updates after the first, for metrics after the first that logged any."""
+        self._epochs_logged += self._is_logged
+        self._is_logged = False
+        self._look_for_updates()
+        if self._epochs_logged >= _EPOCHS_WAITED:
+            self._look_for_metrics(f"has not come in {self._epochs_logged} epochs")
+
+    def run_ended(self) -> None:
+        """Look for the last time."""
+        if not self._cursor.step:
+            return
+        self._look_for_updates()
+        self._look_for_metrics("did not come before the training ended")
+
+    def _look_for_updates(self) -> None:
+        learners, num_batches = self._context.learners, self._cursor.step
+        made = self.trains or any(each.counters.updates + each.counters.skipped for each in learners.values())
+        if made or not num_batches or not any(each.started for each in learners.values()):
+            return
+        names = " and ".join(map(repr, learners))
+        self._once(
+            f"no update was made in {num_batches} batches, so the weights of {names} are as they were at first. To train, "
+            "write net.update(loss, batch) in the loop: for batch in run.batches(source)",
+            key="updates",
+        )
+
+    def _look_for_metrics(self, when: str) -> None:
+        for name, waiting, lost in self._awaited():
+            logged = f"Logged was {', '.join(sorted(self._logged))}" if self._logged else "Nothing was logged"
+            near = did_you_mean(name, self._logged).strip()
+            self._once(
+                f"{waiting} waits for run.log({name}=...), which {when}: {lost}. {logged}. {near}".rstrip(
+                    ". "
+                ),
+                key=waiting,
+            )
+
+    def _awaited(self) -> Iterator[tuple[str, str, str]]:
+        """Yield each metric that is waited for and was never logged, with what waits, and what does not happen without it."""
+        best = self._best()
+        if best is not None and best not in self._logged:
+            yield best, f"ts.Saving(best={best!r})", "no checkpoint is kept as the best"
+        for learner in self._context.learners.values():
+            for name in learner.schedules.waits_for:
+                schedule = f"ts.plateau(o, metric={name!r}) of {learner.name!r}"
+                yield name, schedule, "the learning rate never changes"
+
+    def _once(self, text: str, key: str = "") -> None:
+        if (key or text) not in self._said:
+            self._said.add(key or text)
+            self._say(text)

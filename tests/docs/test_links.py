@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links work where the pages are read as files, on a repository's site: each has a text, and leads to what is there."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+DOCS = REPOSITORY / "docs"
+MADE = {DOCS / "checks.md", DOCS / "explained.md"}  # written when the documentation is built
+PAGES = [
+    *(REPOSITORY / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(
+        page
+        for page in sorted(DOCS.rglob("*.md"))
+        if "_build" not in page.parts and page.parent.name != "checks"
+    ),
+]
+PAGES = [page for page in PAGES if page not in MADE]
+LINK = re.compile(r"(?<!!)\[([^\[\]]*)\]\(([^()\s]+)\)")
+CODE = re.compile(r"[A-Z]{3,5}\d{3}")
+
+
+def links(page: Path) -> list[tuple[str, str]]:
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return LINK.findall(re.sub(r"``[^`]*``", "", text))
+
+
+def each(page: Path) -> str:
+    return page.relative_to(REPOSITORY).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=each)
+def test_each_link_has_a_text_and_leads_to_a_file(page):
+    found = links(page)
+    assert [target for text, target in found if not text.strip()] == []
+    paths = [target.partition("#")[0] for _, target in found if ":" not in target]
+    there = {path: (page.parent / path).resolve() for path in paths if path}
+    assert [path for path, file in there.items() if not file.exists() and file not in MADE] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=each)
+def test_a_code_leads_to_the_check_that_has_it(page):
+    """The docstring of a check's file is its page; an anchor of the built pages leads nowhere in a file."""
+    for text, target in links(page):
+        if CODE.fullmatch(text):
+            assert f'code = "{text}"' in (page.parent / target).read_text("utf-8"), target
+
+
+def test_in_the_built_pages_a_code_leads_to_its_page():
+    marked = runpy.run_path(str(DOCS / "conf.py"))["marked"]
+    written = "[GRAD001](../../src/truestep/doctor/checks/gradients/backward_without_zero_grad.py), [a](b.py)"
+    assert marked(written) == "[GRAD001](#GRAD001), [a](b.py)"
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md", "docs/index.md", "docs/install.md"])
+def test_how_the_pages_are_built_is_said_where_people_begin(page):
+    assert "make docs" in (REPOSITORY / page).read_text("utf-8")
+    assert re.search(r"^docs:", (REPOSITORY / "Makefile").read_text("utf-8"), re.MULTILINE)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings that can't have been meant so: said once, and never of one that is right."""
+
+import pytest
+import torch
+from torch import nn
+
+import truestep as ts
+
+DATA = torch.ones(8, 3)
+SAID = (
+    "no update was made in 2 batches, so the weights of 'linear' are as they were",
+    "ts.Saving(best='val_acc') waits for run.log(val_acc=...)",
+    "ts.plateau(o, metric='val') of 'linear' waits for run.log(val=...)",
+    "began inside the body of another loop over run.epochs",
+)
+
+
+def train(
+    folder, *, epochs=3, updates=True, log=lambda epoch: {}, schedule=None, best=None, starts_at=0, inner=0
+):
+    run = ts.Run(folder, device="cpu", progress=False, saving=ts.Saving(best=best))
+    net = run.learner(
+        nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1), schedule=schedule, starts_at=starts_at
+    )
+    source = run.data(DATA, batch_size=4)
+    for epoch in run.epochs(epochs):
+        for batch in run.batches(source):
+            if updates:
+                net.update(lambda rows: net(rows).square().sum(1), batch)
+        run.log(**log(epoch))
+        for _ in run.epochs(inner) if inner else ():
+            pass
+    run.close()
+
+
+def plateau(optimizer):
+    return ts.plateau(optimizer, metric="val")
+
+
+OMISSIONS = {
+    "no update": ({"updates": False}, SAID[0]),
+    "a best never logged": (
+        {"best": "val_acc", "log": lambda _: {"valacc": 0.5}},
+        "which has not come in 2 epochs: no checkpoint is kept as the best. Logged was valacc. Did you mean 'valacc'?",
+    ),
+    "a best in one epoch": (
+        {"best": "val_acc", "epochs": 1, "log": lambda _: {"valacc": 0.5}},
+        "which did not come before the training ended: no checkpoint is kept as the best. Logged was valacc.",
+    ),
+    "nothing logged": ({"best": "val_acc"}, "Nothing was logged"),
+    "a plateau never fed": (
+        {"schedule": plateau, "log": lambda _: {"vla": 0.5}},
+        "the learning rate never changes. Logged was vla. Did you mean 'vla'?",
+    ),
+    "epochs in epochs": ({"inner": 3}, SAID[3]),
+}
+
+
+@pytest.mark.parametrize("kind", OMISSIONS)
+def test_it_is_said_once(tmp_path, capsys, kind):
+    options, words = OMISSIONS[kind]
+    train(tmp_path / "run", **options)
+    said = capsys.readouterr().err
+    assert said.count(words) == 1
+    assert sum(said.count(each) for each in SAID) == 1
+
+
+RIGHT = {
+    "plain": {},
+    "best": {"best": "val_acc", "log": lambda _: {"val_acc": 0.5}},
+    "best, measured in every second epoch": {
+        "best": "val_acc",
+        "log": lambda epoch: {"val_acc": 0.5} if epoch % 2 else {"loss": 1.0},
+    },
+    "plateau": {"schedule": plateau, "log": lambda _: {"val": 0.5}},
+    "a learner that waits": {"starts_at": 100, "epochs": 1},
+    "nothing to do": {"epochs": 0, "best": "val_acc"},
+}
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+def test_nothing_is_said_of_a_training_that_is_right(tmp_path, capsys, kind):
+    train(tmp_path / "run", **RIGHT[kind])
+    said = capsys.readouterr().err
+    assert [each for each in SAID if each in said] == []
+
+
+@pytest.mark.parametrize("kind", ["best", "plateau", "plain"])
+def test_a_run_that_goes_on_remembers_what_came_before(tmp_path, capsys, kind):
+    """A process that trains one more epoch and is not told of the metric again has had it all the same."""
+    options = RIGHT[kind]
+    train(tmp_path / "run", **options)
+    train(tmp_path / "run", **{**options, "epochs": 4, "log": lambda _: {"loss": 1.0}})
+    said = capsys.readouterr().err
+    assert [each for each in SAID if each in said] == []
