@@ -109,9 +109,9 @@ def _sizes(units: list[Unit]) -> list[int]:
 
 
 def _read_unit(unit: Unit, wanted: list[SourceCheck]) -> SourceReading:
-    if unit.is_idle:
-        return _parse_all(unit)
     with _without_collector():
+        if unit.is_idle:
+            return _parse_all(unit)
         reading, project = SourceReading(), Project()
         files = [_added(path, project, reading) for path in unit.named]
         project.link()
