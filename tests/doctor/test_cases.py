@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Further cases of a check stand in `checks/TOPIC/FAULT.md`; a comment `#! CODE` is a finding expected there.
+"""Further cases of a check stand in `checks/TOPIC/FAULT.md`; `#! CODE` or `#! CODE severity` is a finding expected there.
 
 Right forms that look wrong give nothing, wrong forms in disguise give exactly their finding, from all checks.
 """
@@ -33,8 +33,13 @@ def expected_of(code):
 @pytest.mark.parametrize("code", CASES)
 def test_a_case_gives_exactly_its_findings(code):
     reading = read_text(PRELUDE + code)
-    found = sorted((each.place.line - PRELUDE.count("\n"), each.code) for each in reading.findings)
-    assert found == sorted(expected_of(code))
+    expected = sorted(expected_of(code))
+    found = sorted(
+        (each.place.line - PRELUDE.count("\n"), f"{each.code} {each.severity.name.lower()}")
+        for each in reading.findings
+    )
+    assert [line for line, _ in found] == [line for line, _ in expected]
+    assert all(told.startswith(wanted) for (_, told), (_, wanted) in zip(found, expected, strict=True)), found
     assert (reading.failures, reading.unreadable) == ([], [])
 
 

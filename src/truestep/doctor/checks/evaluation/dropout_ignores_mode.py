@@ -73,10 +73,8 @@ class DropoutIgnoresMode(SourceCheck):
 
 def _follows_mode(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether anything around the call asks for the mode, or its rate is the caller's to give."""
-    asks = _asks_for_mode(module, call)
-    rate = argument(call, 4, "dropout_p")
-    given = isinstance(rate, ast.Name) and any(each.how == "parameter" for each in module.bindings(rate))
-    return asks or given or forwards_all(call)
+    given = _is_given(module, argument(call, 4, "dropout_p"))
+    return _asks_for_mode(module, call) or given or forwards_all(call)
 
 
 def _asks_for_mode(module: SourceModule, call: ast.Call) -> bool:
@@ -99,5 +97,12 @@ def _makes_noise(module: SourceModule, call: ast.Call) -> bool:
 
 
 def _severity(module: SourceModule, call: ast.Call) -> Severity:
-    """Outside of a class nothing says that the function is part of a model that is evaluated."""
-    return BUG if module.enclosing(call, ast.ClassDef) is not None else RISK
+    """Outside of a module nothing says that the function is evaluated, and whoever gives the rate may give 0."""
+    owner = module.enclosing(call, ast.ClassDef)
+    is_layer = isinstance(owner, ast.ClassDef) and module.class_kind(owner) == "module"
+    return BUG if is_layer and not _is_given(module, argument(call, 1, "p")) else RISK
+
+
+def _is_given(module: SourceModule, rate: ast.expr | None) -> bool:
+    """Tell a rate that the caller of the function gives."""
+    return isinstance(rate, ast.Name) and any(each.how == "parameter" for each in module.bindings(rate))

@@ -59,6 +59,5 @@ def _gone_through(loop: ast.For) -> tuple[set[str], frozenset[str]]:
     over, target = loop.iter, loop.target
     name = dotted(over.func) if isinstance(over, ast.Call) else None
     parts = over.args if isinstance(over, ast.Call) and name in ("zip", "enumerate") else [over]
-    if name == "enumerate" and isinstance(target, ast.Tuple):
-        target = target.elts[-1]
+    # with enumerate the number stands for the item as well: `xs[i]`, or `pick(xs, i)`
     return {place for each in parts if (place := dotted(each)) is not None}, names_stored(target)
