@@ -13,8 +13,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
+from truestep.core.results import print_all
 from truestep.doctor.read import read_paths
-from truestep.doctor.reporting.findings import counted, print_all, show_findings
+from truestep.doctor.reporting.findings import counted, show_findings
 
 HERE = Path(__file__).parent
 COLUMNS = 92  # as wide as its longest line, so that the text is large enough on a page

@@ -117,9 +117,9 @@ def backward(model, value):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_backward_of_any_kind_of_number_breaks_no_check(kind):
-    value = KINDS[kind]()
     with ts.watch() as watch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        value = KINDS[kind]()
         model = nn.Linear(4, 3)
         opt = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(7):

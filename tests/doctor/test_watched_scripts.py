@@ -17,7 +17,7 @@ from truestep.doctor.finding import Severity
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 
 SCRIPTS = sorted((Path(__file__).parent / "watched").glob("*.py"))
-ALSO = {"accuracy_broadcast": {"EVAL040"}}  # what follows from the planted fault
+ALSO = {"accuracy_broadcast": {"EVAL034"}}  # what follows from the planted fault
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)

@@ -619,7 +619,7 @@ print(f"Epoch 3 | val acc: {value:.2f}%")
 """
 
 
-@pytest.mark.parametrize(("value", "found"), [(92.5, []), (320.0, ["EVAL040"]), (-0.5, ["EVAL040"])])
+@pytest.mark.parametrize(("value", "found"), [(92.5, []), (320.0, ["EVAL034"]), (-0.5, ["EVAL034"])])
 def test_only_a_share_that_is_none_is_no_accuracy(value, found):
     seen = run_example(SHOWN.replace("{value:.2f}", f"{value:.2f}")).findings
     assert [(each.code, each.place.line) for each in seen] == [(code, 5) for code in found]

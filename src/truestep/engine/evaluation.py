@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.core.errors import BatchError, LossError
+from truestep.core.errors import BatchError, LossError, RankError
 from truestep.core.random_streams import key_of
 from truestep.engine.batches import is_empty, to_device, try_count
 from truestep.engine.context import Context
@@ -90,8 +90,9 @@ def _call(values: Values, batch: Any, context: Context) -> Any:
     try:
         return values(batch)
     except Exception as error:
-        note_batch(error, batch)
-        context.observer.failed(error)
+        if not isinstance(error, RankError):
+            note_batch(error, batch)
+            context.observer.failed(error)
         raise
 
 

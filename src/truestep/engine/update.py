@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from truestep.core.errors import BatchError, LossError, OptionError
+from truestep.core.errors import BatchError, LossError, OptionError, RankError
 from truestep.engine.backward import backward
 from truestep.engine.batches import (
     Batch,
@@ -215,7 +215,8 @@ def _call(plan: Plan, loss: Loss, batch: Batch, index: int) -> Any:
     except Exception as error:
         if isinstance(error, TypeError) and (wrong := explain_loss(error, loss, batch)):
             raise wrong from error
-        if not is_out_of_memory(error):  # which may be tried again in smaller parts
+        # memory may be tried again in smaller parts; a rank that is gone is no fault of the batch
+        if not is_out_of_memory(error) and not isinstance(error, RankError):
             note_batch(error, batch)
             context.observer.failed(error)
         raise

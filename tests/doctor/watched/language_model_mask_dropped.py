@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# planted: DATA040
+# planted: DATA033
 import math, torch
 import torch.nn as nn
 from torch.nn import functional as F

@@ -52,7 +52,7 @@ class NextStepSeen(SequenceProbe):
     Fix: a causal mask in every attention, no bidirectional recurrence, convolutions padded on the left only.
     """
 
-    code = "DATA040"
+    code = "DATA033"
 
     def judge(self, forward: Forward, task: Task, sight: Sight) -> Observations:
         """Report an output that changes with a later step, where the next one is asked for."""

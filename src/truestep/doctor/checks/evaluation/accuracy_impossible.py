@@ -46,7 +46,7 @@ class AccuracyImpossible(Watcher):
     Fix: compare tensors of one shape, count in one pass, divide by the number of examples that were counted.
     """
 
-    code = "EVAL040"
+    code = "EVAL034"
 
     def on_logged(self, history: History, name: str, value: float, place: Place) -> Observations:
         """Report a share that is none, whether it was meant as one or as percent."""

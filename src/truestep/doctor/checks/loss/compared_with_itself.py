@@ -31,7 +31,7 @@ class ComparedWithItself(Watcher):
     Fix: give the loss the targets of the batch.
     """
 
-    code = "LOSS045"
+    code = "LOSS038"
 
     def on_loss(self, history: History, loss: Loss) -> Observations:
         """Compare addresses and layouts; nothing is read."""
