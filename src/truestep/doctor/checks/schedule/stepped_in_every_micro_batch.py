@@ -103,7 +103,10 @@ class SteppedInEveryMicroBatch(SourceCheck, Watcher):
 
 
 def _told(num_steps: int) -> str:
-    return f"The schedule is stepped {num_steps} times in each update, so it runs {num_steps} times as fast."
+    return (
+        f"The schedule is stepped {num_steps} times in each update: unless its length counts batches, it runs "
+        f"{num_steps} times as fast as meant."
+    )
 
 
 def steps_per_backward(loop: TrainingLoop) -> tuple[Event, int] | None:
