@@ -5,11 +5,13 @@ Right forms that look wrong give nothing, wrong forms in disguise give exactly t
 """
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from truestep.doctor.catalogue import checks, topic_of
+from truestep.doctor.fixing import rewritten
 from truestep.doctor.page import PRELUDE
 from truestep.doctor.read import read_text
 
@@ -41,6 +43,18 @@ def test_a_case_gives_exactly_its_findings(code):
     assert [line for line, _ in found] == [line for line, _ in expected]
     assert all(told.startswith(wanted) for (_, told), (_, wanted) in zip(found, expected, strict=True)), found
     assert (reading.failures, reading.unreadable) == ([], [])
+
+
+@pytest.mark.parametrize("code", [case for case in CASES if "#! " in case.values[0]])
+def test_a_rewrite_of_a_case_takes_its_finding_away_and_brings_none(code):
+    before = read_text(PRELUDE + code).findings
+    for finding in before:
+        if finding.replacement is None:
+            continue
+        text, made = rewritten(PRELUDE + code, [finding])
+        assert made == (finding,)
+        left = Counter(each.code for each in read_text(text).findings)
+        assert left <= Counter(each.code for each in before) - Counter([finding.code])
 
 
 def test_a_page_lies_where_its_check_lies():
