@@ -36,6 +36,10 @@ LOSSES = {
     "detached": (lambda net, x: net(x).squeeze(1).detach(), "has no gradient.*detached"),
     "item": (lambda net, x: torch.tensor(net(x).detach().mean().item()), "has no gradient"),
     "no_grad": (lambda net, x: torch.no_grad()(lambda: net(x).squeeze(1))(), r"torch\.no_grad\(\)"),
+    "broadcast": (
+        lambda net, x: (net(x) - x.sum(1)).square(),
+        r"shape \(6, 6\).*\(6, 1\) and targets of shape \(6,\) were broadcast.*squeeze\(1\)",
+    ),
     "a column": (lambda net, x: net(x), r"shape \(6, 1\), expected \(6,\): one value per example"),
     "too few": (lambda net, x: net(x).squeeze(1)[:3], r"shape \(3,\), expected \(6,\)"),
     "nothing": (lambda net, x: net(x).squeeze(1)[:0], "nothing to take a mean of"),

@@ -161,6 +161,16 @@ def _check_gradient(values: Tensor) -> None:
 def _check_shape(values: Tensor, num_examples: int | None) -> None:
     if values.ndim != 1 or num_examples not in (None, values.shape[0]):
         expected = "(batch,)" if num_examples is None else f"({num_examples},)"
+        if (
+            num_examples is not None
+            and values.ndim == 2
+            and values.shape[0] == values.shape[1] == num_examples > 1
+        ):
+            raise LossError(
+                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. Each example was "
+                f"compared with each other one: outputs of shape ({num_examples}, 1) and targets of shape {expected} were "
+                "broadcast. Give both one shape before they are compared: outputs.squeeze(1)."
+            )
         raise LossError(
             f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. For one value per token "
             "or pixel say how they count: ts.weighted(values, mask). To average within an example: values.flatten(1).mean(1)."

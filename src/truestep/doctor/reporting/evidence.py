@@ -48,6 +48,7 @@ WORDS: Mapping[str, Words] = {
     "largest_difference": "They differ by up to {}.",
     "layers": None,
     "learning_rates": lambda rates: f"The learning rates are {_listed(rates)}.",
+    "length": "The schedule says that it takes {} steps.",
     "logits": "The logits have the shape {}.",
     "loss_at_first": "The loss began at {}.",
     "losses_alive": None,

@@ -283,8 +283,9 @@ class SourceModule:
         return None
 
     def classes_of_kind(self, *wanted: str) -> list[Class]:
-        """Return the classes of this file whose instances are of these kinds."""
-        return [each for each in self.classes.values() if self.class_kind(each) in wanted]
+        """Return the classes of this file whose instances are of these kinds; a LightningModule is a module, too."""
+        kinds = {*wanted, "lightning module"} if "module" in wanted else {*wanted}
+        return [each for each in self.classes.values() if self.class_kind(each) in kinds]
 
     def kind(self, node: ast.expr, depth: int = 0) -> str | None:
         """Return what sort of thing an expression is: optimizer, module, loader, loss, ..."""

@@ -99,7 +99,7 @@ def _makes_noise(module: SourceModule, call: ast.Call) -> bool:
 def _severity(module: SourceModule, call: ast.Call) -> Severity:
     """Outside of a module nothing says that the function is evaluated, and whoever gives the rate may give 0."""
     owner = module.enclosing(call, ast.ClassDef)
-    is_layer = isinstance(owner, ast.ClassDef) and module.class_kind(owner) == "module"
+    is_layer = owner in module.classes_of_kind("module")
     return BUG if is_layer and not _is_given(module, argument(call, 1, "p")) else RISK
 
 
