@@ -17,6 +17,10 @@ _UNFIT = "unfit"
 ENDINGS = ("finished", "closed")
 
 
+def _mark(directory: Path, checkpoint: str, what: int | str) -> Path:
+    return directory / f"{ATTEMPT}{checkpoint}-{what}"
+
+
 def count_attempts(files: Files, directory: Path) -> dict[str, int]:
     """Return the attempts made from each checkpoint."""
     counts: dict[str, int] = {}
@@ -37,9 +41,9 @@ def _marks(files: Files, directory: Path) -> Iterator[tuple[str, str]]:
 def note_attempt(files: Files, directory: Path, checkpoint: str) -> int:
     """Count one more attempt, on the disk when this returns, and return how many there are."""
     number = 1 + count_attempts(files, directory).get(checkpoint, 0)
-    files.close(files.create(directory / f"{ATTEMPT}{checkpoint}-{number}"))
+    files.close(files.create(_mark(directory, checkpoint, number)))
     if how := ending_at(files, directory, checkpoint):  # it is at work again
-        files.remove(directory / f"{ATTEMPT}{checkpoint}-{how}")
+        files.remove(_mark(directory, checkpoint, how))
     sync_folder(files, directory)
     return number
 
@@ -47,13 +51,13 @@ def note_attempt(files: Files, directory: Path, checkpoint: str) -> int:
 def take_back(files: Files, directory: Path, checkpoint: str) -> None:
     """Count one attempt less: what ended it has nothing to do with the checkpoint."""
     if number := count_attempts(files, directory).get(checkpoint, 0):
-        files.remove(directory / f"{ATTEMPT}{checkpoint}-{number}")
+        files.remove(_mark(directory, checkpoint, number))
         sync_folder(files, directory)
 
 
 def mark_ended(files: Files, directory: Path, checkpoint: str, how: str) -> None:
     """Note that the run ended where a checkpoint stood already."""
-    files.close(files.create(directory / f"{ATTEMPT}{checkpoint}-{how}"))
+    files.close(files.create(_mark(directory, checkpoint, how)))
     sync_folder(files, directory)
 
 
@@ -68,8 +72,8 @@ def mark_unfit(files: Files, directory: Path, checkpoints: Iterable[str]) -> Non
     """Note that no run can go on from these, however often it tries; it is on the disk when this returns."""
     there = files.names(directory)
     for checkpoint in checkpoints:
-        if (name := f"{ATTEMPT}{checkpoint}-{_UNFIT}") not in there:
-            files.close(files.create(directory / name))
+        if (mark := _mark(directory, checkpoint, _UNFIT)).name not in there:
+            files.close(files.create(mark))
     sync_folder(files, directory)
 
 

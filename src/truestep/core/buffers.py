@@ -247,6 +247,3 @@ def _warn_of_large(entry: _Entry) -> None:
         "applied, and had not been copied, since buffers that never move are copied up to 1 GB only: what was written to it "
         "stays. From here on it is copied before each update.",
     )
-
-
-# NOIMPORT

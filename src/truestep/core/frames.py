@@ -2,19 +2,26 @@
 """Where in the user's own code something happens."""
 
 import sys
-import sysconfig
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import FrameType, TracebackType
 
 _PACKAGE = str(Path(__file__).parents[1])
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+@cache
+def library_folders() -> tuple[str, ...]:
+    """Return where Python and installed packages lie, each with the slash at its end."""
+    import sysconfig  # only when asked: reading needs it not, and has none in a browser
+
+    return tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def is_own(path: str) -> bool:
     """Whether a file is the user's: none of Python's, of an installed package, or of this one."""
-    return not path.startswith((_PACKAGE, "<frozen", *_LIBRARIES)) and "site-packages" not in path
+    return not path.startswith((_PACKAGE, "<frozen", *library_folders())) and "site-packages" not in path
 
 
 def own_line(trace: TracebackType | None = None) -> str | None:

@@ -28,6 +28,3 @@ def _layers_of(module: nn.Module) -> list[str]:
     return [
         name for name, part in module.named_modules() if isinstance(part, BATCH_STATISTICS) and part.training
     ]
-
-
-# NOIMPORT

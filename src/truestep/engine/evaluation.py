@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.core.errors import BatchError, LossError, RankError
+from truestep.core.errors import BatchError, LossError
 from truestep.core.random_streams import key_of
 from truestep.engine.batches import is_empty, to_device, try_count
 from truestep.engine.context import Context
@@ -19,7 +19,7 @@ from truestep.engine.losses import Weighted, negative_weights
 from truestep.engine.parts import Parts
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.fillers import shared_example
-from truestep.engine.wrong_calls import check_evaluation, note_batch
+from truestep.engine.wrong_calls import check_evaluation, tell_of
 
 Values = Callable[[Any], Any]
 _EVALUATION = 0xE7A1  # keeps the keys of evaluation apart from those of updates
@@ -90,9 +90,7 @@ def _call(values: Values, batch: Any, context: Context) -> Any:
     try:
         return values(batch)
     except Exception as error:
-        if not isinstance(error, RankError):
-            note_batch(error, batch)
-            context.observer.failed(error)
+        tell_of(error, batch, context.observer)
         raise
 
 

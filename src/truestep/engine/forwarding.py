@@ -88,6 +88,3 @@ def _names_given_to(module: nn.Module) -> set[str]:
     ]
     given.update(name for kind in classes for name in vars(kind))
     return given - vars(nn.Module()).keys()
-
-
-# NOIMPORT

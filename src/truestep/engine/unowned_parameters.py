@@ -73,6 +73,3 @@ def _variables_of(loss: Callable[..., Any] | None) -> Iterator[tuple[str, Any]]:
     if inspect.isfunction(loss):
         variables = inspect.getclosurevars(loss)
         yield from {**variables.globals, **variables.nonlocals}.items()
-
-
-# NOIMPORT

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from truestep.core.errors import BatchError, LossError, OptionError, RankError
+from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.engine.backward import backward
 from truestep.engine.batches import (
     Batch,
@@ -39,7 +39,7 @@ from truestep.engine.step import apply, decide
 from truestep.engine.strategies import Placing
 from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import Transaction, not_started
-from truestep.engine.wrong_calls import explain_loss, no_function, note_batch
+from truestep.engine.wrong_calls import explain_loss, no_function, tell_of
 
 Loss = Callable[[Any], Any]
 
@@ -215,10 +215,8 @@ def _call(plan: Plan, loss: Loss, batch: Batch, index: int) -> Any:
     except Exception as error:
         if isinstance(error, TypeError) and (wrong := explain_loss(error, loss, batch)):
             raise wrong from error
-        # memory may be tried again in smaller parts; a rank that is gone is no fault of the batch
-        if not is_out_of_memory(error) and not isinstance(error, RankError):
-            note_batch(error, batch)
-            context.observer.failed(error)
+        if not is_out_of_memory(error):  # which may be tried again in smaller parts
+            tell_of(error, batch, context.observer)
         raise
     finally:
         side_effects.end()

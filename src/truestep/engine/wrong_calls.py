@@ -2,13 +2,16 @@
 """What to write where `update` or a loss is called with other arguments than it takes."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from truestep.core.calls import is_of_the_call
-from truestep.core.errors import LossError, OptionError, nearest
+from truestep.core.errors import LossError, OptionError, RankError, nearest
 from truestep.engine.structure import children, leaves
+
+if TYPE_CHECKING:
+    from truestep.engine.context import Observer
 
 _OPTIONS = ("loss", "batch", "micro_batch", "split", "decomposable")
 _EVALUATE = ("values", "data", "metric", "averaged")
@@ -93,7 +96,14 @@ def no_pickle(name: str) -> str:
     )
 
 
-def note_batch(error: Exception, batch: Any) -> None:
+def tell_of(error: Exception, batch: Any, observer: "Observer") -> None:
+    """Say beside an exception what the function was called with; a rank that is gone is no fault of the batch."""
+    if not isinstance(error, RankError):
+        _note_batch(error, batch)
+        observer.failed(error)
+
+
+def _note_batch(error: Exception, batch: Any) -> None:
     """Note beside an exception out of a function of a batch what that batch is made of: types and shapes, no values."""
     parts = [f"batch{name} {_kind(leaf)}" for name, leaf in leaves(batch)]
     shown = ", ".join(parts[:_MOST_LEAVES]) + (", ..." if len(parts) > _MOST_LEAVES else "")

@@ -2,29 +2,23 @@
 """Finds the line of the user's own code that a call comes from."""
 
 import sys
-from functools import cache
 from pathlib import Path
 from types import FrameType
 
+from truestep.core.frames import library_folders
 from truestep.doctor.finding import Place
 
-_OURS = str(Path(__file__).parents[2])
+_OURS = f"{Path(__file__).parents[2]}/"
 _known: dict[str, bool] = {}
-
-
-@cache
-def _library() -> tuple[str, ...]:
-    import sysconfig  # reading imports this module, too, also in a browser, where there is no such configuration
-
-    folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return tuple(str(Path(folder)) + "/" for folder in {*folders, _OURS})
 
 
 def is_library(filename: str) -> bool:
     """Tell whether a file belongs to Python, an installed package or Truestep."""
     found = _known.get(filename)
     if found is None:
-        inside = filename.startswith((*_library(), "<frozen", "<__array_function__", "<eval_with_key>"))
+        inside = filename.startswith(
+            (*library_folders(), _OURS, "<frozen", "<__array_function__", "<eval_with_key>")
+        )
         inside = inside or "/torchinductor_" in filename  # what torch.compile wrote
         _known[filename] = found = inside or "site-packages" in filename or "dist-packages" in filename
     return found
