@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.core.errors import OptionError
-from truestep.nn.layers import NORMS
+from truestep.core.modules import NORMS
 
 OptimizerFactory = Callable[["Parameters"], Optimizer | Sequence[Optimizer]]
 

@@ -26,7 +26,7 @@ class Upsample(nn.Module):
     multiple, the shift is none, and the result does not depend on the image's size.
 
     Args:
-        scale: a whole number, or one for each spatial dimension.
+        scale: a whole number, or one for each spatial dimension. For any other size there is `F.interpolate(x, size=...)`.
         mode: "nearest", "linear", "cubic" or "transposed".
         channels: of the input and the output; "transposed" needs it, any other mode checks it.
         num_dims: how many spatial dimensions; "transposed" needs it where `scale` is one number.
@@ -45,10 +45,11 @@ class Upsample(nn.Module):
         super().__init__()
         check_choice("ts.nn.Upsample", "mode", mode, (*_INTERPOLATIONS, "transposed"))
         scales = scale if isinstance(scale, tuple) else (scale,)
-        if not all(_is_count(one) for one in scales) or not 1 <= len(scales) <= 3:
+        for one in scales:
+            check_number("ts.nn.Upsample", "scale", one, example=2, least=1)
+        if not 1 <= len(scales) <= 3:
             raise OptionError(
-                f"scale={scale!r}: give a whole number from 1 on, or a tuple of one to three. For other sizes write "
-                "F.interpolate(x, size=...), which has a size to keep and no multiple."
+                f"scale={scale!r}: give one number, or one for each of one to three dimensions."
             )
         if channels is not None:
             check_number("ts.nn.Upsample", "channels", channels, example=64, least=1)
@@ -58,8 +59,8 @@ class Upsample(nn.Module):
                 f"scale={scale} has {len(scale)} dimensions and num_dims={num_dims}: leave that out."
             )
         self.mode, self.channels = mode, channels
-        self.num_dims = num_dims if isinstance(scale, int) else len(scales)
-        self.scales = scales * (self.num_dims or 1) if isinstance(scale, int) else scales
+        self.num_dims = len(scales) if isinstance(scale, tuple) else num_dims
+        self.scales = scales if isinstance(scale, tuple) else scales * (num_dims or 1)
         if mode == "transposed":
             self._make_weights()
 
@@ -116,10 +117,6 @@ class Upsample(nn.Module):
             )
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
 def _linear_kernel(scales: tuple[int, ...]) -> Tensor:
     """Return the weights with which a stride of `scales` interpolates linearly, 2·scale taps along each dimension."""
     kernel = torch.ones(())
@@ -128,10 +125,6 @@ def _linear_kernel(scales: tuple[int, ...]) -> Tensor:
         taps = 1 - (torch.arange(2 * scale) - centre).abs() / scale
         kernel = kernel[..., None] * taps
     return kernel
-
-
-def _linear(images: Tensor, scales: tuple[int, ...]) -> Tensor:
-    return F.interpolate(images, scale_factor=scales, mode=_LINEAR[len(scales)], align_corners=False)
 
 
 def _cubic(images: Tensor, scales: tuple[int, ...]) -> Tensor:
@@ -147,6 +140,8 @@ def _cubic(images: Tensor, scales: tuple[int, ...]) -> Tensor:
 _INTERPOLATIONS: dict[str, Callable[[Tensor, tuple[int, ...]], Tensor]] = {
     # torch's "nearest" would round i / scale down, and 49 · (1 / 49) is less than 1
     "nearest": lambda images, scales: F.interpolate(images, scale_factor=scales, mode="nearest-exact"),
-    "linear": _linear,
+    "linear": lambda images, scales: F.interpolate(
+        images, scale_factor=scales, mode=_LINEAR[len(scales)], align_corners=False
+    ),
     "cubic": _cubic,
 }

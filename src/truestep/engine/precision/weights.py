@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.core.modules import NORMS
 from truestep.engine.batches import map_tensors
 from truestep.engine.precision.base import Precision
-from truestep.nn.layers import NORMS
 
 
 @contextmanager
