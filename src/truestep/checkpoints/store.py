@@ -153,12 +153,10 @@ class CheckpointStore:
             if only_if is not None:
                 before = time.perf_counter()
                 goes_on = only_if()
-                # What the caller computes there is no stall of ours.
-                asked = time.perf_counter() - before
+                asked = time.perf_counter() - before  # the caller's own time, and no stall
                 if not goes_on:
                     return False
-            # Used up even if the save fails: a number that was begun is never given to another state.
-            self._sequence += 1
+            self._sequence += 1  # used up even if the save fails
             pending = self._shared(pending)
             if self.background or pending.shared is not None:
                 self._writer.start(lambda: self._write(pending, keep))
