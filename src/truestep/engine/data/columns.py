@@ -120,6 +120,7 @@ def _is_data_class_of_tensors(data: Any) -> bool:
 def _as_tensor(leaf: Column) -> Column:
     """Return an array as a tensor over the same memory, where torch has such a tensor."""
     if isinstance(leaf, torch.Tensor):
+        # a leaf that needs a gradient would keep every batch's graph
         return leaf.detach()
     plain = leaf.dtype.isnative and leaf.dtype.kind in _NUMBERS and leaf.dtype.itemsize <= 16
     if not (plain and leaf.flags.writeable and all(stride >= 0 for stride in leaf.strides)):

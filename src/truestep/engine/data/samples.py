@@ -130,6 +130,7 @@ class Samples(torch.utils.data.Dataset[Any]):
         return list(samples)
 
     def __getstate__(self) -> dict[str, Any]:
+        # Streams hold addresses and bound methods of this process's generators: a worker finds its own.
         return {**self.__dict__, "_randomness": None}
 
 

@@ -22,7 +22,7 @@ from truestep.engine.weights import Weights
 
 
 class Ddp:
-    """LossTotals gradients over all processes of a world."""
+    """Sums gradients over all processes of a world."""
 
     divides_weights = False
 
