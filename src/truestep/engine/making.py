@@ -46,7 +46,6 @@ def make_parts(
     module = _one_module(modules, context)
     precision = precision_named(options.precision)
     clip = clip_of(options.clip)
-    # Whatever is refused below, the user's module is not left half converted.
     with weights_back_after_error(module):
         _place(module, precision, options.name, context)
         named = list(named_parameters_for_optimizer(module, precision))

@@ -109,6 +109,7 @@ def _environment(launch: LaunchOptions) -> Iterator[None]:
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
         # or workers that are started again read addresses of those that are gone (half of the restarts with gloo fail)
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        # a rank that is killed takes nothing that it had printed with it
         "PYTHONUNBUFFERED": "1",
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
     }
