@@ -265,6 +265,7 @@ def _holds_examples(value: list[Any], total: int, path: str) -> bool:
 
 
 def _take_packed(packed: PackedSequence, part: slice) -> PackedSequence:
+    # Unpacked and packed again: in a packed sequence the steps of all examples lie side by side.
     padded, lengths = pad_packed_sequence(packed, batch_first=True)
     lengths = lengths[part]
     padded = padded[part, : int(lengths.max())]

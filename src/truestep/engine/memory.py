@@ -29,4 +29,5 @@ def release(device: torch.device) -> None:
     # An exception and its frames hold each other, and so all tensors of the attempt.
     gc.collect()
     if device.type == "cuda":
+        # what torch keeps is cut for the parts that did not fit
         torch.cuda.empty_cache()

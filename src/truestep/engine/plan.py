@@ -80,6 +80,7 @@ class Plan:
         self.side_effects = SideEffects(self.learners)
         owned = {id(weight) for learner in everybody for weight in learner.weights.parameters}
         names = ", ".join(repr(learner.name) for learner in self.learners)
+        # Where weights are divided a graph ends at the gathered copies, which no learner owns.
         self.unowned = None if self.hooks.divides_weights else UnownedParameters(names, owned)
         flags = (LeftOut(self.learners), SharedParameters(everybody))
         self._flags = [each for each in flags if each]

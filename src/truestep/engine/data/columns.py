@@ -107,6 +107,7 @@ def find_columns(data: Any) -> Columns | None:
         data = data.dataset
     if type(data) is TensorDataset:
         data = data.tensors
+    # A list is not looked into: it holds samples, one after the other.
     if isinstance(data, (torch.Tensor, np.ndarray, tuple)):
         return Columns(data, rows)
     return Columns(data, rows) if isinstance(data, Mapping) or _is_data_class_of_tensors(data) else None

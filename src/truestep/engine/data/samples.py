@@ -46,6 +46,7 @@ class Samples(torch.utils.data.Dataset[Any]):
             phases.append(Phase(self._drawing("collate"), partial(self._collated, request)))
         if not phases:
             return self._finished(self.load(request))
+        # In a worker nobody else draws from them.
         return self.randomness.load(phases, put_back=get_worker_info() is None)
 
     def _finished(self, samples: list[Any]) -> Any:
