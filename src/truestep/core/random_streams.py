@@ -73,7 +73,9 @@ class KeyedRandom:
         if device.type == "cuda":
             # before that torch.cuda.default_generators is empty
             torch.cuda.init()  # type: ignore[no-untyped-call]
-            self._generators.append(torch.cuda.default_generators[device.index or 0])
+            # "cuda" alone means the current card, which need not be the first.
+            index = torch.cuda.current_device() if device.index is None else device.index
+            self._generators.append(torch.cuda.default_generators[index])
 
     def save(self) -> list[torch.Tensor]:
         """Return the caller's streams as they are."""

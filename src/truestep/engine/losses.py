@@ -14,7 +14,12 @@ from torch import Tensor
 from truestep.core.errors import LossError
 from truestep.engine.outputs import check_outputs
 
-RESERVED = ("loss", "learning_rate", "gradient_norm", "updates_skipped")
+RESERVED = (
+    "loss",
+    "learning_rate",
+    "gradient_norm",
+    "updates_skipped",
+)  # what a run writes under its own names
 
 
 class Weighted(NamedTuple):

@@ -234,6 +234,7 @@ def prepare_momentum(optimizer: Optimizer) -> None:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
+# Which kernel steps a group is this machine's choice, and no setting of the training.
 KERNEL_OPTIONS = ("fused", "foreach")
 _SCHEDULED = ("lr", "momentum", "betas")  # what a schedule of torch's may move
 

@@ -23,7 +23,7 @@ FLUSH_SECONDS = 0.75  # and a quarter in which a run reads the lines that it has
 FLUSH_BYTES = 64 * 1024
 READ_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20  # no line of metrics is so long; a damaged file may have no newline at all
-MAX_STEP = 1 << 63
+MAX_STEP = 1 << 63  # columns of steps are int64
 
 NOT_IN_JSON = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 

@@ -148,6 +148,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return sorted(_plain(member) for member in value)
     text = str(value)
+    # python's own words for an object are its address, which is another in each process
     if " at 0x" in text:
         raise OptionError(
             f"config holds {text}, which no later process could recognise as the same. Give names, numbers, paths and the like."
@@ -208,6 +209,7 @@ def check_statuses(statuses: Any) -> dict[int, int]:
         return {}
     if not isinstance(statuses, Mapping):
         raise OptionError(f"exit_statuses={statuses!r}: give a dict, such as {{signal.SIGUSR1: 0}}.")
+    # these two reach no handler
     caught = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
     for number, status in statuses.items():
         if number not in caught:
