@@ -45,10 +45,12 @@ def apply_state(state: Mapping[str, Any], objects: Mapping[str, Stateful]) -> No
         raise CheckpointError(f"The state has nothing for {absent[0]!r}; nothing was loaded. {there}")
     before: list[tuple[Stateful, Any]] = []
     for name, target in objects.items():
+        # Noted before it is loaded: torch's own load_state_dict copies what fits before it raises.
         before.append((target, map_leaves(_on_host, target.state_dict())))
         try:
             _load(target, state[name])
         except Exception as error:
+            # Backwards, so that an object under two names ends with what it had first.
             for other, old in reversed(before):
                 other.load_state_dict(old)
             raise CheckpointError(
@@ -60,6 +62,7 @@ def _load(target: Stateful, state: Any) -> None:
     if isinstance(target, nn.Module):
         load_weights(target, state)
     else:
+        # torch's optimizers keep the tensors they are given, and the next step would write to the caller's state.
         target.load_state_dict(copy.deepcopy(state))
 
 

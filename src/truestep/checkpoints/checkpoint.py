@@ -87,6 +87,7 @@ class Checkpoint:
 
         Raises CheckpointError unless every byte of the files read is as it was written.
         """
+        # imports torch, which listing checkpoints does without
         from truestep.checkpoints.load import load_state
 
         with self._explained():

@@ -116,6 +116,7 @@ def _changed_tensor(name: str, old: Tensor, new: Tensor) -> Change | None:
         return None
     detail, largest = f"{elements} of {old.numel()} elements", None
     if old.dtype.is_floating_point or old.dtype.is_complex:
+        # complex128 holds every float and complex dtype exactly, float8 too, in which torch can't subtract
         gap = (old.to(torch.complex128) - new.to(torch.complex128)).abs().max().item()
         detail += f", largest difference {gap:.3g}"
         largest = gap if math.isfinite(gap) else None

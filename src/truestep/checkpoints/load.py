@@ -29,6 +29,7 @@ def load_state(files: Files, folder: Path, manifest: Manifest, under: tuple[str 
     names = {node["tensor"] for node in nodes_of_tensors(tree)} if under else set(manifest.tensors)
     tensors = {name: _empty(manifest.tensors[name]) for name in names}
     wanted = {shard.file for name in names for shard in manifest.tensors[name].shards}
+    # A whole state is loaded only where every file is sound, those without a tensor of it too.
     for file in wanted if under else manifest.files:
         scan(files, folder / file, manifest, _buffers(file, manifest, tensors))
     return _restore(tree, manifest, tensors)
@@ -74,4 +75,5 @@ def _memory(shard: Shard, tensor: Tensor | None) -> Iterator[memoryview]:
 def _restrided(tensor: Tensor, entry: TensorEntry) -> Tensor:
     if entry.stride is None:
         return tensor
+    # Files hold the usual order, so that any reader of safetensors gets the right numbers.
     return torch.empty_strided(entry.shape, entry.stride, dtype=tensor.dtype).copy_(tensor)

@@ -20,7 +20,7 @@ from truestep.core.errors import CheckpointError
 
 FORMAT = 2  # 1: tuples and other dicts in words of their own (older.py), the SHA-256 of whole files
 MANIFEST_NAME = "manifest.json"
-MAX_MANIFEST_BYTES = 1 << 30
+MAX_MANIFEST_BYTES = 1 << 30  # three million tensors of 300 bytes; more is damage, and not read into memory
 _PREFIX, _MIDDLE, _SUFFIX = b'{"sha256":"', b'","body":', b"}\n"
 HEAD_BYTES = len(_PREFIX) + 64 + len(_MIDDLE)
 

@@ -40,6 +40,7 @@ def joined(
             found = _read_note(files, folder / _note(rank))
             theirs = files_in(found["files"])
             _check_sizes(files, folder, theirs)
+            # Notes come from other processes: nothing in them is trusted.
             if twice := all_files.keys() & theirs.keys():
                 raise ValueError(f"{min(twice)} is another's, too")
             all_files |= theirs

@@ -153,10 +153,10 @@ class CheckpointStore:
             if only_if is not None:
                 before = time.perf_counter()
                 goes_on = only_if()
-                asked = time.perf_counter() - before
+                asked = time.perf_counter() - before  # the caller's own time, and no stall
                 if not goes_on:
                     return False
-            self._sequence += 1
+            self._sequence += 1  # used up even if the save fails
             pending = self._shared(pending)
             if self.background or pending.shared is not None:
                 self._writer.start(lambda: self._write(pending, keep))
@@ -189,6 +189,7 @@ class CheckpointStore:
         name = name_of(pending.summary)
         self._check_open()
         try:
+            # At the last moment: a lock file that was removed since the start lets another process take the directory.
             self._lock.check()
             done = commit(self._files, self.directory, pending)
         except OSError as error:
@@ -198,6 +199,7 @@ class CheckpointStore:
                 "What was saved before is untouched."
             ) from error
         try:
+            # Only a whole checkpoint shows that the run got on; one from the middle of a step is no state to go on from.
             if pending.summary.complete:
                 clear_attempts(self._files, self.directory)
             self._known[done.checksum] = replace(done.manifest, state=None)
@@ -299,6 +301,7 @@ class CheckpointStore:
 
         try:
             choice = self._choose(refuse_tired, Checkpoint.load)
+        # All others are damaged: the one that was tried too often is still better than none.
         except CheckpointError:
             return None
         return choice if choice.checkpoint else None

@@ -134,6 +134,7 @@ class ExampleDraws:
             self._update_key = self._key()
         ordinal, start = self._place(num_rows or 0)
         if num_rows is None:
+            # A copy: the block is kept for the next part, and the loss may write to what it got.
             return self._block(kind, ordinal, 0, 1)[0].clone()
         stop = start + num_rows
         rows = torch.empty((num_rows, *kind.row), dtype=kind.dtype, device=kind.device)
@@ -186,6 +187,7 @@ class ExampleDraws:
         generator = self._generators.get(kind.device)
         if generator is None:
             generator = self._generators[kind.device] = torch.Generator(kind.device)
+        # One generator for each device, seeded again for each block: making one costs more than seeding it.
         return generator.manual_seed(key_of(self._update_key, ordinal, row))
 
 

@@ -34,6 +34,7 @@ def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[
                 f"{package}.{name} needs PyTorch, missing here. Install it with: pip install 'truestep[torch]'",
                 name="torch",
             ) from error
+        # From now on Python finds it without asking `__getattr__`.
         setattr(sys.modules[package], name, value)
         return value
 

@@ -25,6 +25,7 @@ def only_looking(model: nn.Module) -> Iterator[None]:
             yield
         finally:
             for module, training in modes:
+                # not train(): it reaches all parts, whose modes may differ from their parent's, and classes override it
                 module.training = training
             buffers.restore()
 

@@ -24,6 +24,6 @@ def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
     """Return dicts, lists and plain tuples like those of a tree, each leaf changed."""
     if isinstance(tree, Mapping):
         return {key: map_leaves(change, member) for key, member in tree.items()}
-    if type(tree) in (list, tuple):
+    if type(tree) in (list, tuple):  # not a named tuple, which takes its fields one by one
         return type(tree)(map_leaves(change, member) for member in tree)
     return change(tree)
