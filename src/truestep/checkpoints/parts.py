@@ -50,6 +50,7 @@ def joined(
             raise CheckpointError(
                 f"What rank {rank} wrote of the checkpoint can't be used: {error}."
             ) from error
+        # Before the manifest is written: a published folder holds what its manifest names.
         files.remove(folder / _note(rank))
     _check_whole(all_tensors)
     return all_files, all_tensors

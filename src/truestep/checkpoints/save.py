@@ -99,6 +99,7 @@ def commit(files: Files, directory: Path, pending: Pending) -> Committed:
 
 def temporary_folder(files: Files, directory: Path, name: str) -> Path:
     """Make the folder that is to become the checkpoint of this name."""
+    # A name of its own: a process that lost the lock without noticing may still write to a folder of this number.
     temporary = directory / f"{TEMPORARY}{name}-{uuid.uuid4().hex[:8]}"
     files.make_folder(temporary)
     return temporary

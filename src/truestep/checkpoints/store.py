@@ -88,6 +88,7 @@ class CheckpointStore:
             self._files.make_folders(self.directory)
             lock = RunLock(self.directory, self._files)
             try:
+                # Under the lock alone: what looks like a leftover may be the save of whoever holds it.
                 remove_leftovers(self._files, self.directory)
                 self._sequence = next_sequence(self._files, self.directory)
             except BaseException:
@@ -221,6 +222,7 @@ class CheckpointStore:
     def close(self) -> None:
         """Finish the save in flight and let go of the directory; raises what the writer failed with."""
         try:
+            # In a forked child it is not, nor is there a thread to wait for.
             if self._lock.held:
                 self._writer.close()
         finally:

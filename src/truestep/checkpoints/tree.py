@@ -100,6 +100,7 @@ class _Encoder:
         # The exact type: a key of a subclass of str (an Enum, say) would come back as another key.
         if not isinstance(value, Counter) and all(type(key) is str for key in value):
             return {"dict": {key: self.node(item, (*path, key)) for key, item in value.items()}}
+        # As pairs, not as an object: JSON's keys are strings, and 1 would come back as "1".
         pairs = [[_key(key, path), self.node(item, (*path, key))] for key, item in value.items()]
         return {"counter" if isinstance(value, Counter) else "items": pairs}
 

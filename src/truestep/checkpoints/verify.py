@@ -165,6 +165,7 @@ def _check_tiling(file: str, manifest: Manifest) -> None:
         if shard.begin != at:
             raise ValueError(f"{name!r} begins at byte {shard.begin} of {file}, where {at} is expected")
         at = shard.end
+    # 8: the length of the header, with which every such file begins
     if at + 8 > manifest.files[file].bytes:
         raise ValueError(f"the tensors in {file} need {at} bytes, and it has {manifest.files[file].bytes}")
 

@@ -152,6 +152,7 @@ def _torch_file(weights: dict[str, Tensor]) -> memoryview:
 
 def _replace_file(path: Path, pieces: list[memoryview]) -> None:
     files = Files()
+    # Beside the target, since a rename does not cross file systems.
     temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
     try:
         write_file(files, temporary, pieces)
@@ -175,6 +176,7 @@ def _without_ties(
 
     def memory(name: str) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         tensor = expected[name]
+        # the same memory, seen in the same way
         return tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride())
 
     loaded = {memory(name) for name in pairs if isinstance(expected[name], Tensor)}

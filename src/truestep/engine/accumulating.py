@@ -109,6 +109,7 @@ class Accumulating:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # before the step, which is no part of what autocast computes
         self._autocast.__exit__(kind, error, trace)
         self._plan.side_effects.end()
         step = None
@@ -117,6 +118,7 @@ class Accumulating:
                 self._transaction.release_others()
                 step = self._decide()
         except BaseException as failure:
+            # What fails while the step is decided takes the update back, as an exception in the block does.
             self._transaction.__exit__(type(failure), failure, failure.__traceback__)
             raise
         self._transaction.__exit__(kind, error, trace)

@@ -21,6 +21,7 @@ class FiniteCheck:
 
     def __call__(self, tensors: list[Tensor]) -> Tensor | float:
         """Return infinity if an entry is not finite, else 0; on an accelerator as a tensor that nobody waits for."""
+        # On an accelerator nobody knows whether the last one was set, so each check begins with a new one.
         found = self._found if self._is_at_hand else torch.zeros_like(self._found)
         if self._is_one_kind:
             torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, self._one)
@@ -28,6 +29,7 @@ class FiniteCheck:
             for same_kind in by_dtype(tensors):
                 torch._amp_foreach_non_finite_check_and_unscale_(same_kind, found, self._one)
         if not self._is_at_hand:
+            # 0 stays 0 and 1 becomes infinity, without asking the device which it is
             return found / (1 - found)
         if not found.item():
             return 0.0

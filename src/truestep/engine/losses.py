@@ -145,7 +145,7 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
     if not is_scalar and not isinstance(result, Weighted):
         _check_shape(values, num_examples)
     if values.dtype in (torch.float16, torch.bfloat16):
-        values = values.float()
+        values = values.float()  # their mean would have three digits
     weights = None if weights is None else weights.to(values.dtype)
     return LossOutput(values, weights, metrics, is_scalar, outputs, num_examples)
 

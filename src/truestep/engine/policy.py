@@ -21,6 +21,7 @@ NonFinite = Literal["raise", "skip", "keep", "rollback"]
 NON_FINITE: tuple[NonFinite, ...] = ("raise", "skip", "keep", "rollback")
 
 # So many overflows in a row are no search for a scale any more: the gradient itself is not finite.
+# A scale of 2**16 that was halved as often is 2**-84.
 MAX_OVERFLOWS_IN_A_ROW = 100
 
 

@@ -25,6 +25,7 @@ class Update:
         self.sums = sums
         self._weights = weights
         self._norm = norm
+        # The gradients are this update's as long as nobody has dropped them.
         self._number = weights.num_cleared
 
     @property

@@ -98,6 +98,7 @@ class Weights:
             if gradient is None:
                 gradient = dense_gradient(parameter)
             if stepped is not parameter:
+                # Whoever asks for the norm afterwards comes here again: then the master has the gradient already.
                 gradient = stepped.grad if gradient is None else gradient.to(stepped.dtype)
                 stepped.grad, parameter.grad = gradient, None
             if gradient is not None:

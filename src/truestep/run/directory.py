@@ -59,6 +59,7 @@ def _made(base: Path, launched: Launch | None) -> Path:
         path = base if number == 1 else base.with_name(f"{base.name}-{number}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            # Of several processes one makes it: `mkdir` is the question and the answer.
             path.mkdir()
         except FileExistsError:
             continue

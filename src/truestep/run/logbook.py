@@ -148,6 +148,7 @@ class Logbook:
         """Return the end of the file (which is on disk then) and what is not in it yet."""
         self.flush()
         if self._writes:
+            # The mark names bytes of the file: after a loss of power they must be there if the checkpoint is.
             self.file.flush(durable=True)
             self._trackers.flush()
         return {

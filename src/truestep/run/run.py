@@ -158,7 +158,7 @@ class Run(Shown):
         self.context.choose("precision", self.precision.name, self.precision.meaning)
         set_determinism(self.context, deterministic=deterministic)
         seed_everything(seed)
-        self.context.observer = self.session
+        self.context.observer = self.session  # last: whatever is computed now comes to a run that is whole
 
     def _choose_directory(self, directory: Path | None, resume: Resume) -> Path:
         """Return the directory that rank 0 chooses."""

@@ -105,6 +105,7 @@ class Saver:
             changed = snapshot.edits_of(self._run, state)
         except TruestepError:
             if self._run.is_main:
+                # It was the code that was refused: no attempt has died of this checkpoint.
                 self.store.forget_attempt(name)
             raise
         changed += snapshot.put_back(self._run, state, _marks_in(self.store) if self._run.is_main else ())
@@ -189,6 +190,7 @@ class Saver:
         for name, learner in learners.items():
             skipped = learner.counters.skipped
             load_learner_state(learner, saved[name])
+            # What was skipped since then stays counted; the checkpoint knows less.
             learner.counters.skipped, learner.counters.skipped_in_a_row = skipped, 0
         return str(checkpoint)
 
@@ -247,6 +249,7 @@ class Saver:
 
         Return where it is, and what the next start goes on from.
         """
+        # its handler raises it in whatever line is running, between two updates of one batch, say
         anywhere = isinstance(error, KeyboardInterrupt)
         complete = resumable and not anywhere and self._updates() == self._attempts
         self._save(f"exception {type(error).__name__}", complete=complete)

@@ -427,6 +427,7 @@ class Session:
         return self._run.agreement.rank_0_says("the end of the run", unsaved)
 
     def _finish(self, *, alive: bool = True, ended: str | None = None) -> None:
+        # First whatever could call in again while the rest is being closed: hooks, exit functions, signals.
         self._first_steps.end()
         self._layers.end()
         self._endings.release()

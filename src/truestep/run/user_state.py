@@ -185,6 +185,7 @@ def _with_arrays(value: Any) -> Any:
 
 def _of_array(value: Any) -> dict[Any, Any]:
     """Spell an array out, its dtype exactly; what no tensor can hold (text, dates, records) goes in as bytes."""
+    # a copy, also of what can't be written to or has negative strides, which torch.from_numpy refuses
     array = np.array(value, order="C")
     tensor = torch.empty(0, dtype=torch.uint8)
     if array.size:

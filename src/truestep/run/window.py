@@ -53,6 +53,7 @@ class UpdateWindow:
                 self._values[name].append(value)
                 self._weights[name].append(sums.total)
         if len(noted) == MOST_NOTED and not _are_on_device(self._values):
+            # means in the place of the copies that they were to be taken of
             self._values = {name: [*_tensor(numbers_of(each))] for name, each in self._values.items()}
 
     @property

@@ -175,6 +175,7 @@ def _measure(layers: Iterable[BatchNorm], passes: Passes) -> dict[BatchNorm, Str
     with ExitStack() as hooks:
         for layer in layers:
             hooks.callback(layer.register_forward_pre_hook(look).remove)
+        # runs the passes and keeps nothing of them
         deque(passes(), maxlen=0)
     return moments
 

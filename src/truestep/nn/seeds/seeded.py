@@ -102,6 +102,7 @@ class Seeded(Result):
         all that workers need: no `worker_init_fn`.
         """
         check_number("Seeded.generator", "number", number, example=1, least=0)
+        # hashed: seed 1 with number 0 must not be the stream of seed 0 with number 1
         digest = hashlib.sha256(f"{self.seed}/{number}".encode()).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
 
