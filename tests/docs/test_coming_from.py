@@ -25,7 +25,6 @@ COMMANDS = [code for code in RIGHT if code.startswith("truestep ")]
 NAMES = [
     "ts.per_epoch",
     "fit",
-
     "run.data",
     "loss(batch)",
     "metric=",
