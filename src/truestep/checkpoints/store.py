@@ -30,6 +30,7 @@ from truestep.checkpoints.save import Pending, Shared, commit, temporary_folder
 from truestep.checkpoints.selection import MID_STEP, ChosenCheckpoint, choose, mid_step, read_all, warn_of
 from truestep.checkpoints.tree import encode
 from truestep.checkpoints.writer import BackgroundWriter
+from truestep.core.calls import explains_methods
 from truestep.core.errors import CheckpointError, OptionError
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Resumed(NamedTuple):
     state: Any
 
 
+@explains_methods("store")
 class CheckpointStore:
     """The checkpoints in a directory, which this process alone writes to until `close`.
 

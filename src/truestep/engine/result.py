@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one update gave."""
 
+from typing import NoReturn
+
 import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
+from truestep.core.held import Held
 from truestep.engine.clipping import total_norm
+from truestep.engine.elsewhere import UPDATE
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import Weights
 
 
-class Update:
+class Update(Held):
     """What one update of one learner gave; every value is a 0-d tensor on the device, read only if you read it.
 
     Attributes:
@@ -19,6 +23,7 @@ class Update:
     """
 
     __slots__ = ("_norm", "_number", "_weights", "skipped", "sums")
+    _called, _elsewhere = "What net.update returned", UPDATE
 
     def __init__(self, weights: Weights, sums: LossTotals, norm: Tensor | None, skipped: Tensor) -> None:
         self.skipped = skipped
@@ -77,3 +82,28 @@ class Update:
     def __repr__(self) -> str:
         metrics = "".join(f", {name}={float(value):.6g}" for name, value in self.metrics.items())
         return f"Update(loss={float(self.loss):.6g}{metrics}, skipped={bool(self.skipped)})"
+
+
+def _is_no_number(*_: object) -> NoReturn:
+    raise TypeError(
+        "What net.update returned is no number, as it holds the loss, the gradient's norm and more. Its loss is update.loss, a "
+        "tensor; float(update.loss) is a number."
+    )
+
+
+for _name in (
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "float",
+    "format",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+):
+    setattr(Update, f"__{_name}__", _is_no_number)
