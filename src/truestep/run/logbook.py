@@ -81,10 +81,10 @@ class Logbook:
 
     def write_if_due(self, step: int, epoch: int) -> bool:
         """Write a line after every so many steps; return whether it was."""
-        is_due = step % self.every == 0
-        if is_due:
-            self.write_window(step, epoch)
-        return is_due
+        if step % self.every:
+            return False
+        self.write_window(step, epoch)
+        return True
 
     def write_window(self, step: int, epoch: int) -> None:
         """Write one line about the updates since the last one."""

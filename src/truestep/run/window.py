@@ -33,13 +33,15 @@ class UpdateWindow:
 
     def add(self, update: Update) -> None:
         """Note an update; nothing is read from the device."""
-        sums = update.sums
+        sums, noted = update.sums, self._noted
         self._last = update
-        self._noted.append(sums)
-        names = sums.names
-        is_new = names and not self._values.keys() >= names  # which may be refused, and in this update
-        if is_new or sums.has_outputs or len(self._noted) == MOST_NOTED:
+        noted.append(sums)
+        if len(noted) == MOST_NOTED or (sums.has_more and self._is_to_be_taken(sums)):
             self._take_in()
+
+    def _is_to_be_taken(self, sums: LossTotals) -> bool:
+        """Whether it holds outputs, which are as large as they are, or metrics by new names, which may be refused."""
+        return sums.has_outputs or not self._values.keys() >= sums.names
 
     def _take_in(self) -> None:
         """Take what the updates gave, which is kept for each of them."""
