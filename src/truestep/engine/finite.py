@@ -3,6 +3,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,8 @@ class FiniteCheck:
     def __init__(self, device: torch.device, weights: Sequence[Tensor]) -> None:
         self._one = torch.ones((), device=device)
         self._found = torch.zeros((), device=device)
-        self._seen = memoryview(self._found.numpy()) if device.type == "cpu" else None
+        flag: Any = self._found.numpy() if device.type == "cpu" else None
+        self._seen = None if flag is None else memoryview(flag)
         """The flag in the memory of the host, where reading it is no call of torch."""
         self._is_one_kind = {weight.dtype for weight in weights} == {torch.float32}
 

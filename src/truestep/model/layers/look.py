@@ -96,10 +96,10 @@ class Looking:
         A hook on the parameter would stay, empty, and slow every later backward by a microsecond. What accumulates is torch's own
         object, which is gone with the last graph that uses it, and its hook with it.
         """
-        view = matrix.view_as(matrix)
-        if view.grad_fn is None:  # it was frozen since
+        function = matrix.view_as(matrix).grad_fn
+        accumulator = function.next_functions[0][0] if function is not None else None
+        if accumulator is None:  # it was frozen since
             return
-        accumulator = view.grad_fn.next_functions[0][0]
         self._handles.append(accumulator.register_hook(lambda *_: self._accumulated(name, matrix)))
         self._accumulators.append(accumulator)
 
