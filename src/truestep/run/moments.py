@@ -45,7 +45,7 @@ class Moments:
         """A learner was updated."""
         if self._cursor.leader is None and self._ahead.is_whole_pass:
             self._tell_of_ahead()
-        self._ahead.updated()
+        self._ahead.made += 1
 
     def body_done(self) -> None:
         """The next batch is asked for."""

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from truestep.run.run import Run
 
 
+_num_attempts = operator.attrgetter("counters.attempts")
+
+
 class Saver:
     """Saves a run between two batches, by steps, by time, at an epoch's end, and at the best value of a metric."""
 
@@ -144,8 +147,9 @@ class Saver:
     def may_be_due(self) -> bool:
         """Whether `is_due` could be true without anybody asking: most batches end without."""
         every = self._options.every_steps
-        by_steps = every is not None and self._run.cursor.done % every == 0
-        return by_steps or self._best_found or self._due is not None or bool(self._metrics) or self.is_time
+        if every is not None and self._run.cursor.done % every == 0:
+            return True
+        return self._best_found or self._due is not None or bool(self._metrics) or self.is_time
 
     def is_due(self, asked: Wishes) -> bool:
         """Whether something is to be done between two batches, as soon as a run could go on from there."""
@@ -362,8 +366,7 @@ class Saver:
         )
 
     def _updates(self) -> list[int]:
-        learners = self._run.context.learners.values()
-        return [learner.counters.updates + learner.counters.skipped for learner in learners]
+        return [*map(_num_attempts, self._run.context.learners.values())]
 
     def _made(self) -> list[int]:
         return list(map(operator.sub, self._updates(), self._begun))

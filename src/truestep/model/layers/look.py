@@ -72,6 +72,7 @@ class Looking:
         self._matrices = {name: found[0] for name, module in modules.items() if (found := _matrices(module))}
         self._layers = layers
         self._handles: list[Any] = []
+        self._accumulators: list[Any] = []  # of gradients, held so that a forward uses the same ones
         self._given: dict[str, Tensor] = {}  # by layer, in the order of the forward
         self._back: dict[str, Tensor] = {}
         self._gradients: dict[str, Tensor] = {}
@@ -87,13 +88,26 @@ class Looking:
             self._handles.append(module.register_forward_hook(self._after))
         for name, matrix in self._matrices.items():
             self._before[name] = some_of(matrix)
-            hook = matrix.register_post_accumulate_grad_hook(partial(self._accumulated, name))  # type: ignore[no-untyped-call]
-            self._handles.append(hook)
+            self._listen(name, matrix)
 
-    def _accumulated(self, name: str, parameter: Tensor) -> None:
-        with self._clock:
-            if parameter.grad is not None:
-                self._gradients[name] = some_of(parameter.grad)
+    @torch.enable_grad()
+    def _listen(self, name: str, matrix: nn.Parameter) -> None:
+        """Hear of the gradient when it has been accumulated.
+
+        A hook on the parameter would stay, empty, and slow every later backward by a microsecond. What accumulates is torch's own
+        object, which is gone with the last graph that uses it, and its hook with it.
+        """
+        function = matrix.view_as(matrix).grad_fn
+        accumulator = function.next_functions[0][0] if function is not None else None
+        if accumulator is None:  # it was frozen since
+            return
+        self._handles.append(accumulator.register_hook(lambda *_: self._accumulated(name, matrix)))
+        self._accumulators.append(accumulator)
+
+    def _accumulated(self, name: str, matrix: nn.Parameter) -> None:
+        with self._clock, torch.no_grad():
+            if matrix.grad is not None:
+                self._gradients[name] = some_of(matrix.grad)
 
     @torch.no_grad()
     def _look(self, name: str, kind: str, type_: str, tensor: Tensor) -> None:
@@ -140,7 +154,7 @@ class Looking:
         """Take the hooks away; return the layers' names and a row of numbers for each, still on the device."""
         for handle in self._handles:
             handle.remove()
-        self._handles, self._kept = [], []
+        self._handles, self._kept, self._accumulators = [], [], []
         self._functions.clear()  # they hold the forward's tensors
         if not self._given:
             return None
