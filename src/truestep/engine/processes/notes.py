@@ -132,10 +132,11 @@ class RankNotes:
                 return failure
             troubles = [each.trouble for each in self.processes]
             if "is gone" in troubles:
-                rank = troubles.index("is gone")
-                return rank, self.describe(rank, "is gone: it was killed, or left without a word")
-            if (rank := next((rank for rank, trouble in enumerate(troubles) if trouble), None)) is not None:
-                return rank, self.describe(rank, str(troubles[rank]))
+                gone = troubles.index("is gone")
+                return gone, self.describe(gone, "is gone: it was killed, or left without a word")
+            for rank, trouble in enumerate(troubles):
+                if trouble is not None:
+                    return rank, self.describe(rank, trouble)
             time.sleep(0.05)
         silent = [rank for rank in range(self._size) if not self._has(f"survivor/{rank}")]
         rank = silent[0] if silent else self._rank
