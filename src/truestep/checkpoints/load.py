@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.boxes import TensorBox, Part, PartOf
+from truestep.checkpoints.boxes import PartOf, TensorBox, WantedPart
 from truestep.checkpoints.files import Files
 from truestep.checkpoints.manifest import Manifest, TensorEntry
 from truestep.checkpoints.memory import bytes_of
@@ -50,7 +50,7 @@ def _whole(entry: TensorEntry) -> TensorBox:
     return TensorBox((0,) * len(entry.shape), entry.shape)
 
 
-def _parts(part_of: PartOf, manifest: Manifest, nodes: list[dict[str, Any]]) -> dict[str, Part]:
+def _parts(part_of: PartOf, manifest: Manifest, nodes: list[dict[str, Any]]) -> dict[str, WantedPart]:
     """Return the parts that are wanted; what several tensors of the state are views of is needed whole."""
     seen_otherwise = {node["tensor"] for node in nodes if "shape" in node}
     found = {name: part_of(name, entry.shape) for name, entry in manifest.tensors.items()}
@@ -67,7 +67,7 @@ def _wanted(manifest: Manifest, boxes: dict[str, TensorBox]) -> set[str]:
     }
 
 
-def _restore(tree: Any, manifest: Manifest, tensors: dict[str, Tensor], parts: dict[str, Part]) -> Any:
+def _restore(tree: Any, manifest: Manifest, tensors: dict[str, Tensor], parts: dict[str, WantedPart]) -> Any:
     """Put tensors into a tree, with the strides and the sharing they had."""
     ready = {
         name: parts[name].made(tensor) if name in parts else _restrided(tensor, manifest.tensors[name])

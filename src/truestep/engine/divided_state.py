@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from truestep.checkpoints.boxes import Part, PartOf
+from truestep.checkpoints.boxes import PartOf, WantedPart
 from truestep.checkpoints.tree import tensor_name
 from truestep.engine.parts import Parts
 from truestep.engine.processes.shards import divided_as, divided_by_name, is_divided, part_like
@@ -47,7 +47,7 @@ def parts_here(learner: Parts, *under: str) -> PartOf:
         for index, parameter in enumerate(_parameters(optimizer)):
             owners[tensor_name((*under, "optimizers", number, "state", index))] = parameter
 
-    def part_of(name: str, shape: tuple[int, ...]) -> Part | None:
+    def part_of(name: str, shape: tuple[int, ...]) -> WantedPart | None:
         like: Any = likes.get(name, owners.get(name.rpartition("/")[0]))
         return part_like(like) if is_divided(like) and like.shape == shape else None
 

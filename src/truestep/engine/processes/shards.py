@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.boxes import TensorBox, Part
+from truestep.checkpoints.boxes import TensorBox, WantedPart
 from truestep.checkpoints.tree import Piece
 
 _NOTHING = torch.empty(0)
@@ -50,7 +50,7 @@ def _box(tensor: Any) -> TensorBox:
     return TensorBox(tuple(box.offsets), tuple(here(tensor).shape))
 
 
-def part_like(like: Any) -> Part:
+def part_like(like: Any) -> WantedPart:
     """Return the part of a tensor of the same shape that is this process's, where it is divided as `like` is."""
 
     def made(values: Tensor) -> Any:
@@ -60,7 +60,7 @@ def part_like(like: Any) -> Part:
         place = like.device_mesh, like.placements
         return DTensor.from_local(there, *place, run_check=False, shape=like.shape, stride=like.stride())
 
-    return Part(_box(like), made)
+    return WantedPart(_box(like), made)
 
 
 def _mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
