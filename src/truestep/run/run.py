@@ -350,7 +350,9 @@ class Run(Sealed, Shown):
             check_name(name, by="run.log was given")
         numbers = {name: as_number(name, value) for name, value in values.items() if name not in media}
         self.agreement.refuse_differences(
-            f"run.log({', '.join(values)})", lambda: {name: repr(value) for name, value in numbers.items()}
+            f"run.log({', '.join(values)})",
+            lambda: {name: repr(value) for name, value in numbers.items()},
+            "log the same values: what is measured on one rank alone is no measure of the run (net.evaluate gives all the same)",
         )
         self.session.log(numbers, media)
 

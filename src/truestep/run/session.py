@@ -126,10 +126,10 @@ class Session:
             remove_partial(run.directory)
             write_json(run.directory / "environment.json", fingerprint(run.context.device))
         refuse_different_ranks(run.agreement, run.context.learners)
+        self._saver.divide()
         resumed = self._saver.resume()
         if resumed is None:
             share_weights(run.context)
-        self._saver.divide()
         self.started = True  # only now: a run that could not be restored must not save what it holds
         run.accept_edits()
         run.trackers.open()

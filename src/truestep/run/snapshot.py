@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from truestep.checkpoints.boxes import PartOf
 from truestep.core.errors import CheckpointError, DataError, OptionError, nearest
+from truestep.engine.divided_state import parts_here
 from truestep.engine.processes.shards import pieces, whole
 from truestep.engine.state import (
     changed_options,
@@ -58,6 +60,15 @@ def take(run: "Run", *, in_pieces: bool = False) -> Taken:
     }
     state["ranks"], healthy = _ranks(run, own)
     return Taken(state, healthy)
+
+
+def parts_of(run: "Run") -> PartOf:
+    """Return what says which part of a tensor in a checkpoint this process needs: that of the weights which it has."""
+    learners = run.context.learners.items()
+    parts = [
+        parts_here(learner, "learners", name) for name, learner in learners if learner.weights.are_divided
+    ]
+    return lambda name, shape: next(filter(None, (part_of(name, shape) for part_of in parts)), None)
 
 
 def _undivided(state: dict[str, Any], *, in_pieces: bool, is_main: bool) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.checkpoints.boxes import TensorBox, WantedPart
 from truestep.checkpoints.tree import Piece
 from truestep.core.trees import map_leaves
 
@@ -41,9 +42,26 @@ def pieces(tree: Any, *, alone: bool) -> Any:
 
 
 def _piece(tensor: Any) -> Piece:
+    return Piece(tensor=here(tensor).detach(), whole=tuple(tensor.shape), offset=_box(tensor).offset)
+
+
+def _box(tensor: Any) -> TensorBox:
     """Return the box that is here; torch's own word for where it lies is that of its distributed checkpoints."""
     ((box),) = tensor.__create_chunk_list__()
-    return Piece(tensor=here(tensor).detach(), whole=tuple(tensor.shape), offset=tuple(box.offsets))
+    return TensorBox(tuple(box.offsets), tuple(here(tensor).shape))
+
+
+def part_like(like: Any) -> WantedPart:
+    """Return the part of a tensor of the same shape that is this process's, where it is divided as `like` is."""
+
+    def made(values: Tensor) -> Any:
+        from torch.distributed.tensor import DTensor
+
+        there = values.to(like.device)
+        place = like.device_mesh, like.placements
+        return DTensor.from_local(there, *place, run_check=False, shape=like.shape, stride=like.stride())
+
+    return WantedPart(_box(like), made)
 
 
 def divided_as(value: Any, like: Any) -> Any:
