@@ -96,13 +96,12 @@ class ExampleDraws:
         self._count = 0
 
     def open(self) -> None:
-        """Begin an update: draws of this thread are its own until `close`."""
+        """Begin an update, with its first part to come: draws of this thread are its own until `close`."""
         global _current
         self._outer, _current = _current, self
         self.first_row = 0
         self._thread = get_ident()
         self._update_key = 0
-        self.begin(0)
 
     def close(self) -> None:
         """End the update."""

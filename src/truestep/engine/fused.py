@@ -161,7 +161,8 @@ class FusedStep:
             return False
         if len(made) != len(groups):
             return False
-        for group, (before, lists) in zip(groups, made, strict=True):
+        for place, (before, lists) in enumerate(made):
+            group = groups[place]
             if group is not before:
                 return False
             # Options that can be changed at any time must lead to the same kernel.

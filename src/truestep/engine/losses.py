@@ -5,6 +5,8 @@ A loss function returns one value per example, or `weighted(values, weights, **m
 accepted where a batch is not split.
 """
 
+import difflib
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
+from truestep.core.other_words import option_called
 from truestep.engine.outputs import check_outputs
 
 RESERVED = (
@@ -62,6 +65,11 @@ def weighted(
             "ts.weighted(values * weights)."
         )
     for name, metric in metrics.items():
+        if not torch.compiler.is_compiling() and (option := _option_meant(name)):
+            raise LossError(
+                f"ts.weighted has no option {name!r}, and would log it as a metric, without effect on the loss. Write {option}=; "
+                "a metric needs another name."
+            )
         if name in RESERVED:
             raise LossError(
                 f"The name {name!r} is taken: the run logs its own value by it. Call this metric something else."
@@ -73,6 +81,14 @@ def weighted(
                 f"got {shape}. It is averaged with the losses' weights, so each value needs its own."
             )
     return Weighted(values, weights, metrics, check_outputs(outputs or {}))
+
+
+@functools.cache
+def _option_meant(name: str) -> str | None:
+    """Return the option of `ts.weighted` that a metric's name was meant for; None where it is a metric."""
+    options = ["weights", "outputs"]
+    near = difflib.get_close_matches(name, options, n=1, cutoff=0.8)
+    return near[0] if near else option_called(name, options)
 
 
 def negative_weights() -> LossError:
@@ -125,7 +141,8 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
     """
     is_usual = num_examples and type(result) is Tensor and result.shape == (num_examples,)
     if is_usual and result.dtype is torch.float32 and result.requires_grad:  # nothing is left to check
-        return LossOutput(result, None, _NONE, False, _NONE, num_examples)
+        # as LossOutput(...), whose own constructor is a Python function
+        return tuple.__new__(LossOutput, (result, None, _NONE, False, _NONE, num_examples))
     values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})
     if not isinstance(values, Tensor):
         raise LossError(

@@ -91,7 +91,7 @@ class Weights:
             look = dense_gradient if self.has_sparse else _gradient_here if self.are_divided else _gradient
             tensors: list[Any] = [*map(look, self.parameters)]
             if not any(map(is_, tensors, repeat(None))):  # `None in tensors` would compare tensors
-                return Gradients(self.names, self.parameters, tensors)
+                return tuple.__new__(Gradients, (self.names, self.parameters, tensors))
         names, parameters, found = [], [], []
         for name, parameter, stepped in zip(self.names, self.parameters, self.stepped, strict=True):
             gradient = self._sums.pop(parameter, None)

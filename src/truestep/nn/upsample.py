@@ -26,7 +26,7 @@ class Upsample(nn.Module):
     multiple, the shift is none, and the result does not depend on the image's size.
 
     Args:
-        scale: a whole number, or one for each spatial dimension. For any other size there is `F.interpolate(x, size=...)`.
+        scale: a whole number, or one for each spatial dimension.
         mode: "nearest", "linear", "cubic" or "transposed".
         channels: of the input and the output; "transposed" needs it, any other mode checks it.
         num_dims: how many spatial dimensions; "transposed" needs it where `scale` is one number.
@@ -45,11 +45,10 @@ class Upsample(nn.Module):
         super().__init__()
         check_choice("ts.nn.Upsample", "mode", mode, (*_INTERPOLATIONS, "transposed"))
         scales = scale if isinstance(scale, tuple) else (scale,)
-        for one in scales:
-            check_number("ts.nn.Upsample", "scale", one, example=2, least=1)
-        if not 1 <= len(scales) <= 3:
+        if not all(type(one) is int and one >= 1 for one in scales) or not 1 <= len(scales) <= 3:
             raise OptionError(
-                f"scale={scale!r}: give one number, or one for each of one to three dimensions."
+                f"scale={scale!r}: give a whole number from 1 on, or a tuple of one to three. For other sizes write "
+                "F.interpolate(x, size=...), which has a size to keep and no multiple."
             )
         if channels is not None:
             check_number("ts.nn.Upsample", "channels", channels, example=64, least=1)

@@ -86,7 +86,12 @@ class Agreement:
         world.give_bytes(pack(made), what)
         return made
 
-    def refuse_differences(self, what: str, facts: Callable[[], dict[str, Any]]) -> None:
+    def refuse_differences(
+        self,
+        what: str,
+        facts: Callable[[], dict[str, Any]],
+        advice: str = "run the same code with the same values",
+    ) -> None:
         """Raise an OptionError where a rank has another value than rank 0, or none; alone, no facts are gathered."""
         if self._world is None:
             return
@@ -98,8 +103,7 @@ class Agreement:
                 if one != other:
                     raise OptionError(
                         f"The ranks differ in {what}: {name} is {one} on rank 0 and {other} on rank {rank}. All of "
-                        "them run the same code with the same values; what is measured on one rank alone is no measure of the run "
-                        "(net.evaluate gives all ranks the same)."
+                        f"them {advice}."
                     )
 
     def gathered(self, what: str, mine: Any) -> list[Any]:

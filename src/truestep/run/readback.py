@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.engine.result import NotedNorm
+
 Line = tuple[dict[str, Any], dict[str, float]]
-Values = dict[str, Tensor | float]
+Values = dict[str, Tensor | NotedNorm | float]
 
 
 class Readback:

@@ -62,8 +62,7 @@ class Session:
         self._layers.every = watching.layers_every if looks else 0
         self._rates = Rates(run.context, run.cursor, self.say)
         self._omissions = Omissions(run.context, run.cursor, lambda: self._saver.waits_for, self.say)
-        self.started = False
-        self.save_requested = False
+        self.started = self.save_requested = False
         self.random = LoopRandom(run.context, run.cursor)
         self._handled: int | None = None  # the exception that was being handled when the loop began
         self._trains_in: int | None = None  # the thread that makes the updates
@@ -106,6 +105,11 @@ class Session:
         self._quiet = True
         HOLDERS.pop(os.path.realpath(self._run.directory), None)
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a loop runs: none does behind an exception out of one, whatever a notebook still holds of it."""
+        return self._endings.watching
+
     # ------------------------------------------------------------------ start
 
     def starting(self) -> None:
@@ -122,10 +126,10 @@ class Session:
             remove_partial(run.directory)
             write_json(run.directory / "environment.json", fingerprint(run.context.device))
         refuse_different_ranks(run.agreement, run.context.learners)
+        self._saver.divide()
         resumed = self._saver.resume()
         if resumed is None:
             share_weights(run.context)
-        self._saver.divide()
         self.started = True  # only now: a run that could not be restored must not save what it holds
         run.accept_edits()
         run.trackers.open()
@@ -322,8 +326,7 @@ class Session:
     def _stop_after_the_end(self) -> None:
         """A signal came after the last moment at which the loop looks: all is saved, and what follows is not begun."""
         if self._signals.requested is not None:
-            status = self._signals.exit_status
-            self._signals.requested = None
+            status, self._signals.requested = self._signals.exit_status, None
             end_process_or_cell(status)
 
     def leave(self, error: BaseException | None) -> None:

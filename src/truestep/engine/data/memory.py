@@ -47,7 +47,8 @@ class MemorySource(BatchSource):
         for block in self._order.blocks(epoch, start):
             for piece in _pieces(block, samples):
                 parts = [self._take(leaf, piece) for leaf in self._columns.leaves]
-                yield from map(self._columns.fill, zip(*parts, strict=True))
+                rows = zip(*parts, strict=True)
+                yield from rows if self._columns.is_flat_tuple else map(self._columns.fill, rows)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return number, types, shapes and a hash of a few rows."""
