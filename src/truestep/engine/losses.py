@@ -17,12 +17,8 @@ from truestep.core.errors import LossError
 from truestep.core.other_words import option_called
 from truestep.engine.outputs import check_outputs
 
-RESERVED = (
-    "loss",
-    "learning_rate",
-    "gradient_norm",
-    "updates_skipped",
-)  # what a run writes under its own names
+# what a run writes under its own names
+RESERVED = ("loss", "learning_rate", "gradient_norm", "updates_skipped")
 
 
 class Weighted(NamedTuple):
@@ -166,8 +162,7 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
         )
     if not is_scalar and not isinstance(result, Weighted):
         _check_shape(values, num_examples)
-    if values.dtype in (torch.float16, torch.bfloat16):
-        values = values.float()  # their mean would have three digits
+    values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
     weights = None if weights is None else weights.to(values.dtype)
     return LossOutput(values, weights, metrics, is_scalar, outputs, num_examples)
 

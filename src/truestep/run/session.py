@@ -430,8 +430,7 @@ class Session:
         return self._run.agreement.rank_0_says("the end of the run", unsaved)
 
     def _finish(self, *, alive: bool = True, ended: str | None = None) -> None:
-        # First whatever could call in again while the rest is being closed: hooks, exit functions, signals.
-        self._first_steps.end()
+        self._first_steps.end()  # first whatever could call in while the rest is closed: hooks, signals
         self._layers.end()
         self._endings.release()
         self._signals.release()
