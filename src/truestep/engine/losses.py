@@ -145,14 +145,7 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
             f"The loss function returned {type(values).__name__}, not a tensor. Return one loss per example, for example "
             'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights).'
         )
-    _check_gradient(values)
-    if not values.is_floating_point():
-        raise LossError(f"The loss is of type {values.dtype}; an update needs real floating-point values.")
-    if values.numel() == 0:
-        raise LossError(
-            f"The loss has shape {tuple(values.shape)}, so there is nothing to take a mean of. Is the batch empty, or did a mask "
-            "select nothing? Mask with zeros: ts.weighted(values, weights); an update whose weights are all zero is skipped."
-        )
+    _check_values(values)
     is_scalar = values.ndim == 0 and weights is None
     if is_scalar and not whole:
         raise LossError(
@@ -167,11 +160,18 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
     return LossOutput(values, weights, metrics, is_scalar, outputs, num_examples)
 
 
-def _check_gradient(values: Tensor) -> None:
+def _check_values(values: Tensor) -> None:
     if not values.requires_grad:
         raise LossError(
             "The loss has no gradient: nothing in it depends on parameters that are being trained. Was it computed under "
             "torch.no_grad(), detached (.detach(), .item(), .numpy()), or are all parameters frozen?"
+        )
+    if not values.is_floating_point():
+        raise LossError(f"The loss is of type {values.dtype}; an update needs real floating-point values.")
+    if values.numel() == 0:
+        raise LossError(
+            f"The loss has shape {tuple(values.shape)}, so there is nothing to take a mean of. Is the batch empty, or did a mask "
+            "select nothing? Mask with zeros: ts.weighted(values, weights); an update whose weights are all zero is skipped."
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from truestep.core.errors import RunDirectoryError
+from truestep.engine.context import Context
 from truestep.engine.parts import Parts
 from truestep.engine.result import Update
 from truestep.report.history import NOTHING, Mark, forget, go_back, is_kept
@@ -32,18 +33,11 @@ class Logbook:
     """Collects updates and writes lines of `metrics.jsonl`."""
 
     def __init__(
-        self,
-        directory: Path,
-        every: int,
-        learners: Mapping[str, Parts],
-        trackers: Trackers,
-        *,
-        writes: bool = True,
-        at_hand: bool = True,
+        self, directory: Path, every: int, context: Context, trackers: Trackers, *, writes: bool = True
     ) -> None:
-        """`writes`: whether this process does; `at_hand`: whether values are in the memory of the host."""
+        """`writes`: whether this process does."""
         self.every = every
-        self._at_hand = at_hand
+        self._at_hand = context.device.type == "cpu"  # values are in the memory of the host
         self._writes = writes  # one process of a run writes; all know the same numbers
         self._newest: dict[str, float] = {}
         self.stall_seconds = 0.0
@@ -51,7 +45,7 @@ class Logbook:
         self._trackers = trackers
         self._path = directory / "metrics.jsonl"
         self._file: MetricsFile | None = None
-        self._learners = learners
+        self._learners = context.learners
         self._windows: dict[str, UpdateWindow] = {}
         self._readback = Readback()
         self._unread: list[UpdateWindow] = []  # of lines that wait

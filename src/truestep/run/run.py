@@ -148,14 +148,12 @@ class Run(Sealed, Shown):
         self.state: dict[str, Any] = {}
         """Whatever the loop wants to find again after a resume, in tensors and JSON values."""
         self.best: float | None = None
-        self.cursor, self.tracked, self.resume = Cursor(), Tracked(), resume
+        self.cursor, self.tracked = Cursor(), Tracked()
         self._described = {"seed": seed, "precision": self.precision.name, "config": self.config}
+        self.resume = resume
         self.trackers = Trackers(trackers if self.is_main else (), self._tracking, self._say)
         """What else is told what is logged; `figure`, `histogram` and `graph` go to those that take them."""
-        learners, at_hand = self.context.learners, self.context.device.type == "cpu"
-        self.logbook = Logbook(
-            *(self.directory, log_every, learners, self.trackers), writes=self.is_main, at_hand=at_hand
-        )
+        self.logbook = Logbook(self.directory, log_every, self.context, self.trackers, writes=self.is_main)
         self.session = Session(self, Show(progress, quiet), statuses, Watching(doctor, watch_layers))
         self._loop = Loop(self)
         with self.session.opening():

@@ -57,9 +57,8 @@ class Session:
         self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
         self._first_steps = FirstSteps(run, wanted=watching.doctor)
         self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
-        # where weights are divided nobody has whole ones to look at
-        looks = run.is_main and not run.context.strategy.divides_weights
-        self._layers.every = watching.layers_every if looks else 0
+        whole_here = run.is_main and not run.context.strategy.divides_weights  # else there is none to look at
+        self._layers.every = watching.layers_every if whole_here else 0
         self._rates = Rates(run.context, run.cursor, self.say)
         self._omissions = Omissions(run.context, run.cursor, lambda: self._saver.waits_for, self.say)
         self.started = self.save_requested = False

@@ -17,7 +17,7 @@ def warn_at_users_lines() -> Callable[[], None]:
     """From now on show what is warned of at a line of this package at the user's; return what ends it."""
     before, on = warnings.showwarning, True
 
-    def show(
+    def show(  # noqa: PLR0917 - the signature of warnings.showwarning
         message: Warning | str,
         category: type[Warning],
         filename: str,
