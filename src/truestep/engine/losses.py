@@ -188,6 +188,12 @@ def _check_shape(values: Tensor, num_examples: int | None) -> None:
                 f"compared with each other one: outputs of shape ({num_examples}, 1) and targets of shape {expected} were "
                 "broadcast. Give both one shape before they are compared: outputs.squeeze(1)."
             )
+        if values.ndim == 1:
+            raise LossError(
+                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. What is made beside a batch, "
+                "as noise is, has as many rows as it: torch.randn(len(x), ...), since the last batch may be shorter. Where the values "
+                "are of other rows than the batch's, say so: ts.weighted(values)."
+            )
         raise LossError(
             f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. For one value per token "
             "or pixel say how they count: ts.weighted(values, mask). To average within an example: values.flatten(1).mean(1)."

@@ -264,7 +264,7 @@ class Session:
         written = write_media(run.directory, run.step, media) if run.is_main else []
         run.logbook.write(run.step, run.epoch, values, {each.name: each.line for each in written})
         self._progress.note(values)
-        self._omissions.logged(values)
+        self._omissions.logged(values, media)
         for learner in run.context.learners.values():
             learner.schedules.logged(values)
         self._saver.logged(values)
