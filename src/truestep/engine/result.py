@@ -9,7 +9,6 @@ from truestep.engine.clipping import total_norm
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import Weights
 
-
 MOST_NOTED_VALUES = 1 << 15
 """Of gradients that are copied for their norm; those of 64 lines that wait take 8 MB at most."""
 

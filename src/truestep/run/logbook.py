@@ -39,11 +39,8 @@ class Logbook:
         trackers: Trackers,
         *,
         writes: bool = True,
-        at_hand: bool = True,
     ) -> None:
-        """`writes`: whether this process does; `at_hand`: whether values are in the memory of the host."""
         self.every = every
-        self._at_hand = at_hand
         self._writes = writes  # one process of a run writes; all know the same numbers
         self._newest: dict[str, float] = {}
         self.stall_seconds = 0.0
@@ -101,12 +98,14 @@ class Logbook:
             for name, learner in self._learners.items()
             if name in windows
         ]
-        if self._at_hand:
+        context = next(iter(self._learners.values())).context  # that of all
+        at_hand = context.device.type == "cpu"
+        if at_hand:
             self._unread += windows.values()
         now = time.monotonic()
         values = partial(_values_of, parts, self._machine(now), max(now - self._since, 1e-9))
         self._since = now
-        self._write({"step": step, "epoch": epoch}, values, now, at_hand=self._at_hand)
+        self._write({"step": step, "epoch": epoch}, values, now, at_hand=at_hand)
 
     def _machine(self, now: float) -> dict[str, float]:
         if now - self._memory_read > MEMORY_EVERY_SECONDS:

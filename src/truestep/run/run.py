@@ -150,10 +150,7 @@ class Run(Shown):
         self.trackers = Trackers(trackers if self.is_main else (), self._tracking, self._say)
         """What else is told what is logged; `figure`, `histogram` and `graph` go to those that take them."""
         learners = self.context.learners
-        at_hand = self.context.device.type == "cpu"
-        self.logbook = Logbook(
-            *(self.directory, log_every, learners, self.trackers), writes=self.is_main, at_hand=at_hand
-        )
+        self.logbook = Logbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
         self.session = Session(self, Show(progress, quiet), statuses, Watching(doctor, watch_layers))
         self._loop = Loop(self)
         with self.session.opening():
