@@ -103,7 +103,7 @@ class Run(Shown):
         trackers: what else is told all that is logged: `ts.CsvTracker()`, `ts.TensorBoardTracker()`, a `ts.Tracker` of your own.
             One that fails is left out, and the run goes on.
         watch_layers: look at the layers in one update of so many, for the report and to say which of them do not learn; 0 for
-            never; "auto" is 64, and fewer looks where they would take over 2 % of the time. The run's numbers are the same.
+            never; "auto" is 64, and fewer looks where they would take over 1 % of the time. The run's numbers are the same.
     """
 
     @explains_keywords("ts.Run", elsewhere.RUN)
