@@ -136,7 +136,7 @@ CALLS = {
         lambda net, run: net.update(two, DATA, DATA),
         r"2 batches.*net\.update\(loss, \(x, y\)\)",
     ),
-    "a typing error": (lambda net, run: net.update(two, DATA, microbatch=2), "Did you mean 'micro_batch'"),
+    "a typing error": (lambda net, run: net.update(two, DATA, microbatch=2), "Here it is called micro_batch"),
     "two arguments": (
         lambda net, run: net.update(two, (DATA, DATA)),
         r"The loss two was called with the batch, a tuple of 2,.*def loss\(batch\): x, y = batch",

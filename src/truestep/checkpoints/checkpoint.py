@@ -89,6 +89,7 @@ class Checkpoint:
         Of tensors that `part_of` wants a part of, that part alone is read into memory. Raises CheckpointError unless every byte of
         the files read is as it was written.
         """
+        # imports torch, which listing checkpoints does without
         from truestep.checkpoints.load import load_state
 
         with self._explained():

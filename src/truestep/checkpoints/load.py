@@ -41,6 +41,7 @@ def load_state(
     parts = {} if part_of is None else _parts(part_of, manifest, nodes)
     boxes |= {name: part.box for name, part in parts.items()}
     tensors = {name: _empty(manifest.tensors[name], box) for name, box in boxes.items()}
+    # A whole state is loaded only where every file is sound, those without a tensor of it too.
     for file in _wanted(manifest, boxes) if under or parts else manifest.files:
         scan(files, folder / file, manifest, _buffers(file, manifest, tensors, boxes))
     return _restore(tree, manifest, tensors, parts)
@@ -117,4 +118,5 @@ def _memory(shard: TensorBox, common: TensorBox, kept: Tensor) -> Iterator[memor
 def _restrided(tensor: Tensor, entry: TensorEntry) -> Tensor:
     if entry.stride is None:
         return tensor
+    # Files hold the usual order, so that any reader of safetensors gets the right numbers.
     return torch.empty_strided(entry.shape, entry.stride, dtype=tensor.dtype).copy_(tensor)

@@ -30,6 +30,7 @@ from truestep.checkpoints.save import Pending, Shared, commit, temporary_folder
 from truestep.checkpoints.selection import MID_STEP, ChosenCheckpoint, choose, mid_step, read_all, warn_of
 from truestep.checkpoints.tree import encode
 from truestep.checkpoints.writer import BackgroundWriter
+from truestep.core.calls import explains_methods
 from truestep.core.errors import CheckpointError, OptionError
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Resumed(NamedTuple):
     state: Any
 
 
+@explains_methods("store")
 class CheckpointStore:
     """The checkpoints in a directory, which this process alone writes to until `close`.
 
@@ -88,6 +90,7 @@ class CheckpointStore:
             self._files.make_folders(self.directory)
             lock = RunLock(self.directory, self._files)
             try:
+                # Under the lock alone: what looks like a leftover may be the save of whoever holds it.
                 remove_leftovers(self._files, self.directory)
                 self._sequence = next_sequence(self._files, self.directory)
             except BaseException:
@@ -153,10 +156,10 @@ class CheckpointStore:
             if only_if is not None:
                 before = time.perf_counter()
                 goes_on = only_if()
-                asked = time.perf_counter() - before
+                asked = time.perf_counter() - before  # the caller's own time, and no stall
                 if not goes_on:
                     return False
-            self._sequence += 1
+            self._sequence += 1  # used up even if the save fails
             pending = self._shared(pending)
             if self.background or pending.shared is not None:
                 self._writer.start(lambda: self._write(pending, keep))
@@ -189,6 +192,7 @@ class CheckpointStore:
         name = name_of(pending.summary)
         self._check_open()
         try:
+            # At the last moment: a lock file that was removed since the start lets another process take the directory.
             self._lock.check()
             done = commit(self._files, self.directory, pending)
         except OSError as error:
@@ -198,6 +202,7 @@ class CheckpointStore:
                 "What was saved before is untouched."
             ) from error
         try:
+            # Only a whole checkpoint shows that the run got on; one from the middle of a step is no state to go on from.
             if pending.summary.complete:
                 clear_attempts(self._files, self.directory)
             self._known[done.checksum] = replace(done.manifest, state=None)
@@ -219,6 +224,7 @@ class CheckpointStore:
     def close(self) -> None:
         """Finish the save in flight and let go of the directory; raises what the writer failed with."""
         try:
+            # In a forked child it is not, nor is there a thread to wait for.
             if self._lock.held:
                 self._writer.close()
         finally:
@@ -308,6 +314,7 @@ class CheckpointStore:
 
         try:
             choice = self._choose(refuse_tired, use)
+        # All others are damaged: the one that was tried too often is still better than none.
         except CheckpointError:
             return None
         return choice if choice.checkpoint else None

@@ -96,13 +96,12 @@ class ExampleDraws:
         self._count = 0
 
     def open(self) -> None:
-        """Begin an update: draws of this thread are its own until `close`."""
+        """Begin an update, with its first part to come: draws of this thread are its own until `close`."""
         global _current
         self._outer, _current = _current, self
         self.first_row = 0
         self._thread = get_ident()
         self._update_key = 0
-        self.begin(0)
 
     def close(self) -> None:
         """End the update."""
@@ -134,6 +133,7 @@ class ExampleDraws:
             self._update_key = self._key()
         ordinal, start = self._place(num_rows or 0)
         if num_rows is None:
+            # A copy: the block is kept for the next part, and the loss may write to what it got.
             return self._block(kind, ordinal, 0, 1)[0].clone()
         stop = start + num_rows
         rows = torch.empty((num_rows, *kind.row), dtype=kind.dtype, device=kind.device)
@@ -186,6 +186,7 @@ class ExampleDraws:
         generator = self._generators.get(kind.device)
         if generator is None:
             generator = self._generators[kind.device] = torch.Generator(kind.device)
+        # One generator for each device, seeded again for each block: making one costs more than seeding it.
         return generator.manual_seed(key_of(self._update_key, ordinal, row))
 
 

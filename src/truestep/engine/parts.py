@@ -64,6 +64,7 @@ class Parts:
         if self.compiler is not None and self.context.world is not None:
             tell_of_compiles(self.context.world)
         device = self.context.device
+        # Made once: nearly all updates give one of these two answers.
         self.not_skipped: Tensor = torch.zeros((), dtype=torch.bool, device=device)
         self.was_skipped: Tensor = torch.ones((), dtype=torch.bool, device=device)
 

@@ -21,6 +21,7 @@ _OPTIONAL = ("settings", "buffers")  # not in every checkpoint of a learner
 def learner_state(learner: Parts) -> dict[str, Any]:
     """Return modules, optimizers, scaler, schedules, averages and counters."""
     receive_report(learner)
+    # The report first: it may move a schedule and count an update.
     state: dict[str, Any] = {
         "settings": settings(learner),
         "modules": dict(learner.module.state_dict()),
@@ -41,6 +42,7 @@ def learner_state(learner: Parts) -> dict[str, Any]:
 
 def check_learner_state(learner: Parts, state: dict[str, Any]) -> None:
     """Raise a CheckpointError unless `state` fits the learner: same parts, same tensors, same number of optimizers."""
+    # Compared with the state of now, and before anything is loaded: a refused one must leave the learner as it is.
     mine = learner_state(learner)
     mine["modules"] = _as_grown(learner.module, mine["modules"], state.get("modules", {}))
     problems = _differences(mine, state)
@@ -216,6 +218,7 @@ def load_learner_state(learner: Parts, state: dict[str, Any]) -> None:
     learner.counters.load_state_dict(state["counters"])
     for name, buffer in _own_buffers(learner.module).items():
         if name in state["modules"] and buffer.shape != state["modules"][name].shape:
+            # torch's load_state_dict refuses another shape, and a buffer in the place of this one would lose its other names.
             buffer.resize_(state["modules"][name].shape)
     learner.module.load_state_dict(state["modules"])
     for name, master in learner.weights.masters.items():

@@ -34,6 +34,7 @@ class Record:
     samples: list[LoggedSamples] = field(default_factory=list)  # pictures, sounds and texts
     elapsed: Curve | None = None
     epochs: dict[int, int] = field(default_factory=dict)  # the first step of each
+    epoch_ends: dict[int, int] = field(default_factory=dict)  # the last step of each
     first_step: int = 0
     last_step: int = 0
     num_lines: int = 0
@@ -121,9 +122,7 @@ def _take(columns: MetricColumns, record: Record) -> None:
     """Add lines to the curves."""
     steps = columns.steps
     if len(steps):
-        epochs, first = np.unique(columns.epochs, return_index=True)
-        for number in np.argsort(first):
-            record.epochs.setdefault(int(epochs[number]), int(steps[first[number]]))
+        _take_epochs(columns.epochs, steps, record)
         least = int(steps.min())
         record.first_step = least if record.num_lines == 0 else min(record.first_step, least)
         record.last_step = max(record.last_step, int(steps.max()))
@@ -131,6 +130,17 @@ def _take(columns: MetricColumns, record: Record) -> None:
         record.elapsed = _add(record.elapsed, steps, columns.elapsed_seconds)
     for name, (its_steps, values) in columns.values.items():
         record.curves[name] = _add(record.curves.get(name), its_steps, values)
+
+
+def _take_epochs(epochs: Steps, steps: Steps, record: Record) -> None:
+    """Note the first and the last step of each epoch; lines of one epoch stand together."""
+    begins = np.concatenate([[0], np.flatnonzero(epochs[1:] != epochs[:-1]) + 1])
+    ends = np.append(begins[1:], len(epochs)) - 1
+    for epoch, first, last in zip(
+        epochs[begins].tolist(), steps[begins].tolist(), steps[ends].tolist(), strict=True
+    ):
+        record.epochs.setdefault(epoch, first)
+        record.epoch_ends[epoch] = max(last, record.epoch_ends.get(epoch, last))
 
 
 def _add(curve: Curve | None, steps: Steps, values: Values) -> Curve:

@@ -50,6 +50,7 @@ class Agreement:
         seconds = (time.monotonic() - self._since) / max(self._batches, 1)
         mine = min(MOST_BATCHES, int(SECONDS_BETWEEN / max(seconds, 1e-6)))
         found = self._world.meet(what, *wishes, mine)
+        # rank 0's number: all ask again behind the same batch
         self._left = max(1, int(found[0][3]))
         self._batches, self._since = 0, time.monotonic()
         return Wishes(int(max(each[0] for each in found)), any(each[1] for each in found), bool(found[0][2]))

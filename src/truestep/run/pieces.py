@@ -74,6 +74,7 @@ class SavesInPieces:
         others = list(range(1, self._world.size))
         waits, size, since = set(others), -1, time.monotonic()
         while waits := {rank for rank in waits if not self._has_written(rank, folder)}:
+            # A rank that writes slowly is waited for as long as something grows.
             found = sum(path.stat().st_size for path in folder.iterdir())
             if found != size:
                 size, since = found, time.monotonic()

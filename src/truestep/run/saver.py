@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from truestep.run.run import Run
 
 
+_num_attempts = operator.attrgetter("counters.attempts")
+
+
 class Saver:
     """Saves a run between two batches, by steps, by time, at an epoch's end, and at the best value of a metric."""
 
@@ -106,6 +109,7 @@ class Saver:
             changed = snapshot.edits_of(self._run, state)
         except TruestepError:
             if self._run.is_main:
+                # It was the code that was refused: no attempt has died of this checkpoint.
                 self.store.forget_attempt(name)
             raise
         changed += snapshot.put_back(self._run, state, _marks_in(self.store) if self._run.is_main else ())
@@ -157,8 +161,9 @@ class Saver:
     def may_be_due(self) -> bool:
         """Whether `is_due` could be true without anybody asking: most batches end without."""
         every = self._options.every_steps
-        by_steps = every is not None and self._run.cursor.done % every == 0
-        return by_steps or self._best_found or self._due is not None or bool(self._metrics) or self.is_time
+        if every is not None and self._run.cursor.done % every == 0:
+            return True
+        return self._best_found or self._due is not None or bool(self._metrics) or self.is_time
 
     def is_due(self, asked: Wishes) -> bool:
         """Whether something is to be done between two batches, as soon as a run could go on from there."""
@@ -207,6 +212,7 @@ class Saver:
         for name, learner in learners.items():
             skipped = learner.counters.skipped
             load_learner_state(learner, saved[name])
+            # What was skipped since then stays counted; the checkpoint knows less.
             learner.counters.skipped, learner.counters.skipped_in_a_row = skipped, 0
         return str(checkpoint)
 
@@ -260,6 +266,7 @@ class Saver:
 
         Return where it is, and what the next start goes on from.
         """
+        # its handler raises it in whatever line is running, between two updates of one batch, say
         anywhere = isinstance(error, KeyboardInterrupt)
         complete = resumable and not anywhere and self._updates() == self._attempts
         self._save(f"exception {type(error).__name__}", complete=complete)
@@ -377,8 +384,7 @@ class Saver:
         )
 
     def _updates(self) -> list[int]:
-        learners = self._run.context.learners.values()
-        return [learner.counters.updates + learner.counters.skipped for learner in learners]
+        return [*map(_num_attempts, self._run.context.learners.values())]
 
     def _made(self) -> list[int]:
         return list(map(operator.sub, self._updates(), self._begun))

@@ -18,7 +18,7 @@ from truestep.engine.state import (
     use_given_options,
 )
 from truestep.report.history import Mark
-from truestep.run.directory import START_ANEW, ways_out
+from truestep.run.directory import START_ANEW, refused_edits
 from truestep.run.fingerprint import fingerprint
 from truestep.run.likeness import are_finite, check_weights, sums_of_weights
 from truestep.run.loop_random import random_state
@@ -171,7 +171,6 @@ def edits_of(run: "Run", state: dict[str, Any]) -> list[str]:
     tracked = tracked_in(run, state)
     _check_learners(run, state["learners"])
     run.tracked.check(tracked)
-    directory = run.directory
     found: list[str] = []
     for kind, edits in (
         (DataError, run.cursor.changes(state["cursor"])),
@@ -179,10 +178,7 @@ def edits_of(run: "Run", state: dict[str, Any]) -> list[str]:
         (OptionError, _changed_options(run, state["learners"])),
     ):
         if edits and run.resume != "edited":
-            listed = "\n".join(edits)
-            raise kind(
-                f"{listed}\nA run that goes on with another value is another run. {ways_out(directory)}"
-            )
+            raise refused_edits(kind, edits, run.directory)
         found += edits
     return found
 

@@ -156,6 +156,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End the workers now, not when the garbage collector finds them."""
+        # torch has no public way: it ends workers when the iterator is collected, at any time and in any thread
         end = getattr(self._iterator, "_shutdown_workers", None)
         self._loader = self._iterator = None
         if end is not None:
@@ -198,6 +199,7 @@ def available_cpus() -> int:
 
 def choose_workers(sample_seconds: float, num_samples: int, device: torch.device) -> Choice:
     """Return how many workers "auto" means: none for cheap samples, else a share of the processors."""
+    # torchrun's variable: so many processes of this machine choose workers now
     cpus = available_cpus() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     cost = f"a sample takes {sample_seconds * 1e6:,.0f} µs, an epoch's {sample_seconds * num_samples:,.1f} s"
     if sample_seconds < CHEAP_SAMPLE_SECONDS or sample_seconds * num_samples < CHEAP_EPOCH_SECONDS:

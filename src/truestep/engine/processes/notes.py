@@ -42,7 +42,8 @@ class Process(NamedTuple):
         try:
             process = psutil.Process(self.pid)
             status = process.status()
-            if process.create_time() != self.began or status == psutil.STATUS_ZOMBIE:
+            # A second of grace: psutil reckons from the time of boot, which Linux gives in whole seconds, and anew by its clock.
+            if abs(process.create_time() - self.began) > 1 or status == psutil.STATUS_ZOMBIE:
                 return "is gone"
             return "is stopped (SIGSTOP)" if status == psutil.STATUS_STOPPED else None
         except psutil.NoSuchProcess:
@@ -63,7 +64,7 @@ class Sign(NamedTuple):
 
 
 class RankNotes:
-    """Notes of all ranks in one store."""
+    """The notes of all ranks in one store."""
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
         self._store, self._rank, self._size = store, rank, size

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from truestep.checkpoints.boxes import TensorBox, WantedPart
 from truestep.checkpoints.tree import Piece
+from truestep.core.trees import map_leaves
 
 _NOTHING = torch.empty(0)
 
@@ -32,12 +33,12 @@ def whole(tree: Any, *, keep: bool) -> Any:
         found = leaf.detach().full_tensor()
         return found if keep else _NOTHING
 
-    return _mapped(tree, gathered)
+    return map_leaves(gathered, tree)
 
 
 def pieces(tree: Any, *, alone: bool) -> Any:
     """Return a tree with what this process has of its divided tensors; with `alone` all else is None."""
-    return _mapped(tree, lambda leaf: _piece(leaf) if is_divided(leaf) else None if alone else leaf)
+    return map_leaves(lambda leaf: _piece(leaf) if is_divided(leaf) else None if alone else leaf, tree)
 
 
 def _piece(tensor: Any) -> Piece:
@@ -61,16 +62,6 @@ def part_like(like: Any) -> WantedPart:
         return DTensor.from_local(there, *place, run_check=False, shape=like.shape, stride=like.stride())
 
     return WantedPart(_box(like), made)
-
-
-def _mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
-    if isinstance(tree, Mapping):
-        return {name: _mapped(member, change) for name, member in tree.items()}
-    if isinstance(tree, list):
-        return [_mapped(member, change) for member in tree]
-    if isinstance(tree, tuple):
-        return tuple(_mapped(member, change) for member in tree)
-    return change(tree)
 
 
 def divided_as(value: Any, like: Any) -> Any:
