@@ -129,7 +129,12 @@ def _made_inside(module: SourceModule, loop: TrainingLoop) -> bool:
     """An optimizer or model that each iteration makes anew starts without gradients."""
     receiver = loop.steps[0].receiver
     made = origins(module, receiver) if receiver is not None else ()
-    return any(isinstance(each, ast.Call) and loop.node in module.ancestors(each) for each in made)
+    return any(
+        isinstance(each, ast.Call)
+        and loop.node in module.ancestors(each)
+        and module.given_by_library(each) is None  # which made it before
+        for each in made
+    )
 
 
 def _steps_by_hand(trace: Trace) -> Iterator[tuple[Event, Path]]:
