@@ -117,6 +117,15 @@ def _hands_on(module: SourceModule, parent: ast.AST, node: ast.AST) -> bool:
     return True
 
 
+def loses_graph(value: ast.expr) -> bool:
+    """Tell `loss.detach().cpu()`, `loss.item()`: what a chain of methods gives has no graph."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if value.func.attr in _CUTS:
+            return True
+        value = value.func.value
+    return False
+
+
 def _is_coefficient(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant | ast.UnaryOp) or bool(_COEFFICIENT.search(ast.unparse(node)))
 

@@ -3,6 +3,15 @@
 
 import re
 
+# Frameworks of their own: what they make is none of torch's objects, whatever its name or its methods suggest.
+FRAMEWORKS = frozenset((
+    "chainer", "flax", "jax", "jittor", "keras", "megengine", "mindspore", "mlx", "mxnet", "oneflow", "paddle", "tensorflow",
+    "tinygrad",
+))  # fmt: skip
+FOREIGN = FRAMEWORKS | {
+    "catboost", "cupy", "cv2", "lightgbm", "numpy", "optax", "pandas", "PIL", "scipy", "sklearn", "xgboost"
+}  # fmt: skip
+WITH_FIELDS = ("dataclass", "define", "BaseModel", "NamedTuple", "PretrainedConfig")  # classes of options
 MODES = {"train": True, "eval": False}
 
 _BY_CONSTRUCTOR = [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from truestep.doctor.replacement import lines_of, parsed
 from truestep.doctor.source import kinds
 from truestep.doctor.source.names import Binder, Binding, Class, Function, Index, Node, Scope, dotted
+from truestep.doctor.source.questions import attributes_read_of, identifiers_of, texts_of
 from truestep.doctor.source.resolving import MAX_DEPTH, Resolver
 from truestep.doctor.source.settings import is_setting
 
@@ -189,6 +190,12 @@ class SourceModule:
         return names | {node.arg for node in self.all(ast.keyword) if node.arg}
 
     @cached_property
+    def is_of_other_framework(self) -> bool:
+        """Whether this file trains with another framework than torch: then no name means one of torch's objects."""
+        homes = {each.partition(".")[0] for each in self.imported_names}
+        return bool(homes & kinds.FRAMEWORKS) and "torch" not in homes
+
+    @cached_property
     def imported_names(self) -> set[str]:
         """The full names of what this file imports from elsewhere."""
         found = {alias.name for node in self.all(ast.Import) for alias in node.names}
@@ -198,17 +205,17 @@ class SourceModule:
     @property
     def identifiers(self) -> set[str]:
         """Every name, attribute and keyword that the program uses."""
-        return self.of_program(_identifiers)
+        return self.of_program(identifiers_of)
 
     @property
     def texts(self) -> set[str]:
         """Every text that stands written in the program."""
-        return self.of_program(_texts)
+        return self.of_program(texts_of)
 
     @property
     def attributes_read(self) -> dict[str, list[ast.Attribute]]:
         """Where the program reads an attribute of whatever object, by the attribute's name."""
-        return self.of_program(_attributes_read)
+        return self.of_program(attributes_read_of)
 
     @property
     def traces(self) -> "list[Trace]":
@@ -356,6 +363,8 @@ class SourceModule:
         named = (
             kinds.of_name(last.rsplit(".", 1)[-1]) if last and not is_setting(self.resolver, node) else None
         )
+        if named is not None and self.home(node).is_of_other_framework:
+            return None
         if named is not None and not self._is_unbound(node):
             self.resolver.guessed.add(node)
         return named
@@ -407,7 +416,8 @@ class SourceModule:
         scope = home.scope(node)
         owner = home.enclosing(node, ast.ClassDef)
         for each in home.all(ast.Attribute):
-            if each.attr in wanted and dotted(each.value) == place:
+            bare = isinstance(home.parents[each], ast.Expr)  # `net.eval`: what is not called tells nothing
+            if each.attr in wanted and not bare and dotted(each.value) == place:
                 shared = (
                     place is not None
                     and place.startswith("self.")
@@ -421,7 +431,8 @@ class SourceModule:
         """Tell whether what a value is made by can be seen: no name says more of it then."""
         if isinstance(value, ast.Call):
             name = self.qualify(value.func) or ""
-            return self.class_named(value.func) is not None or name.startswith(("torch.", "numpy."))
+            home = name.partition(".")[0]
+            return self.class_named(value.func) is not None or home == "torch" or home in kinds.FOREIGN
         return isinstance(value, ast.Constant | ast.BinOp | ast.Dict | ast.List | ast.Tuple | ast.JoinedStr)
 
     def _call_kind(self, call: ast.Call, depth: int) -> str | None:
@@ -433,21 +444,3 @@ class SourceModule:
             return given
         inner = self.unwrapped(call)
         return self.kind(inner, depth + 1) if inner is not None else None
-
-
-def _identifiers(files: list[SourceModule]) -> set[str]:
-    return set().union(*(each.own_identifiers for each in files))
-
-
-def _texts(files: list[SourceModule]) -> set[str]:
-    constants = (node.value for each in files for node in each.all(ast.Constant))
-    return {value for value in constants if isinstance(value, str)}
-
-
-def _attributes_read(files: list[SourceModule]) -> dict[str, list[ast.Attribute]]:
-    found: dict[str, list[ast.Attribute]] = {}
-    for file in files:
-        for node in file.all(ast.Attribute):
-            if isinstance(node.ctx, ast.Load):
-                found.setdefault(node.attr, []).append(node)
-    return found

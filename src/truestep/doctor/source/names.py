@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from truestep.doctor.source import kinds
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Class = ast.ClassDef
 Scope = ast.Module | Function
@@ -166,6 +168,15 @@ class Index:
         while node in self.parents:
             node = self.parents[node]
             yield node
+
+    def is_option(self, binding: Binding) -> bool:
+        """Tell a field of a dataclass: what stands there is what it is where nobody gives another value."""
+        owner = self.parents.get(binding.node)
+        if not isinstance(binding.node, ast.AnnAssign) or not isinstance(owner, ast.ClassDef):
+            return False
+        makers = [*owner.decorator_list, *owner.bases]
+        names = [dotted(each.func if isinstance(each, ast.Call) else each) or "" for each in makers]
+        return any(each.rpartition(".")[2] in kinds.WITH_FIELDS for each in names)
 
     def enclosing(self, node: ast.AST, *types: type[Node]) -> Node | None:
         """Return the innermost enclosing node of these types."""

@@ -99,7 +99,8 @@ class Protocol:
     def assignment(self, node: ast.Assign | ast.AugAssign) -> Iterator[Found]:
         """Recognise `p.grad = None`, and a step made by hand: `p.data -= rate * p.grad`."""
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            if isinstance(target, ast.Attribute) and target.attr == "grad":
+            kept = target.value if _is_data(target) and isinstance(target, ast.Attribute) else target
+            if isinstance(kept, ast.Attribute) and kept.attr == "grad":  # also `p.grad.data = ...`
                 yield "zero_grad", target, None
             in_place = isinstance(node, ast.AugAssign) or _is_data(target)
             if in_place and (moved := _moved_by_gradient(target, [node.value])) is not None:

@@ -70,7 +70,9 @@ class Resolver:
 
     def _of_attribute(self, node: ast.Attribute) -> list[ast.expr | None]:
         if (owner := self.class_of(node.value)) is not None:
-            return self._from_bindings(self.attribute_bindings(owner, node.attr), node.attr)
+            bindings = self.attribute_bindings(owner, node.attr)
+            options = [None] if any(self.index.is_option(each) for each in bindings) else []
+            return [*self._from_bindings(bindings, node.attr), *options]
         tree = self.linker.module_named(node.value)
         if tree is not None:
             return self._from_bindings(self.linker.exported(tree, node.attr), node.attr)
@@ -428,13 +430,16 @@ class Resolver:
         if method not in kinds.HANDLES or not isinstance(call.func, ast.Attribute):
             return None
         maker, named = kinds.HANDLES[method]
-        if self._maker(call.func.value) != maker:
+        if self.maker_of(call) != maker:
             return None
         given = [word.value for word in call.keywords if word.arg == named]
         return [*call.args[:1], *given, None][0]
 
-    def _maker(self, node: ast.expr) -> str | None:
-        """Return the full name of what made an object, be it in `with ... as name`."""
+    def maker_of(self, call: ast.Call) -> str | None:
+        """Return the full name of what made the object whose method is called, be it in `with ... as name`."""
+        if not isinstance(call.func, ast.Attribute):
+            return None
+        node = call.func.value
         values = self.definitions(node)
         if isinstance(node, ast.Name):
             values = [*values, *(each.value for each in self.reaching(node) if each.how == "with")]
