@@ -14,6 +14,7 @@ import truestep as ts
 
 PROGRAM = Path(__file__).parent / "programs" / "ranks.py"
 ROUNDS = 50
+TIMEOUT = 10
 
 
 def alone(folder):
@@ -113,13 +114,15 @@ def test_a_restart_ends_with_the_bits_of_a_run_that_nothing_happened_to(
     tmp_path, monkeypatch, undisturbed, how, attempt
 ):
     hangs = how in ("stop", "hang")
-    monkeypatch.setenv("TIMEOUT", "10" if hangs else "60")
+    monkeypatch.setenv("TIMEOUT", str(TIMEOUT) if hangs else "60")
     failing = attempt % 2
     processes = start(PROGRAM, "trains", tmp_path, how, 2 + attempt % 21, failing, size=2)
     finished = finish(processes, 120, hangs=failing if hangs else None)
     other = finished[1 - failing]
     assert other.status == (143 if how == "ask" else 1), other.error
     assert other.seconds < 10
+    if hangs:  # five seconds after the time-out, and what the process needs to end
+        assert other.at - float((tmp_path / "failed").read_text()) < TIMEOUT + 5 + 2
     if how == "miss":
         place = (
             rf"rank {1 - failing}: an update of 'sequential', \S+ranks\.py:\d+ \(step {2 + attempt % 21}\)"

@@ -8,8 +8,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from truestep.core.calls import explains_methods
 from truestep.core.errors import LossError, OptionError, check_number
+from truestep.core.held import Held
 from truestep.engine.backward import backward
+from truestep.engine.elsewhere import ACCUMULATING
 from truestep.engine.losses import LossOutput, Weighted, read_loss
 from truestep.engine.parts import Parts
 from truestep.engine.plan import Plan
@@ -20,8 +23,11 @@ from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import Transaction, not_started
 
 
-class Accumulating:
+@explains_methods("update")
+class Accumulating(Held):
     """An update in the making, see `Learner.accumulating`; `result` holds the `Update` once the block has ended."""
+
+    _called, _elsewhere = "The update of a net.accumulating() block", ACCUMULATING
 
     def __init__(self, learner: Parts, weight: float | None) -> None:
         if weight is not None:
@@ -109,6 +115,7 @@ class Accumulating:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # before the step, which is no part of what autocast computes
         self._autocast.__exit__(kind, error, trace)
         self._plan.side_effects.end()
         step = None
@@ -117,6 +124,7 @@ class Accumulating:
                 self._transaction.release_others()
                 step = self._decide()
         except BaseException as failure:
+            # What fails while the step is decided takes the update back, as an exception in the block does.
             self._transaction.__exit__(type(failure), failure, failure.__traceback__)
             raise
         self._transaction.__exit__(kind, error, trace)

@@ -5,6 +5,8 @@ A loss function returns one value per example, or `weighted(values, weights, **m
 accepted where a batch is not split.
 """
 
+import difflib
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,8 +14,10 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
+from truestep.core.other_words import option_called
 from truestep.engine.outputs import check_outputs
 
+# what a run writes under its own names
 RESERVED = ("loss", "learning_rate", "gradient_norm", "updates_skipped")
 
 
@@ -57,6 +61,11 @@ def weighted(
             "ts.weighted(values * weights)."
         )
     for name, metric in metrics.items():
+        if not torch.compiler.is_compiling() and (option := _option_meant(name)):
+            raise LossError(
+                f"ts.weighted has no option {name!r}, and would log it as a metric, without effect on the loss. Write {option}=; "
+                "a metric needs another name."
+            )
         if name in RESERVED:
             raise LossError(
                 f"The name {name!r} is taken: the run logs its own value by it. Call this metric something else."
@@ -68,6 +77,14 @@ def weighted(
                 f"got {shape}. It is averaged with the losses' weights, so each value needs its own."
             )
     return Weighted(values, weights, metrics, check_outputs(outputs or {}))
+
+
+@functools.cache
+def _option_meant(name: str) -> str | None:
+    """Return the option of `ts.weighted` that a metric's name was meant for; None where it is a metric."""
+    options = ["weights", "outputs"]
+    near = difflib.get_close_matches(name, options, n=1, cutoff=0.8)
+    return near[0] if near else option_called(name, options)
 
 
 def negative_weights() -> LossError:
@@ -120,21 +137,15 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
     """
     is_usual = num_examples and type(result) is Tensor and result.shape == (num_examples,)
     if is_usual and result.dtype is torch.float32 and result.requires_grad:  # nothing is left to check
-        return LossOutput(result, None, _NONE, False, _NONE, num_examples)
+        # as LossOutput(...), whose own constructor is a Python function
+        return tuple.__new__(LossOutput, (result, None, _NONE, False, _NONE, num_examples))
     values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})
     if not isinstance(values, Tensor):
         raise LossError(
             f"The loss function returned {type(values).__name__}, not a tensor. Return one loss per example, for example "
             'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights).'
         )
-    _check_gradient(values)
-    if not values.is_floating_point():
-        raise LossError(f"The loss is of type {values.dtype}; an update needs real floating-point values.")
-    if values.numel() == 0:
-        raise LossError(
-            f"The loss has shape {tuple(values.shape)}, so there is nothing to take a mean of. Is the batch empty, or did a mask "
-            "select nothing? Mask with zeros: ts.weighted(values, weights); an update whose weights are all zero is skipped."
-        )
+    _check_values(values)
     is_scalar = values.ndim == 0 and weights is None
     if is_scalar and not whole:
         raise LossError(
@@ -144,17 +155,23 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
         )
     if not is_scalar and not isinstance(result, Weighted):
         _check_shape(values, num_examples)
-    if values.dtype in (torch.float16, torch.bfloat16):
-        values = values.float()
+    values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
     weights = None if weights is None else weights.to(values.dtype)
     return LossOutput(values, weights, metrics, is_scalar, outputs, num_examples)
 
 
-def _check_gradient(values: Tensor) -> None:
+def _check_values(values: Tensor) -> None:
     if not values.requires_grad:
         raise LossError(
             "The loss has no gradient: nothing in it depends on parameters that are being trained. Was it computed under "
             "torch.no_grad(), detached (.detach(), .item(), .numpy()), or are all parameters frozen?"
+        )
+    if not values.is_floating_point():
+        raise LossError(f"The loss is of type {values.dtype}; an update needs real floating-point values.")
+    if values.numel() == 0:
+        raise LossError(
+            f"The loss has shape {tuple(values.shape)}, so there is nothing to take a mean of. Is the batch empty, or did a mask "
+            "select nothing? Mask with zeros: ts.weighted(values, weights); an update whose weights are all zero is skipped."
         )
 
 
@@ -170,6 +187,12 @@ def _check_shape(values: Tensor, num_examples: int | None) -> None:
                 f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. Each example was "
                 f"compared with each other one: outputs of shape ({num_examples}, 1) and targets of shape {expected} were "
                 "broadcast. Give both one shape before they are compared: outputs.squeeze(1)."
+            )
+        if values.ndim == 1:
+            raise LossError(
+                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. What is made beside a batch, "
+                "as noise is, has as many rows as it: torch.randn(len(x), ...), since the last batch may be shorter. Where the values "
+                "are of other rows than the batch's, say so: ts.weighted(values)."
             )
         raise LossError(
             f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. For one value per token "

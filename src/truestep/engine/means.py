@@ -14,7 +14,7 @@ from torch import Tensor
 MOST_VALUES = 1 << 12
 """Of a vector that is copied; beside what gave a longer one, its mean costs nothing."""
 AT_ONCE = 1 << 15
-"""Values from which torch may divide a pass among threads, and with it each sum."""
+"""Values from which torch may divide a pass among threads, and with it each sum (its GRAIN_SIZE)."""
 
 
 def noted(values: Tensor) -> Tensor:

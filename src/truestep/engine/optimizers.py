@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.core.errors import OptionError
-from truestep.nn.layers import NORMS
+from truestep.core.modules import NORMS
 
 OptimizerFactory = Callable[["Parameters"], Optimizer | Sequence[Optimizer]]
 
@@ -199,7 +199,9 @@ def choose_fused(
         return "SGD without momentum is one addition; its fused kernel is no faster on a CPU (benchmarks/engine/fused.py)."
     for group in optimizer.param_groups:
         group["fused"] = True
+    # for groups that are added later
     optimizer.defaults["fused"] = True
+    # as torch's constructors set it for fused=True: whoever scales losses asks for it
     optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
     return f"{name} steps all parameters in one fused kernel, the fastest of torch's on a CPU (benchmarks/engine/fused.py)."
 
@@ -225,12 +227,14 @@ def prepare_momentum(optimizer: Optimizer) -> None:
     for group in optimizer.param_groups:
         if group["momentum"] and group["dampening"]:
             group["fused"] = False
+            # the unfused kernel does not read the flag by which a step is left out
             optimizer._step_supports_amp_scaling = False
         elif group["momentum"]:
             for parameter in group["params"]:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
+# Which kernel steps a group is this machine's choice, and no setting of the training.
 KERNEL_OPTIONS = ("fused", "foreach")
 _SCHEDULED = ("lr", "momentum", "betas")  # what a schedule of torch's may move
 

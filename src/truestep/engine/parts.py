@@ -61,6 +61,7 @@ class Parts:
         self.needs_closure = needs_closure(self.optimizers)
         self.compiler = Compiler() if self.options.compile else None
         device = self.context.device
+        # Made once: nearly all updates give one of these two answers.
         self.not_skipped: Tensor = torch.zeros((), dtype=torch.bool, device=device)
         self.was_skipped: Tensor = torch.ones((), dtype=torch.bool, device=device)
 

@@ -1,16 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one update gave."""
 
+from typing import NoReturn
+
 import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
+from truestep.core.held import Held
 from truestep.engine.clipping import total_norm
+from truestep.engine.elsewhere import UPDATE
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import Weights
 
+MOST_NOTED_VALUES = 1 << 15
+"""Of gradients that are copied for their norm; those of 64 lines that wait take 8 MB at most."""
 
-class Update:
+
+class NotedNorm:
+    """The norm of gradients that were copied, computed where `float` asks for it; its bits are the same."""
+
+    __slots__ = ("_copies",)
+
+    def __init__(self, gradients: list[Tensor]) -> None:
+        self._copies = [gradient.clone() for gradient in gradients]
+
+    def __float__(self) -> float:
+        return float(total_norm(self._copies))
+
+
+class Update(Held):
     """What one update of one learner gave; every value is a 0-d tensor on the device, read only if you read it.
 
     Attributes:
@@ -19,12 +38,14 @@ class Update:
     """
 
     __slots__ = ("_norm", "_number", "_weights", "skipped", "sums")
+    _called, _elsewhere = "What net.update returned", UPDATE
 
     def __init__(self, weights: Weights, sums: LossTotals, norm: Tensor | None, skipped: Tensor) -> None:
         self.skipped = skipped
         self.sums = sums
         self._weights = weights
         self._norm = norm
+        # The gradients are this update's as long as nobody has dropped them.
         self._number = weights.num_cleared
 
     @property
@@ -73,6 +94,43 @@ class Update:
             self._norm = total_norm(tensors) if tensors else torch.zeros((), device=self.skipped.device)
         return self._norm
 
+    def note_norm(self) -> Tensor | NotedNorm:
+        """Return the gradient's norm, of a small gradient on a CPU as one that is computed later.
+
+        Its kernels take three times as long in the midst of updates, where others have driven them from the caches.
+        """
+        if self._norm is None and self.has_gradient:
+            tensors = self._weights.gather().tensors
+            at_hand = tensors and all(each.is_cpu for each in tensors)
+            if at_hand and sum(each.numel() for each in tensors) <= MOST_NOTED_VALUES:
+                return NotedNorm(tensors)
+        return self.gradient_norm
+
     def __repr__(self) -> str:
         metrics = "".join(f", {name}={float(value):.6g}" for name, value in self.metrics.items())
         return f"Update(loss={float(self.loss):.6g}{metrics}, skipped={bool(self.skipped)})"
+
+
+def _is_no_number(*_: object) -> NoReturn:
+    raise TypeError(
+        "What net.update returned is no number, as it holds the loss, the gradient's norm and more. Its loss is update.loss, a "
+        "tensor; float(update.loss) is a number."
+    )
+
+
+for _name in (
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "float",
+    "format",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+):
+    setattr(Update, f"__{_name}__", _is_no_number)

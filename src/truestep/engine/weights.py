@@ -91,13 +91,14 @@ class Weights:
             look = dense_gradient if self.has_sparse else _gradient_here if self.are_divided else _gradient
             tensors: list[Any] = [*map(look, self.parameters)]
             if not any(map(is_, tensors, repeat(None))):  # `None in tensors` would compare tensors
-                return Gradients(self.names, self.parameters, tensors)
+                return tuple.__new__(Gradients, (self.names, self.parameters, tensors))
         names, parameters, found = [], [], []
         for name, parameter, stepped in zip(self.names, self.parameters, self.stepped, strict=True):
             gradient = self._sums.pop(parameter, None)
             if gradient is None:
                 gradient = dense_gradient(parameter)
             if stepped is not parameter:
+                # Whoever asks for the norm afterwards comes here again: then the master has the gradient already.
                 gradient = stepped.grad if gradient is None else gradient.to(stepped.dtype)
                 stepped.grad, parameter.grad = gradient, None
             if gradient is not None:

@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from truestep.core.calls import is_of_the_call
-from truestep.core.errors import LossError, OptionError, RankError, nearest
+from truestep.core.errors import LossError, OptionError, RankError
 from truestep.engine.structure import children, leaves
 
 if TYPE_CHECKING:
     from truestep.engine.context import Observer
 
-_OPTIONS = ("loss", "batch", "micro_batch", "split", "decomposable")
-_EVALUATE = ("values", "data", "metric", "averaged")
 _CORRECT = (
     "def correct(batch): x, y = batch; return (net(x).argmax(1) == y).float(), and then net.evaluate(correct, run.data(test_set, "
     "batch_size=256))."
 )
-_MOST_LEAVES = 6
+_MOST_LEAVES = 6  # of a batch that are shown; more would hide the error they stand beside
 _COMPUTED = (
     "For a loss that is computed already write with net.accumulating() as update: update.backward(loss)."
 )
@@ -34,11 +32,9 @@ def no_function(loss: Any) -> str:
     )
 
 
-def explain_update(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> str:
+def explain_update(arguments: tuple[Any, ...]) -> str:
     """Say what `net.update` takes, for a call that python refused."""
-    if unknown := [name for name in keywords if name not in _OPTIONS]:
-        return f"net.update has no option {unknown[0]!r}. {nearest(unknown[0], _OPTIONS)}"
-    loss = arguments[0] if arguments else keywords.get("loss")
+    loss = arguments[0] if arguments else None
     if loss is not None and not callable(loss):
         return no_function(loss)
     if len(arguments) > 2:
@@ -53,10 +49,8 @@ def explain_update(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> str:
     )
 
 
-def explain_evaluate(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> str:
+def explain_evaluate(arguments: tuple[Any, ...]) -> str:
     """Say what `net.evaluate` takes, for a call that python refused."""
-    if unknown := [name for name in keywords if name not in _EVALUATE]:
-        return f"net.evaluate has no option {unknown[0]!r}. {nearest(unknown[0], _EVALUATE)}"
     return f"net.evaluate takes a function of a batch, and the data, not {len(arguments)} values: {_CORRECT}"
 
 

@@ -23,7 +23,7 @@ FLUSH_SECONDS = 0.75  # and a quarter in which a run reads the lines that it has
 FLUSH_BYTES = 64 * 1024
 READ_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20  # no line of metrics is so long; a damaged file may have no newline at all
-MAX_STEP = 1 << 63
+MAX_STEP = 1 << 63  # columns of steps are int64
 
 NOT_IN_JSON = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -116,6 +116,7 @@ class MetricsFile:
             os.close(made)
             self.path.unlink(missing_ok=True)
             raise
+        # Only now: until the copy is whole, the removed file is the one that has the lines.
         self._file = made
         os.close(removed)
 
@@ -124,6 +125,7 @@ class MetricsFile:
         written = 0
         try:
             while written < len(text):
+                # At a place, not appended: what a full disk took of a line is written over by the next attempt.
                 written += os.pwrite(self._file, text[written:], self._end + written)
         except OSError:
             os.ftruncate(self._file, self._end)
@@ -171,6 +173,7 @@ def read_metrics(path: Path, *, only_media: bool = False) -> Iterator[MetricsLin
                 yield line
 
 
+# One encoder for all lines: `json.dumps` with options makes a new one each time. `float` is for tensors and NumPy's numbers.
 _encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=float)
 
 

@@ -4,7 +4,7 @@
 import math
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -14,6 +14,7 @@ from truestep.engine.policy import NON_FINITE
 from truestep.engine.strategies import STRATEGIES
 from truestep.model.layers.interval import Every, check_every
 from truestep.report.metrics import is_name
+from truestep.run.elsewhere import LOGGED
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Retention
@@ -148,6 +149,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return sorted(_plain(member) for member in value)
     text = str(value)
+    # python's own words for an object are its address, which is another in each process
     if " at 0x" in text:
         raise OptionError(
             f"config holds {text}, which no later process could recognise as the same. Give names, numbers, paths and the like."
@@ -176,19 +178,31 @@ def check_name(name: str, *, by: str) -> None:
         )
 
 
-def refuse_unnamed(values: tuple[Any, ...]) -> None:
-    """Raise an OptionError where `run.log` was given values without names, or a dict of them."""
-    if not values:
-        return
-    if isinstance(values[0], Mapping):
-        names = ", ".join(f"{name}=..." for name in values[0] if str(name).isidentifier()) or "accuracy=..."
-        raise OptionError(
-            f"run.log was given a dict; it takes values by name: run.log({names}), or run.log(**values) for all of a dict."
+def check_logged(unnamed: tuple[Any, ...], names: Iterable[str]) -> None:
+    """Raise an OptionError where `run.log` was given values without names, a dict of them, or other loggers' options."""
+    if unnamed:
+        raise OptionError(f"run.log was given {_unnamed(unnamed)}.")
+    for name in names:
+        if name in LOGGED:
+            raise OptionError(
+                f"run.log has no option {name!r}, and would log it as a value: leave it out, {LOGGED[name]}."
+            )
+
+
+def _unnamed(values: tuple[Any, ...]) -> str:
+    first = values[0]
+    if isinstance(first, Mapping):
+        names = [str(name) for name in first]
+        written = (
+            [f"run.log({', '.join(f'{name}=...' for name in names)}), or "]
+            if all(map(str.isidentifier, names))
+            else []
         )
-    raise OptionError(
-        f"run.log was given {type(values[0]).__name__} {str(values[0])[:60]!r} without a name, by which it would be found "
-        "again: run.log(accuracy=0.9)."
-    )
+        return f"a dict; it takes values by name: {''.join(written)}run.log(**values) for all of a dict"
+    if isinstance(first, str) and len(values) > 1:
+        named = f"{first}=value" if first.isidentifier() else f"**{{{first!r}: value}}"
+        return f"a name and its value apart; it takes both together: run.log({named})"
+    return f"{type(first).__name__} {str(first)[:60]!r} without a name, by which it would be found again: run.log(accuracy=0.9)"
 
 
 def check_directory(directory: Any) -> Path | None:
@@ -208,6 +222,7 @@ def check_statuses(statuses: Any) -> dict[int, int]:
         return {}
     if not isinstance(statuses, Mapping):
         raise OptionError(f"exit_statuses={statuses!r}: give a dict, such as {{signal.SIGUSR1: 0}}.")
+    # these two reach no handler
     caught = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
     for number, status in statuses.items():
         if number not in caught:

@@ -10,6 +10,7 @@ from typing import Any
 
 from truestep.checkpoints.part_writer import PartWriter
 from truestep.core.errors import CheckpointError, RankError
+from truestep.engine.processes.asking import ask
 from truestep.engine.processes.notes import PATIENCE_SECONDS
 from truestep.engine.processes.world import World
 from truestep.run.agreement import Agreement
@@ -72,6 +73,7 @@ class SavesInPieces:
         others = list(range(1, self._world.size))
         waits, size, since = set(others), -1, time.monotonic()
         while waits := {rank for rank in waits if not self._has_written(rank, folder)}:
+            # A rank that writes slowly is waited for as long as something grows.
             found = sum(path.stat().st_size for path in folder.iterdir())
             if found != size:
                 size, since = found, time.monotonic()
@@ -84,10 +86,10 @@ class SavesInPieces:
         # looked at before: it may have told, and left
         gone = self._world.notes.processes[rank].trouble == "is gone"
         try:
-            problem = self._world.notes.written(rank, folder.name)
+            problem = ask(lambda: self._world.notes.written(rank, folder.name), self._limit)
         except (RuntimeError, OSError) as error:
             raise self._error(
-                folder, rank, "can't be asked: the store that the ranks meet in is gone"
+                folder, rank, "can't be asked: the store that the ranks meet in is gone, or out of reach"
             ) from error
         if problem:
             raise self._error(folder, rank, f"could not write its part: {problem}")

@@ -107,6 +107,7 @@ def _launched_world(found: Launched, device: torch.device, timeout_seconds: floa
         rank=rank,
         world_size=size,
         timeout=timedelta(seconds=timeout_seconds) if on_gpu else LIMIT,
+        # (torch would else guess a rank's GPU from its number when the first collective comes)
         device_id=device if on_gpu else None,
     )
     control = dist.new_group(backend="gloo", timeout=LIMIT)
@@ -127,7 +128,9 @@ def _store(found: Launched) -> Any:
                 found.place.size,
                 is_master=found.place.rank == 0 and not agents,
                 timeout=timedelta(seconds=START_SECONDS),
+                # (`_fresh` waits for them, and names who does not come)
                 wait_for_workers=False,
+                # (a second run of this process gets the server that the first one has open)
                 multi_tenant=True,
             )
         except (dist.DistNetworkError, dist.DistStoreError, TimeoutError) as error:

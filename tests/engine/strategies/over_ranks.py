@@ -374,6 +374,22 @@ def left_out(run):
     return {"weights": list(net.parameters()), "skipped": torch.tensor(skipped)}
 
 
+def gone_back(run):
+    """Values that are not finite, on one rank alone, until all go back to a checkpoint."""
+    net = run.learner(Blocks(), lambda p: torch.optim.Adam(p, lr=0.02, eps=1e-3), ema=ts.EMA(decay=0.9))
+    data = tokens(run, 30, 3)
+    update = 0
+    for _ in run.epochs(1):
+        for words, labels, _ in run.batches(data):
+            update += 1
+            scale = torch.full((len(words),), torch.nan if update in (6, 7) and run.is_main else 1.0)
+            net.update(
+                lambda part: F.cross_entropy(net(part[0]).mT, part[1], reduction="none").mean(1) * part[2],
+                (words, labels, scale.double()),
+            )
+    return {"weights": list(net.parameters())}
+
+
 CASES = {
     case.__name__: case
     for case in (
@@ -391,9 +407,13 @@ CASES = {
         one_after_another,
         together,
         left_out,
+        gone_back,
     )
 }
-OPTIONS = {"left_out": {"nonfinite": "skip"}}
+OPTIONS = {
+    "left_out": {"nonfinite": "skip"},
+    "gone_back": {"nonfinite": "rollback", "saving": ts.Saving(every_steps=4, rollback_after=2)},
+}
 DIRECTORIES = {"half": "resumed", "rest": "resumed"}
 MORE = {case.__name__: case for case in (half, rest, mixed, mixed_fp16, dropped)}
 """Cases of some strategies."""

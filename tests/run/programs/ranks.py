@@ -2,7 +2,7 @@
 """Programs for several ranks.
 
 `python ranks.py looks FOLDER` says what each rank sees. `python ranks.py trains FOLDER [HOW STEP RANK]` trains and, with the last
-three, fails at this step on this rank, unless FOLDER holds a file that says that it has.
+three, fails at this step on this rank (-1: on all), unless FOLDER holds a file that says that it has.
 """
 
 import hashlib
@@ -157,6 +157,8 @@ def fail(how):
         time.sleep(3600 if how == "hang" else 3)
     elif how == "raise":
         raise ValueError("a bad sample")
+    elif how == "send":
+        ts.gather(torch.zeros(2**21))
     else:
         os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "ask": signal.SIGTERM}[how])
 
@@ -171,7 +173,7 @@ def trains(folder, how="", step="0", rank="0"):
     )
 
     def fails_now():
-        now = how and run.step == int(step) and run.rank == int(rank) and not once.exists()
+        now = how and run.step == int(step) and int(rank) in (run.rank, -1) and not once.exists()
         if now:
             once.write_text(str(time.time()))
         return now

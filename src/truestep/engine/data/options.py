@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 import numpy.typing as npt
 import torch
 
+from truestep.core.calls import check_keywords
 from truestep.core.errors import OptionError
-from truestep.core.keywords import check_keywords
 
 Numbers = Sequence[float] | npt.NDArray[Any] | torch.Tensor
 

@@ -64,6 +64,7 @@ def _padded(tensor: Tensor, num_rows: int) -> Tensor:
 
 
 def _all_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
+    # all_gather takes tensors of one shape from all ranks
     most = max(*counts, 1)
     sent = torch.view_as_real(_padded(tensor, most)) if tensor.is_complex() else _padded(tensor, most)
     found = [torch.empty_like(sent) for _ in counts]
@@ -74,6 +75,7 @@ def _all_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
 
 
 def _own_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
+    # a copy, since it is summed in place and autograd may hand the same gradient to others
     total = tensor.contiguous().clone()
     flat = torch.view_as_real(total) if total.is_complex() else total
     world.wait_all([world.reduce(flat)], "the backward of ts.gather")

@@ -12,6 +12,7 @@ from truestep.engine.processes.world import World
 from truestep.engine.strategies.riders import num_slots, read, write
 from truestep.engine.weights import Weights
 
+# The sizes of torch's DistributedDataParallel.
 BUCKET_BYTES = 25 * 2**20
 FIRST_BUCKET_BYTES = 2**20  # the first goes early, so that the connection is not idle
 _WIRE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
@@ -54,6 +55,7 @@ class Bucket:
         """Copy the gradients in; zeros where there is none. Return what is to be sent."""
         assert self._flat is not None
         found = [(view, each) for view, each in zip(self._views, gradients, strict=True) if each is not None]
+        # what the last update left there would be summed again
         if len(found) < len(self._views):
             self._flat.zero_()
         if found:

@@ -22,7 +22,7 @@ from truestep.engine.weights import Weights
 
 
 class Ddp:
-    """LossTotals gradients over all processes of a world."""
+    """Sums gradients over all processes of a world."""
 
     divides_weights = False
 
@@ -38,6 +38,7 @@ class Ddp:
     def hooks(self, learners: Sequence[Weights], names: str) -> "DdpHooks":
         """Return what is done in the updates of these learners; asked again for the same parameters, the same."""
         key = tuple(id(parameter) for weights in learners for parameter in weights.parameters)
+        # A second set of hooks on the same parameters would send their gradients twice.
         hooks = self._hooks.get(key)
         if hooks is None:
             # of all learners: the loss of one may call another

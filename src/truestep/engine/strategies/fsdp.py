@@ -63,6 +63,7 @@ class Fsdp:
         for root in roots_of(module):
             for unit in [*blocks_of(root), root]:
                 divided: Any = fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
+                # Sums, where torch divides by the number of processes: each backward is seeded with one over the whole batch.
                 divided.set_gradient_divide_factor(1.0)
                 divided.set_force_sum_reduction_for_comms(enable=True)
                 divided.set_reduce_scatter_unused_params(True)

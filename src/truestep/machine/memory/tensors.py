@@ -53,6 +53,7 @@ class Storages:
         with suppress(RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError):
             storage = tensor.untyped_storage()
             if storage.device.type != "meta" and storage.nbytes():
+                # by the address of C++'s object: Python may make another storage object each time it is asked
                 self.storages.setdefault(storage._cdata, storage)
                 self.tensors.setdefault(storage._cdata, []).append(tensor)
 

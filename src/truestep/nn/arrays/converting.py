@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from truestep.core.devices import usable_device
 from truestep.core.errors import OptionError, check_flag
 from truestep.nn.arrays.rounding import (
     NUMPY,
@@ -19,7 +20,6 @@ from truestep.nn.arrays.rounding import (
     torch_dtype,
     widened,
 )
-from truestep.nn.devices import usable_device
 
 Array = np.ndarray[Any, Any]
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError, OptionError
+from truestep.core.modules import model_of
 from truestep.nn.derivatives.differentiated import (
     Differentiated,
     Patterns,
@@ -16,7 +17,6 @@ from truestep.nn.derivatives.differentiated import (
     load_forward_rules,
 )
 from truestep.nn.derivatives.undisturbed import undisturbed
-from truestep.nn.layers import model_of
 
 
 def jvp(
