@@ -149,6 +149,7 @@ class FsdpHooks:
 
     def joined(self, norm: Tensor, norm_type: float) -> Tensor:
         """Join the norms of all parts."""
+        # In float64, since powers of a norm overflow float32; all are sent, and each rank adds them up in the same order.
         largest = norm_type == float("inf")
         norms = norm.double()[None] if largest else norm.double()[None] ** norm_type
         everybody = torch.zeros(self._world.size, dtype=torch.float64, device=norm.device)
