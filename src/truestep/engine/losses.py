@@ -104,7 +104,10 @@ _NONE: dict[str, Tensor] = {}  # never changed
 
 
 class LossOutput(NamedTuple):
-    """What one call of the loss function gave: what the backward starts from, and what is logged."""
+    """What one call of the loss function gave: what the backward starts from, and what is logged.
+
+    Made by `tuple.__new__` where each update makes one: a named tuple's own constructor is a Python function.
+    """
 
     values: Tensor
     weights: Tensor | None  # None: every value counts one
@@ -137,7 +140,6 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
     """
     is_usual = num_examples and type(result) is Tensor and result.shape == (num_examples,)
     if is_usual and result.dtype is torch.float32 and result.requires_grad:  # nothing is left to check
-        # as LossOutput(...), whose own constructor is a Python function
         return tuple.__new__(LossOutput, (result, None, _NONE, False, _NONE, num_examples))
     values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})
     if not isinstance(values, Tensor):
@@ -187,6 +189,12 @@ def _check_shape(values: Tensor, num_examples: int | None) -> None:
                 f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. Each example was "
                 f"compared with each other one: outputs of shape ({num_examples}, 1) and targets of shape {expected} were "
                 "broadcast. Give both one shape before they are compared: outputs.squeeze(1)."
+            )
+        if values.ndim == 1:
+            raise LossError(
+                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. What is made beside a batch, "
+                "as noise is, has as many rows as it: torch.randn(len(x), ...), since the last batch may be shorter. Where the values "
+                "are of other rows than the batch's, say so: ts.weighted(values)."
             )
         raise LossError(
             f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. For one value per token "

@@ -196,12 +196,25 @@ class Contexts:
             return None
         (binding,) = given
         assert binding.value is not None
+        if self.index.is_option(binding) and not self._is_left_out(base, name):
+            return None
         scope = self.index.scope_of[binding.node]
         function = scope if isinstance(scope, Function) else None
         context = self._method_context(base, function)
         if binding.how == "assign":
             return Located(binding.value, context)
         return self._unpacked(Located(binding.value, context), binding.position)
+
+    def _is_left_out(self, base: Located, name: str) -> bool:
+        """Tell whether an object was made in sight, without this option: `Config()`."""
+        call = base.node
+        spread = isinstance(call, ast.Call) and any(word.arg is None for word in call.keywords)
+        return (
+            isinstance(call, ast.Call)
+            and not call.args
+            and not spread
+            and name not in [w.arg for w in call.keywords]
+        )
 
     def _method_context(self, base: Located, function: Function | None) -> Context:
         """Return a call of a method of this object: of its constructor, by which it was made."""
