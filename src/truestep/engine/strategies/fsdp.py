@@ -44,7 +44,7 @@ class Fsdp:
         if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):
             raise OptionError(
                 f'strategy="fsdp" needs torch 2.13, and this is {torch.__version__}: before, weights that one rank alone uses '
-                'made the others wait for ever. Use strategy="ddp".'
+                'made the others wait forever. Use strategy="ddp".'
             )
         if precision.weights not in (torch.float32, torch.float64):
             raise OptionError(
