@@ -193,8 +193,8 @@ def _check_shape(values: Tensor, num_examples: int | None) -> None:
         if values.ndim == 1:
             raise LossError(
                 f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. What is made beside a "
-                "batch, as noise is, has as many rows as it: torch.randn(len(x), ...), since the last batch may be shorter. Where the "
-                "values are of other rows than the batch's, say so: ts.weighted(values)."
+                "batch, as noise is, has as many rows as it: torch.randn(len(x), ...), since the last batch may be shorter. Where "
+                "the values are of other rows than the batch's, say so: ts.weighted(values)."
             )
         raise LossError(
             f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. For one value per token "
