@@ -179,7 +179,7 @@ class ExampleDraws:
         return drawn
 
     def _block(self, kind: "Kind", ordinal: int, begin: int, end: int) -> Tensor:
-        """Return a block, kept for the next part, which may begin in the midst of it."""
+        """Return a block, kept for the next part, which may begin in the middle of it."""
         what = (kind, begin, end)
         kept = self._kept.get(ordinal)
         if kept is None or kept[0] != what:

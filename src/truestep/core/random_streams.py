@@ -12,7 +12,7 @@ _GOLDEN, _OFFSET, _FIRST, _SECOND = (
     *(0xBF58476D1CE4E5B9, 0x94D049BB133111EB),
 )
 _WINDOW = 64  # steps whose keys are computed at once
-_SMALL = 16  # numbers beyond come so seldom again that a window would be computed in vain
+_SMALL = 16  # larger numbers come again so rarely that computing a window would not pay
 
 
 def key_of(*numbers: int) -> int:

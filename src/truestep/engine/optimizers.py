@@ -222,7 +222,7 @@ def prepare_momentum(optimizer: Optimizer) -> None:
     """Make SGD's momentum buffers before the first step.
 
     torch's fused SGD leaves a buffer uninitialised when its very first step is skipped after an overflow. A buffer of
-    zeros gives the same first step (0·momentum + gradient), but for `dampening`, which needs torch's own first step.
+    zeros gives the same first step (0·momentum + gradient), except with `dampening`, which needs torch's own first step.
     """
     if not isinstance(optimizer, torch.optim.SGD):
         return

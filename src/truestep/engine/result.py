@@ -97,7 +97,7 @@ class Update(Held):
     def note_norm(self) -> Tensor | NotedNorm:
         """Return the gradient's norm, of a small gradient on a CPU as one that is computed later.
 
-        Its kernels take three times as long in the midst of updates, where others have driven them from the caches.
+        Its kernels take three times as long in the middle of updates, where others have driven them from the caches.
         """
         if self._norm is None and self.has_gradient:
             tensors = self._weights.gather().tensors

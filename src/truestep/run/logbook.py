@@ -196,6 +196,7 @@ class Logbook:
     def load_state_dict(self, state: dict[str, Any], others: Sequence[Mark]) -> None:
         """Cut the file back to where it was and take over what was not in it yet; `others`: of other checkpoints."""
         self.go_back(Mark(*state["mark"]), others)
+        # so that the time of the whole run goes on where it stood
         self._began = time.monotonic() - state["elapsed_seconds"]
         for name, window in state["windows"].items():
             self._windows[name] = UpdateWindow()

@@ -374,7 +374,7 @@ class Session:
             self._finish(alive=False)
 
     def interrupted(self) -> None:
-        """A cell was interrupted in the midst of a body: what stands there is no state to go on from, unless the user does."""
+        """A cell was interrupted in the middle of a body: what stands there is no state to go on from, unless the user does."""
         cursor = self._run.cursor
         cursor.half_done = cursor.in_body
         cursor.take_up()

@@ -38,7 +38,7 @@ def gather(tensor: Tensor, *, with_first: bool = False) -> Tensor | tuple[Tensor
         return F.cross_entropy(images @ others.T, first + torch.arange(len(images)), reduction="none")
 
     Args:
-        tensor: of shape (rows of this process, ...), the same but for the number of rows on every process.
+        tensor: of shape (rows of this process, ...), the same on every process except for the number of rows.
         with_first: also return where this process's rows begin among all.
 
     Returns:
