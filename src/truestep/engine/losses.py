@@ -48,6 +48,11 @@ def weighted(
     """
     if not isinstance(values, Tensor):
         raise LossError(f"ts.weighted needs a tensor of losses, got {type(values).__name__}.")
+    if weights is not None and not isinstance(weights, Tensor):
+        raise LossError(
+            f"ts.weighted was given a {type(weights).__name__} as weights; give a tensor of the losses' shape "
+            f"{tuple(values.shape)}, on their device: torch.as_tensor(weights, device=values.device)."
+        )
     if weights is not None and weights.shape != values.shape:
         raise LossError(
             f"The losses have shape {tuple(values.shape)} and their weights {tuple(weights.shape)}. They would "
@@ -141,7 +146,8 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
     if not isinstance(values, Tensor):
         raise LossError(
             f"The loss function returned {type(values).__name__}, not a tensor. Return one loss per example, for example "
-            'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights).'
+            'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights). What is to be logged beside '
+            "it goes with it by name: ts.weighted(values, accuracy=correct)."
         )
     _check_gradient(values)
     if not values.is_floating_point():
@@ -189,9 +195,9 @@ def _check_shape(values: Tensor, num_examples: int | None) -> None:
             )
         if values.ndim == 1:
             raise LossError(
-                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. What is made beside a batch, "
-                "as noise is, has as many rows as it: torch.randn(len(x), ...), since the last batch may be shorter. Where the values "
-                "are of other rows than the batch's, say so: ts.weighted(values)."
+                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. What is made beside a "
+                "batch, as noise is, has as many rows as it: torch.randn(len(x), ...), since the last batch may be shorter. Where "
+                "the values are of other rows than the batch's, say so: ts.weighted(values)."
             )
         raise LossError(
             f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. For one value per token "
