@@ -8,7 +8,7 @@ _WORDS = {
     "adamw_lr": "adam_lr",
     "at_epoch_end": "every_n_epochs save_on_train_epoch_end save_last save_strategy",
     "backoff": "backoff_factor",
-    "batch": "input_size input_data input inputs x example example_inputs args",
+    "batch": "data input_data input inputs x example example_inputs args",
     "batch_size": "bs",
     "best": "monitor metric_for_best_model save_best",
     "best_metric": "monitor",
@@ -63,6 +63,7 @@ _WORDS = {
     "ratio": "max clipping clip_factor",
     "real": "real_samples real_data real_images",
     "replacement": "replace",
+    "resolutions": "n_fft fft_size fft_sizes hop_size",
     "scale": "scale_factor factor size",
     "source": "path file filename checkpoint_path f",
     "start": "div_factor initial_lr start_lr",
@@ -92,7 +93,25 @@ OPTIONS = {
         "filename": "nothing: checkpoints lie in the run's directory, called by their step",
         "save_weights_only": "ts.export_weights(run.directory, 'weights.safetensors') when the run is closed",
     },
+    "ts.one_cycle": {"max_lr": "nothing: the peak is the optimizer's own lr", "pct_start": "warmup=0.3"},
+    "ts.clip_gradients": dict.fromkeys(("max_norm", "max", "norm"), "clip=ts.ClipNorm(1.0)"),
+    "ts.summary": dict.fromkeys(
+        ("input_size", "input_shape", "shape"), "a batch of zeros: ts.summary(net, torch.zeros(2, 3))"
+    ),
+    "ts.seed_everything": {
+        "workers": "nothing: run.data seeds its workers, and a DataLoader draws their seeds from torch's"
+    },
     "ts.EMA": {"model": "it where the learner is made: run.learner(net, optimizer, ema=ts.EMA(0.999))"},
+}
+
+# A public function, and what is said where its arguments do not fit and no option is wrong.
+FORMS = {
+    "ts.Learner": "A learner is made by a run: net = run.learner(module, lambda p: torch.optim.AdamW(p, lr=1e-3)).",
+    "ts.Update": "An update is made by a learner: update = net.update(loss, batch).",
+    "ts.update": (
+        "ts.update takes learners, one loss of them all, and a batch: ts.update([a, b], loss, batch). A single learner has its "
+        "own: net.update(loss, batch)."
+    ),
 }
 
 _LOOP = (

@@ -49,6 +49,11 @@ def weighted(
     """
     if not isinstance(values, Tensor):
         raise LossError(f"ts.weighted needs a tensor of losses, got {type(values).__name__}.")
+    if weights is not None and not isinstance(weights, Tensor):
+        raise LossError(
+            f"ts.weighted was given a {type(weights).__name__} as weights; give a tensor of the losses' shape "
+            f"{tuple(values.shape)}, on their device: torch.as_tensor(weights, device=values.device)."
+        )
     if weights is not None and weights.shape != values.shape:
         raise LossError(
             f"The losses have shape {tuple(values.shape)} and their weights {tuple(weights.shape)}. They would "
@@ -145,7 +150,8 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
     if not isinstance(values, Tensor):
         raise LossError(
             f"The loss function returned {type(values).__name__}, not a tensor. Return one loss per example, for example "
-            'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights).'
+            'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights). What is to be logged beside '
+            "it goes with it by name: ts.weighted(values, accuracy=correct)."
         )
     _check_values(values)
     is_scalar = values.ndim == 0 and weights is None

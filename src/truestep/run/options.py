@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from truestep.core.errors import OptionError, check_choice, check_flag, check_number
 from truestep.engine.policy import NON_FINITE
+from truestep.engine.result import Update
 from truestep.engine.strategies import STRATEGIES
 from truestep.model.layers.interval import Every, check_every
 from truestep.report.metrics import is_name
@@ -166,6 +167,7 @@ def as_number(name: str, value: Any) -> float:
         raise OptionError(
             f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
             "tensor, or ts.Image(pixels), ts.Audio(wave, rate) or ts.Text(string). Log several numbers under several names."
+            + (" The loss of an update is update.loss." if isinstance(value, Update) else "")
         ) from error
 
 
@@ -234,6 +236,12 @@ def check_statuses(statuses: Any) -> dict[int, int]:
                 f"exit_statuses: {status!r} is no exit status; give a whole number from 0 to 255."
             )
     return dict(statuses)
+
+
+def check_flags(**flags: Any) -> None:
+    """Raise an OptionError unless all of these are truth values."""
+    for name, value in flags.items():
+        check_flag("ts.Run", name, value)
 
 
 def check_strategy(strategy: Any) -> None:

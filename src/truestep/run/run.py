@@ -52,6 +52,7 @@ from truestep.run.options import (
     Watching,
     as_number,
     check_directory,
+    check_flags,
     check_logged,
     check_name,
     check_options,
@@ -135,6 +136,7 @@ class Run(Sealed, Shown):
         watch_layers: Every = "auto",
     ) -> None:
         seed, statuses = check_seed(seed), check_statuses(exit_statuses)
+        check_flags(progress=progress, quiet=quiet, deterministic=deterministic, doctor=doctor)
         check_strategy(strategy)
         check_options(nonfinite, saving, log_every, watch_layers, timeout_seconds)
         self.precision, self.strategy = precision_named(precision), strategy
@@ -263,6 +265,7 @@ class Run(Sealed, Shown):
         source._seal()
         return source
 
+    @explains_calls("run.track", otherwise=elsewhere.TRACK)
     def track(self, *, per_rank: bool = False, **objects: Any) -> None:
         """Save these objects with the run, and put them back where it goes on; to be called before the first loop.
 

@@ -44,10 +44,8 @@ def gather(tensor: Tensor, *, with_first: bool = False) -> Tensor | tuple[Tensor
     Returns:
         A tensor of shape (rows of all processes, ...); with `with_first` a pair.
     """
-    if tensor.ndim == 0:
-        raise LossError(
-            "ts.gather was given a single number, which has no rows; give a tensor of shape (batch, ...)."
-        )
+    if not isinstance(tensor, Tensor) or tensor.ndim == 0:
+        raise LossError("ts.gather was given what has no rows; give a tensor of shape (batch, ...).")
     if not _current:
         return (tensor, 0) if with_first else tensor
     world = _current[0]
