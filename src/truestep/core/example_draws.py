@@ -86,7 +86,8 @@ class ExampleDraws:
         self._kept: dict[int, tuple[tuple[Kind, int, int], Tensor]] = {}
         self._drawn: dict[int, _Drawn] = {}
         self._rows: dict[int, int] = {}
-        self._thread = 0
+        self.thread = 0
+        """Which made the newest update; 0 before the first."""
         self._update_key = 0
         self.first_row = 0
         """The row that parts of unknown place begin with."""
@@ -101,7 +102,7 @@ class ExampleDraws:
         with _changing:
             self._outer, _current = _current, self
         self.first_row = 0
-        self._thread = get_ident()
+        self.thread = get_ident()
         self._update_key = 0
 
     def close(self) -> None:
@@ -130,7 +131,7 @@ class ExampleDraws:
 
     def is_here(self) -> bool:
         """Whether what is running belongs to the update: its thread, or a backward (a device has a thread of its own for it)."""
-        return get_ident() == self._thread or torch._C._current_graph_task_id() != -1
+        return get_ident() == self.thread or torch._C._current_graph_task_id() != -1
 
     def rows(self, kind: "Kind", num_rows: int | None) -> Tensor:
         """Return so many rows of this part; None: one, without a leading dimension, for the whole batch."""

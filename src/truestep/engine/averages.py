@@ -83,9 +83,11 @@ class Average:
             return parameters
         return parameters + [_buffer_at(place) for place in self._places.values()]
 
-    @torch.no_grad()
     def update(self, updates: int, applied: Tensor | None = None) -> None:
-        """Move towards the weights after update number `updates`; `applied` (0 or 1, on the device) can hold it back."""
+        """Move towards the weights after update number `updates`; `applied` (0 or 1, on the device) can hold it back.
+
+        To be called where no gradients are recorded.
+        """
         weight: Any = 1 - self.options.decay_at(updates)
         if applied is not None:
             # a number on the device, so that nobody waits to know whether the step was made

@@ -104,7 +104,10 @@ _NONE: dict[str, Tensor] = {}  # never changed
 
 
 class LossOutput(NamedTuple):
-    """What one call of the loss function gave: what the backward starts from, and what is logged."""
+    """What one call of the loss function gave: what the backward starts from, and what is logged.
+
+    Made by `tuple.__new__` where each update makes one: a named tuple's own constructor is a Python function.
+    """
 
     values: Tensor
     weights: Tensor | None  # None: every value counts one
@@ -137,7 +140,6 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
     """
     is_usual = num_examples and type(result) is Tensor and result.shape == (num_examples,)
     if is_usual and result.dtype is torch.float32 and result.requires_grad:  # nothing is left to check
-        # as LossOutput(...), whose own constructor is a Python function
         return tuple.__new__(LossOutput, (result, None, _NONE, False, _NONE, num_examples))
     values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})
     if not isinstance(values, Tensor):

@@ -115,9 +115,11 @@ def _is_matrix(_: str, module: nn.Module, parameter: nn.Parameter) -> bool:
     return parameter.ndim == 2 and not isinstance(module, nn.Embedding | nn.EmbeddingBag)
 
 
-def has_sparse_gradients(module: nn.Module) -> bool:
-    """Whether an embedding of `module` makes sparse gradients."""
-    return any(isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse for part in module.modules())
+def sparse_embeddings(module: nn.Module) -> list[nn.Module]:
+    """Return the embeddings of `module` that make sparse gradients."""
+    return [
+        part for part in module.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse
+    ]
 
 
 def needs_closure(optimizers: Sequence[Optimizer]) -> bool:

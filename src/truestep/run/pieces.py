@@ -3,8 +3,8 @@
 
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class SavesInPieces:
         self._writer = PartWriter(world.rank, tell=self._tell, background=background)
         self.folder = ""
         """The name of the folder that rank 0 has begun."""
+        self._lost: tuple[int, str] | None = None  # who has ended a save by writing nothing more
 
     def begin(self, folder: Path) -> Callable[[], list[int]]:
         """Note, on rank 0, where the others are to write; return what waits for them."""
@@ -78,7 +79,7 @@ class SavesInPieces:
             if found != size:
                 size, since = found, time.monotonic()
             if time.monotonic() - since > self._limit:
-                raise self._error(folder, min(waits), f"has written nothing for {self._limit:g} seconds")
+                raise self._losing(folder, min(waits), f"has written nothing for {self._limit:g} seconds")
             time.sleep(POLL_SECONDS)
         return others
 
@@ -94,13 +95,27 @@ class SavesInPieces:
         if problem:
             raise self._error(folder, rank, f"could not write its part: {problem}")
         if problem is None and gone:
-            raise self._error(folder, rank, "is gone: it was killed, or left without a word")
+            raise self._losing(folder, rank, "is gone: it was killed, or left without a word")
         return problem is not None
 
     @property
     def _limit(self) -> float:
         """How long nothing may be written; of ranks that have failed nothing more is to be expected."""
         return self._world.timeout_seconds if self._world.error is None else PATIENCE_SECONDS
+
+    @contextmanager
+    def blaming(self) -> Iterator[None]:
+        """Stop all ranks by the name of the one that a save has lost, as any other waiting for it does."""
+        try:
+            yield
+        except CheckpointError as error:
+            if self._lost is None:
+                raise
+            raise self._world.lost(*self._lost) from error
+
+    def _losing(self, folder: Path, rank: int, what: str) -> CheckpointError:
+        self._lost = rank, self._world.notes.describe(rank, what)
+        return self._error(folder, rank, what)
 
     def _error(self, folder: Path, rank: int, what: str) -> CheckpointError:
         name = folder.name.removeprefix(".tmp-").rpartition("-")[0]

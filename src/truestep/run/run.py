@@ -105,7 +105,7 @@ class Run(Sealed, Shown):
         trackers: what else is told all that is logged: `ts.CsvTracker()`, `ts.TensorBoardTracker()`, a `ts.Tracker` of your own.
             One that fails is left out, and the run goes on.
         watch_layers: look at the layers in one update of so many, for the report and to say which of them do not learn; 0 for
-            never; "auto" is 64, and fewer looks where they would take over 2 % of the time. The run's numbers are the same.
+            never; "auto" is 64, and fewer looks where they would take over 1 % of the time. The run's numbers are the same.
     """
 
     _called, _elsewhere, _set_instead = "A run", elsewhere.ATTRIBUTES, elsewhere.SET
@@ -153,7 +153,8 @@ class Run(Sealed, Shown):
         self.resume = resume
         self.trackers = Trackers(trackers if self.is_main else (), self._tracking, self._say)
         """What else is told what is logged; `figure`, `histogram` and `graph` go to those that take them."""
-        self.logbook = Logbook(self.directory, log_every, self.context, self.trackers, writes=self.is_main)
+        learners = self.context.learners
+        self.logbook = Logbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
         self.session = Session(self, Show(progress, quiet), statuses, Watching(doctor, watch_layers))
         self._loop = Loop(self)
         with self.session.opening():

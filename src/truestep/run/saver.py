@@ -300,7 +300,7 @@ class Saver:
 
     def _wait(self) -> None:
         if self._run.is_main:
-            with self._busy():
+            with self._blaming(), self._busy():
                 self.store.wait()
 
     def _wait_unless_in_background(self) -> None:
@@ -345,11 +345,16 @@ class Saver:
         """Have the store write a state; return whether it did, or the folder that the other ranks write in."""
         run, number = self._run, self.store.next_sequence
         keep = self._way_back if keep_way_back else None
-        saved = self.store.save(run.cursor.done, state, complete=complete, keep=keep, **told)
+        with self._blaming():  # of the save before
+            saved = self.store.save(run.cursor.done, state, complete=complete, keep=keep, **told)
         run.logbook.stall_seconds = self.store.stall_seconds.total
         if saved and complete and not keep_way_back:
             self._way_back = number
         return self._pieces.folder if saved and self._pieces is not None else saved
+
+    def _blaming(self) -> AbstractContextManager[None]:
+        """Where each rank writes, name the one that a save has lost."""
+        return nullcontext() if self._pieces is None else self._pieces.blaming()
 
     def _busy(self) -> AbstractContextManager[None]:
         """Have the other processes wait for as long as the disk takes."""

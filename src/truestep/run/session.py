@@ -64,7 +64,6 @@ class Session:
         self.started = self.save_requested = False
         self.random = LoopRandom(run.context, run.cursor)
         self._handled: int | None = None  # the exception that was being handled when the loop began
-        self._trains_in: int | None = None  # the thread that makes the updates
         self._closed = False  # what is tracked is the user's own again
         self._crashed = False  # an exception ended it: what is there now is no state to go on from
 
@@ -194,7 +193,7 @@ class Session:
     def batch_done(self, stream: Stream) -> None:
         """Between two batches: write, show, save, stop."""
         run, cursor = self._run, self._run.cursor
-        if self._trains_in not in (None, threading.get_ident()):
+        if run.context.draws.thread not in (0, threading.get_ident()):
             raise DataError(
                 "run.batches is read in another thread than the one that calls update: between two batches here an update may be "
                 "half done there, and nothing could be saved. Read it in the same thread; num_workers= loads ahead."
@@ -275,7 +274,6 @@ class Session:
 
     def updated(self, learner: Parts, update: Update) -> None:
         """Note a learner's update."""
-        self._trains_in = threading.get_ident()
         self._moments.updated()
         self._omissions.trains = True
         self._run.logbook.updated(learner, update)

@@ -2,12 +2,15 @@
 """Who is at fault when a rank has waited for as long as it may."""
 
 import threading
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from truestep.engine.processes import lookout, notes
+from truestep.engine.processes.compiles import tell_of_compiles
 from truestep.engine.processes.notes import RankNotes
 
 TIMEOUT, MEETING = 20.0, 7
@@ -129,3 +132,33 @@ def test_a_busy_rank_renews_its_word_until_it_is_done(monkeypatch):
     assert threading.active_count() == 1 or all(
         thread.name != "truestep-busy" for thread in threading.enumerate()
     )
+
+
+class BusyWorld:
+    """Notes what it is busy with."""
+
+    is_open = True
+
+    def __init__(self):
+        self.seen = []
+
+    @contextmanager
+    def busy(self, what):
+        self.seen.append(f"{what} begins")
+        yield
+        self.seen.append(f"{what} ends")
+
+
+def test_a_rank_that_compiles_is_busy_with_it():
+    world, other = BusyWorld(), BusyWorld()
+    tell_of_compiles(world)
+    tell_of_compiles(world)  # of a second learner
+    compiled = torch.compile(lambda rows: rows + 1, backend="eager")
+    compiled(torch.ones(2))
+    assert world.seen == ["compiling begins", "compiling ends"]
+    compiled(torch.ones(2))
+    assert len(world.seen) == 2
+    world.is_open = False
+    torch.compile(lambda rows: rows + 2, backend="eager")(torch.ones(2))
+    assert len(world.seen) == 2
+    assert other.seen == []

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import truestep as ts
 from truestep.engine.processes.shards import whole
@@ -390,6 +391,64 @@ def gone_back(run):
     return {"weights": list(net.parameters())}
 
 
+def computed_again(run):
+    """A weight that is used within a reentrant checkpoint and outside of it: its gradient comes twice."""
+    first, last = nn.Linear(4, 4), nn.Linear(4, 1)
+    net = run.learner({"first": first, "last": last}, lambda p: torch.optim.SGD(p, lr=0.1))
+    data = run.data(torch.randn(14, 4, generator=generator(9), dtype=DOUBLE), batch_size=4)
+
+    def loss(rows):
+        again = lambda hidden: first(first(hidden).tanh())
+        hidden = checkpoint(again, first(rows).tanh(), use_reentrant=True)
+        return last(checkpoint(again, hidden, use_reentrant=True)).squeeze(1).square()
+
+    for _ in run.epochs(2):
+        for batch in run.batches(data):
+            net.update(loss, batch)
+    return {"weights": list(net.parameters())}
+
+
+class Bag(nn.Module):
+    """A table of words of which a batch needs few rows; the second table is used by some batches alone."""
+
+    def __init__(self, with_head=True):
+        super().__init__()
+        self.words, self.rare = (nn.Embedding(11, 3, sparse=True) for _ in range(2))
+        self.never = nn.Embedding(5, 3, sparse=True)
+        self.head = nn.Linear(3, 1) if with_head else nn.Flatten(0)
+
+    def forward(self, words):
+        found = self.words(words).mean(1)
+        if (rare := words[:, 0] == 0).any():
+            found = found + self.rare(words[:, 1]) * rare[:, None]
+        return self.head(found).view(len(words), -1).mean(1)
+
+
+def of_bags(run, factory, *, with_head, micro_batch):
+    net = run.learner(Bag(with_head), factory, clip=ts.ClipNorm(0.3), micro_batch=micro_batch)
+    words = run.data(torch.randint(0, 11, (21, 4), generator=generator(8)), batch_size=4)
+    for _ in run.epochs(2):
+        for batch in run.batches(words):
+            net.update(lambda rows: net(rows).square() + net(rows), batch)
+    return {"weights": list(net.parameters())}
+
+
+def few_rows(run):
+    """Gradients that hold few rows of a table, other ones on each rank; a table that a rank, or nobody, has used."""
+
+    def two(p):
+        is_table = lambda name, module, _: isinstance(module, nn.Embedding)
+        rest = p.where(lambda name, module, _: not isinstance(module, nn.Embedding))
+        return [torch.optim.SparseAdam(p.where(is_table), lr=0.05), torch.optim.SGD(rest, lr=0.1)]
+
+    return of_bags(run, two, with_head=True, micro_batch=1)
+
+
+def only_rows(run):
+    """No other gradients."""
+    return of_bags(run, lambda p: torch.optim.SGD(p, lr=0.1), with_head=False, micro_batch=None)
+
+
 CASES = {
     case.__name__: case
     for case in (
@@ -408,6 +467,9 @@ CASES = {
         together,
         left_out,
         gone_back,
+        few_rows,
+        only_rows,
+        computed_again,
     )
 }
 OPTIONS = {

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a kind of clipping is, and the norm of a set of gradients."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+_HALF = (torch.float16, torch.bfloat16)
 
 
 class Gradients(NamedTuple):
@@ -49,12 +52,10 @@ def norm_beside(
     gradients: list[Tensor], others: Sequence[Tensor], norm_type: float
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """Return the norm of all gradients seen as one vector, and the norm of each other tensor, in one pass."""
-    if norm_type == float("inf"):
+    if norm_type == math.inf:
         # torch has no largest element of an empty tensor
         gradients = [gradient for gradient in gradients if gradient.numel()] or [gradients[0].new_zeros(1)]
-    half = gradients[0].dtype in (torch.float16, torch.bfloat16)
-    norms = torch._foreach_norm(
-        [*gradients, *others], norm_type, **({"dtype": torch.float32} if half else {})
-    )
+    half = gradients[0].dtype in _HALF
+    norms = torch._foreach_norm([*gradients, *others], norm_type, dtype=torch.float32 if half else None)
     first, rest = norms[: len(gradients)], norms[len(gradients) :]
     return torch.linalg.vector_norm(torch.stack(first), norm_type), rest

@@ -63,7 +63,8 @@ def _padded(tensor: Tensor, num_rows: int) -> Tensor:
     return padded
 
 
-def _all_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
+def all_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
+    """Return the rows of all ranks, of which each has so many; without gradients."""
     # all_gather takes tensors of one shape from all ranks
     most = max(*counts, 1)
     sent = torch.view_as_real(_padded(tensor, most)) if tensor.is_complex() else _padded(tensor, most)
@@ -89,7 +90,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, world: World, counts: list[int]) -> Tensor:
         ctx.world, ctx.counts = world, counts
-        return _all_rows(tensor, world, counts)
+        return all_rows(tensor, world, counts)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:

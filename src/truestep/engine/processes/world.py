@@ -70,6 +70,7 @@ class World:
         """Whether the loss is being called with an example that counts nothing."""
         self._num_begun = 0
         self._is_mute = False  # the store does not answer
+        self._is_closed = False
         self._open: Meeting | None = None
         atexit.register(self._leave)
 
@@ -227,7 +228,10 @@ class World:
 
     def broken(self) -> RankError:
         """Return the error for a connection that broke."""
-        rank, text = self.ask(self.notes.find_culprit)
+        return self.lost(*self.ask(self.notes.find_culprit))
+
+    def lost(self, rank: int, text: str) -> RankError:
+        """Return the error for a rank that has failed, and tell the others unless somebody has."""
         if self.ask(self.notes.failure) is None:
             self.ask(lambda: self.notes.accuse(rank, text))
         return self._failed(rank, text)
@@ -251,14 +255,21 @@ class World:
         )
         return self.error
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the ranks are connected, and nothing has gone wrong."""
+        return self.error is None and not self._is_closed
+
     def close(self) -> None:
         """Take down the connections."""
+        self._is_closed = True
         if self.error is None:
             atexit.unregister(self._leave)
             self.links.close()
 
     def _leave(self) -> None:
         """At the end of the process: threads that wait for a rank which never comes would keep it alive for ever."""
+        self._is_closed = True
         if self.error is None:
             self.links.close()
             return

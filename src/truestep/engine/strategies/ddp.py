@@ -15,6 +15,7 @@ from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import Division
 from truestep.engine.strategies.buckets import Buckets
 from truestep.engine.strategies.division import SharedBatch
+from truestep.engine.strategies.sparse import SparseGradients
 from truestep.engine.strategies.statistics import Norm, keep_statistics, share_statistics, take_statistics
 from truestep.engine.strategies.totals import Totals
 from truestep.engine.sums import LossTotals
@@ -67,6 +68,7 @@ class DdpHooks:
         self._batch = SharedBatch(world, self._what, modules, takes_statistics)
         self.division: Division = self._batch
         self._buckets = Buckets(learners, world)
+        self._sparse = SparseGradients(learners, world, self._what)
         self._totals = Totals(world, learners, self._what)
 
     def close(self) -> None:
@@ -93,6 +95,7 @@ class DdpHooks:
             self._world.wait_all(self._buckets.flush(mine), self._what)
         self._totals.take(totals, sums)
         self._buckets.write_back()
+        self._sparse.exchange()
         self._batch.take_buffers()
 
     def decide(self, sums: LossTotals) -> None:
