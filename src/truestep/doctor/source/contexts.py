@@ -196,8 +196,10 @@ class Contexts:
             return None
         (binding,) = given
         assert binding.value is not None
-        if self.index.is_option(binding) and not self._is_left_out(base, name):
-            return None
+        if self.index.is_option(binding):
+            option = self._option_given(base, name)
+            if option is None or option:
+                return option[0] if option else None
         scope = self.index.scope_of[binding.node]
         function = scope if isinstance(scope, Function) else None
         context = self._method_context(base, function)
@@ -205,16 +207,12 @@ class Contexts:
             return Located(binding.value, context)
         return self._unpacked(Located(binding.value, context), binding.position)
 
-    def _is_left_out(self, base: Located, name: str) -> bool:
-        """Tell whether an object was made in sight, without this option: `Config()`."""
+    def _option_given(self, base: Located, name: str) -> list[Located] | None:
+        """Return what an object in sight was made with for an option; nothing where it was left out: `Config()`."""
         call = base.node
-        spread = isinstance(call, ast.Call) and any(word.arg is None for word in call.keywords)
-        return (
-            isinstance(call, ast.Call)
-            and not call.args
-            and not spread
-            and name not in [w.arg for w in call.keywords]
-        )
+        if not isinstance(call, ast.Call) or call.args or any(word.arg is None for word in call.keywords):
+            return None
+        return [Located(word.value, base.context) for word in call.keywords if word.arg == name]
 
     def _method_context(self, base: Located, function: Function | None) -> Context:
         """Return a call of a method of this object: of its constructor, by which it was made."""
