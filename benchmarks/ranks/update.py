@@ -24,7 +24,7 @@ import truestep as ts
 
 BLOCK, BLOCKS = 20, 15
 SIZES = {"0.3 million weights": 256, "4 million weights": 1024}
-ROWS = 256  # of both ranks together
+ROWS = 256  # of all ranks together
 DOUBLES = 9  # of a meeting, all that is not in single precision
 
 
@@ -120,8 +120,9 @@ def work(strategy: str, blocks: int) -> list[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--blocks", type=int, default=BLOCKS)
-    blocks = parser.parse_args().blocks
+    parser.add_argument("--ranks", type=int, default=2, help="with more than cores the times say nothing")
+    options = parser.parse_args()
     print("| | by hand | Truestep | ratio (10th to 90th) | by hand an update | Truestep an update |")
     print("|---|---|---|---|---|---|")
     for strategy in ("ddp", "fsdp"):
-        print("\n".join(ts.spawn(work, 2, strategy, blocks)[0]))
+        print("\n".join(ts.spawn(work, options.ranks, strategy, options.blocks)[0]))
