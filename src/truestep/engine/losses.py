@@ -66,22 +66,26 @@ def weighted(
             "ts.weighted(values * weights)."
         )
     for name, metric in metrics.items():
-        if not torch.compiler.is_compiling() and (option := _option_meant(name)):
-            raise LossError(
-                f"ts.weighted has no option {name!r}, and would log it as a metric, without effect on the loss. Write {option}=; "
-                "a metric needs another name."
-            )
-        if name in RESERVED:
-            raise LossError(
-                f"The name {name!r} is taken: the run logs its own value by it. Call this metric something else."
-            )
-        if not isinstance(metric, Tensor) or (metric.ndim and metric.shape != values.shape):
-            shape = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
-            raise LossError(
-                f"The metric {name!r} must be a tensor of the losses' shape {tuple(values.shape)}, or a scalar tensor; "
-                f"got {shape}. It is averaged with the losses' weights, so each value needs its own."
-            )
+        _check_metric(name, metric, values)
     return Weighted(values, weights, metrics, check_outputs(outputs or {}))
+
+
+def _check_metric(name: str, metric: Any, values: Tensor) -> None:
+    if not torch.compiler.is_compiling() and (option := _option_meant(name)):
+        raise LossError(
+            f"ts.weighted has no option {name!r}, and would log it as a metric, without effect on the loss. Write {option}=; "
+            "a metric needs another name."
+        )
+    if name in RESERVED:
+        raise LossError(
+            f"The name {name!r} is taken: the run logs its own value by it. Call this metric something else."
+        )
+    if not isinstance(metric, Tensor) or (metric.ndim and metric.shape != values.shape):
+        shape = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
+        raise LossError(
+            f"The metric {name!r} must be a tensor of the losses' shape {tuple(values.shape)}, or a scalar tensor; "
+            f"got {shape}. It is averaged with the losses' weights, so each value needs its own."
+        )
 
 
 @functools.cache

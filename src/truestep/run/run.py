@@ -144,7 +144,7 @@ class Run(Sealed, Shown):
         self.agreement = join(self.context, strategy=strategy, timeout_seconds=timeout_seconds)
         """How the run's processes decide together."""
         self.directory = self._choose_directory(check_directory(directory), resume)
-        self.saving = saving or Saving()
+        self.saving, self.resume = saving or Saving(), resume
         self.config = plain_config(config)
         """The hyper-parameters that were given."""
         self.state: dict[str, Any] = {}
@@ -152,7 +152,6 @@ class Run(Sealed, Shown):
         self.best: float | None = None
         self.cursor, self.tracked = Cursor(), Tracked()
         self._described = {"seed": seed, "precision": self.precision.name, "config": self.config}
-        self.resume = resume
         self.trackers = Trackers(trackers if self.is_main else (), self._tracking, self._say)
         """What else is told what is logged; `figure`, `histogram` and `graph` go to those that take them."""
         learners = self.context.learners
