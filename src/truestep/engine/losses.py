@@ -48,39 +48,48 @@ def weighted(
     """
     if not isinstance(values, Tensor):
         raise LossError(f"ts.weighted needs a tensor of losses, got {type(values).__name__}.")
-    if weights is not None and not isinstance(weights, Tensor):
+    if weights is not None:
+        _check_weights(values, weights)
+    for name, metric in metrics.items():
+        _check_metric(values, name, metric)
+    return Weighted(values, weights, metrics, check_outputs(outputs or {}))
+
+
+def _check_weights(values: Tensor, weights: Tensor) -> None:
+    if not isinstance(weights, Tensor):
         raise LossError(
             f"ts.weighted was given a {type(weights).__name__} as weights; give a tensor of the losses' shape "
             f"{tuple(values.shape)}, on their device: torch.as_tensor(weights, device=values.device)."
         )
-    if weights is not None and weights.shape != values.shape:
+    if weights.shape != values.shape:
         raise LossError(
             f"The losses have shape {tuple(values.shape)} and their weights {tuple(weights.shape)}. They would "
             "broadcast and count examples twice; give one weight for each value, of the same shape."
         )
-    if weights is not None and weights.requires_grad:
+    if weights.requires_grad:
         raise LossError(
             "The weights of ts.weighted need a gradient, and none would reach them: they say how much a value counts. Detach "
             "them if they are meant so: ts.weighted(values, weights.detach()). Weights that are learned belong to the values: "
             "ts.weighted(values * weights)."
         )
-    for name, metric in metrics.items():
-        if not torch.compiler.is_compiling() and (option := _option_meant(name)):
-            raise LossError(
-                f"ts.weighted has no option {name!r}, and would log it as a metric, without effect on the loss. Write {option}=; "
-                "a metric needs another name."
-            )
-        if name in RESERVED:
-            raise LossError(
-                f"The name {name!r} is taken: the run logs its own value by it. Call this metric something else."
-            )
-        if not isinstance(metric, Tensor) or (metric.ndim and metric.shape != values.shape):
-            shape = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
-            raise LossError(
-                f"The metric {name!r} must be a tensor of the losses' shape {tuple(values.shape)}, or a scalar tensor; "
-                f"got {shape}. It is averaged with the losses' weights, so each value needs its own."
-            )
-    return Weighted(values, weights, metrics, check_outputs(outputs or {}))
+
+
+def _check_metric(values: Tensor, name: str, metric: Tensor) -> None:
+    if not torch.compiler.is_compiling() and (option := _option_meant(name)):
+        raise LossError(
+            f"ts.weighted has no option {name!r}, and would log it as a metric, without effect on the loss. Write {option}=; "
+            "a metric needs another name."
+        )
+    if name in RESERVED:
+        raise LossError(
+            f"The name {name!r} is taken: the run logs its own value by it. Call this metric something else."
+        )
+    if not isinstance(metric, Tensor) or (metric.ndim and metric.shape != values.shape):
+        shape = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
+        raise LossError(
+            f"The metric {name!r} must be a tensor of the losses' shape {tuple(values.shape)}, or a scalar tensor; "
+            f"got {shape}. It is averaged with the losses' weights, so each value needs its own."
+        )
 
 
 @functools.cache
@@ -144,11 +153,7 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
         return LossOutput(result, None, _NONE, False, _NONE, num_examples)
     values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})
     if not isinstance(values, Tensor):
-        raise LossError(
-            f"The loss function returned {type(values).__name__}, not a tensor. Return one loss per example, for example "
-            'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights). What is to be logged beside '
-            "it goes with it by name: ts.weighted(values, accuracy=correct)."
-        )
+        raise _no_tensor(values)
     _check_gradient(values)
     if not values.is_floating_point():
         raise LossError(f"The loss is of type {values.dtype}; an update needs real floating-point values.")
@@ -170,6 +175,14 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
         values = values.float()
     weights = None if weights is None else weights.to(values.dtype)
     return LossOutput(values, weights, metrics, is_scalar, outputs, num_examples)
+
+
+def _no_tensor(values: Any) -> LossError:
+    return LossError(
+        f"The loss function returned {type(values).__name__}, not a tensor. Return one loss per example, for example "
+        'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights). What is to be logged beside '
+        "it goes with it by name: ts.weighted(values, accuracy=correct)."
+    )
 
 
 def _check_gradient(values: Tensor) -> None:
