@@ -251,20 +251,18 @@ def check_flags(**flags: Any) -> None:
         check_flag("ts.Run", name, value)
 
 
-def check_strategy(strategy: Any) -> None:
-    """Raise an OptionError unless it is "auto" or in the table of strategies."""
-    check_choice("ts.Run", "strategy", strategy, ("auto", *STRATEGIES))
-
-
-def check_options(
-    nonfinite: Any, saving: Any, log_every: Any, watch_layers: Any, timeout_seconds: Any
-) -> None:
+def check_options(nonfinite: Any, strategy: Any, saving: Any) -> None:
     """Raise an OptionError unless these options of a run can be used."""
     check_choice("ts.Run", "nonfinite", nonfinite, NON_FINITE)
+    check_choice("ts.Run", "strategy", strategy, ("auto", *STRATEGIES))
     if saving is not None and not isinstance(saving, Saving):
         raise OptionError(
             f"saving={saving!r}: write ts.Saving(every_steps=...), which says when to save and what to keep."
         )
+
+
+def check_numbers(*, log_every: Any, watch_layers: Any, timeout_seconds: Any) -> None:
+    """Raise an OptionError unless these numbers of a run can be used."""
     check_every(watch_layers, "ts.Run", "watch_layers", least=2, or_none=True)
     check_number("ts.Run", "log_every", log_every, example=10)
     check_number("ts.Run", "timeout_seconds", timeout_seconds, example=600.0)

@@ -55,9 +55,9 @@ from truestep.run.options import (
     check_flags,
     check_logged,
     check_name,
+    check_numbers,
     check_options,
     check_statuses,
-    check_strategy,
     plain_config,
 )
 from truestep.run.owner import take_over
@@ -137,8 +137,8 @@ class Run(Sealed, Shown):
     ) -> None:
         seed, statuses = check_seed(seed), check_statuses(exit_statuses)
         check_flags(progress=progress, quiet=quiet, deterministic=deterministic, doctor=doctor)
-        check_strategy(strategy)
-        check_options(nonfinite, saving, log_every, watch_layers, timeout_seconds)
+        check_options(nonfinite, strategy, saving)
+        check_numbers(log_every=log_every, watch_layers=watch_layers, timeout_seconds=timeout_seconds)
         self.precision, self.strategy = precision_named(precision), strategy
         self.context = Context(choose_device(device), seed=seed, nonfinite=nonfinite)
         self.agreement = join(self.context, strategy=strategy, timeout_seconds=timeout_seconds)
