@@ -41,7 +41,8 @@ def test_a_stub_names_what_is_exported_and_nothing_else(package):
         assert name == alias, "`from module import name as name` is what marks a name as exported"
         home = importlib.import_module(module)
         there = importlib.import_module(f"{module}.{name}") if module == package else getattr(home, name)
-        assert getattr(here, alias) is there
+        # a function of the package answers wrong calls besides
+        assert inspect.unwrap(getattr(here, alias)) is inspect.unwrap(there)
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -8,7 +8,7 @@ from typing import Any
 
 from truestep.core.lazy import lazy_names
 
-_get, __dir__, __all__ = lazy_names(__name__, __file__)
+_get, __dir__, __all__ = lazy_names(__name__, __file__, called="ts")
 
 
 def __getattr__(name: str) -> Any:

@@ -125,7 +125,8 @@ def test_the_passes_of_one_batch_that_make_up_an_epoch_are_saved_and_stopped(tmp
 def test_a_start_that_needs_a_pass_that_is_over_is_told_why_and_saves_nothing(tmp_path):
     def go(stop=False):
         run, net, loss = begun(tmp_path / "run")
-        first, second = run.data(ROWS, batch_size=4), run.data(ROWS, batch_size=4)
+        first = run.data(ROWS, batch_size=4)
+        second = run.data(ROWS, batch_size=4)
         with run:
             for _ in run.epochs(1):
                 for rows in run.batches(first):
@@ -141,7 +142,7 @@ def test_a_start_that_needs_a_pass_that_is_over_is_told_why_and_saves_nothing(tm
     before = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("0*"))
     with pytest.raises(NameError) as raised:
         go()
-    assert "behind a pass through 'data_1' that was over" in raised.value.__notes__[0]
+    assert "behind a pass through 'first' that was over" in raised.value.__notes__[0]
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("0*")) == before
 
 

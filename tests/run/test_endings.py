@@ -301,7 +301,7 @@ def test_a_loop_that_was_left_can_not_go_on_in_the_next_epoch(tmp_path):
     next(epochs)
     leave_held(training)
     next(epochs)
-    with pytest.raises(ts.DataError, match="This pass through 'data_1' is over"):
+    with pytest.raises(ts.DataError, match="This pass through 'source' is over"):
         next(training.held)
     training.body()
     training.held.close()  # late: it has no part in what is read now

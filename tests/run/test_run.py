@@ -476,8 +476,9 @@ def test_state_that_is_no_json_or_tensor_is_refused_with_its_path(tmp_path):
 def test_every_automatic_choice_has_a_reason(tmp_path):
     with run_in(tmp_path / "run") as run:
         learner_of(run)
-        run.data((POINTS, LABELS), batch_size=8)
-        assert {"device", "fused of linear", "loading of data_1"} <= {choice.name for choice in run.choices()}
+        points = run.data((POINTS, LABELS), batch_size=8)
+        assert len(points) == 3
+        assert {"device", "fused of linear", "loading of points"} <= {choice.name for choice in run.choices()}
         assert all(choice.reason for choice in run.choices())
 
 
@@ -709,7 +710,9 @@ def test_weights_of_a_step_and_of_the_best_are_one_line_each(tmp_path):
 def said_by(capsys, directory, make_learner, data, epochs):
     """Train with messages on, and return what the run said."""
     run = ts.Run(directory, saving=ts.Saving(every_steps=1))
-    train(run, make_learner(run), run.data(data, batch_size=8), epochs)
+    net = make_learner(run)
+    source = run.data(data, batch_size=8)
+    train(run, net, source, epochs)
     return capsys.readouterr().err
 
 
@@ -754,9 +757,9 @@ class Unrepeatable(torch.utils.data.Dataset):
 
 def test_data_that_weakens_the_promise_is_named_at_the_start_and_at_a_resume(tmp_path, capsys):
     said = said_by(capsys, tmp_path, learner_of, Unrepeatable(), 1)
-    assert "sample randomness of data_1: not repeatable; sample" in said
+    assert "sample randomness of source: not repeatable; sample" in said
     said = said_by(capsys, tmp_path, learner_of, Unrepeatable(), 2)
     assert (
-        "the rest is no more than its data can promise (sample randomness of data_1: not repeatable)" in said
+        "the rest is no more than its data can promise (sample randomness of source: not repeatable)" in said
     )
     assert "bit-identical" not in said

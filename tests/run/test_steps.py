@@ -184,5 +184,5 @@ def test_a_limited_pass_that_is_left_by_break_goes_on_behind_what_it_gave(tmp_pa
 def test_data_that_gives_nothing_is_named_rather_than_read_for_ever(tmp_path):
     with ts.Run(tmp_path, progress=False) as run:
         data = run.data(lambda: iter(()), batch_size=2)
-        with pytest.raises(ts.DataError, match="'data_1' gave no batch at all"):
+        with pytest.raises(ts.DataError, match="'data' gave no batch at all"):
             list(run.batches(data, limit=2))

@@ -61,6 +61,7 @@ class BufferSnapshot:
             if self._kept:
                 torch._foreach_copy_([kept[2] for kept in self._kept], [kept[3] for kept in self._kept])
             for module, name, buffer, _ in self._kept:
+                # not `setattr`: a module may have a property of that name, and torch checks what is assigned
                 if module._buffers[name] is not buffer:
                     module._buffers[name] = buffer
 
@@ -122,6 +123,7 @@ class MovingBuffers:
         taken = {(id(entry.home), entry.name) for other in self._others for entry in other._entries}
         known = {(id(entry.home), entry.name): entry for entry in self._entries}
         self._entries = [
+            # by the dict that holds them, which lives as long as its module; a buffer is often assigned anew
             known.get((id(part._buffers), name))
             or _Entry(part._buffers, name, is_uncounted=_moves_uncounted(part, name))
             for part, name in buffer_places(self._module)
@@ -138,6 +140,7 @@ class MovingBuffers:
             torch._C._set_grad_enabled(grad_mode)
 
     def _keep(self) -> None:
+        # Powers of two have one bit: what is compared over a whole training stays a logarithm of its updates.
         number = self._num_kept = self._num_kept + 1
         compared, self._compares = self._compares, number & (number - 1) == 0 and self._may_compare()
         if compared or self._compares:
@@ -236,6 +239,7 @@ def _write(entries: list[_Entry]) -> None:
         return
     buffers = tuple(entry.buffer for entry in entries if entry.buffer is not None)
     torch._foreach_copy_(buffers, [entry.copy for entry in entries if entry.copy is not None])
+    # torch refuses a backward whose saved tensors have another version, and the values are those that were saved.
     torch._C._autograd._unsafe_set_version_counter(buffers, tuple(entry.version for entry in entries))
 
 
@@ -243,6 +247,7 @@ def _write_where(flag: Tensor, entries: list[_Entry]) -> None:
     """Write the copies of one type back if the flag is set, all of them in a few kernels."""
     buffers = tuple(entry.buffer for entry in entries if entry.buffer is not None)
     kept = torch.cat([entry.copy.reshape(-1) for entry in entries if entry.copy is not None])
+    # `where` and not arithmetic: what an overflow left may be NaN, and NaN times zero is NaN.
     merged = torch.where(flag.bool(), kept, torch.cat([buffer.reshape(-1) for buffer in buffers]))
     parts = torch.split(merged, [buffer.numel() for buffer in buffers])
     with _unsafe_preserve_version_counter(buffers):

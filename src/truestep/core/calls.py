@@ -1,31 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls with other arguments than a function takes: python's words for it name the arguments, and not what to write."""
+"""Calls with other arguments than a function takes: python names the arguments, this names what to write."""
 
 import functools
-from collections.abc import Callable
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
-from truestep.core.errors import OptionError
+from truestep.core.errors import OptionError, nearest
+from truestep.core.other_words import FORMS, OPTIONS, option_called
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+Kind = TypeVar("Kind", bound=type)
+Explain = str | Callable[[tuple[Any, ...]], str]
+
+_NOTHING: Mapping[str, str] = {}
+_DECORATORS = ("contextlib", "torch.utils._contextlib")  # of context managers, and of torch.no_grad()
+_MARK = "_explained_as"
 
 
-def is_of_the_call(error: TypeError, through: str | None = None) -> bool:
+def check_keywords(
+    owner: str, given: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] = _NOTHING
+) -> None:
+    """Raise an OptionError for the first of `given` that is not `known`; `elsewhere` says what to write for other words."""
+    if said := _unknown_keyword(owner, given, list(known), elsewhere):
+        raise OptionError(said)
+
+
+def _unknown_keyword(
+    owner: str, given: Iterable[str], known: list[str], elsewhere: Mapping[str, str]
+) -> str | None:
+    for name in given:
+        if name in known:
+            continue
+        said = f"{owner} has no option {name!r}."
+        if name in elsewhere:
+            return f"{said} Write {elsewhere[name]}."
+        if word := option_called(name, known):
+            return f"{said} Here it is called {word}: {owner}({word}=...)."
+        return f"{said} {nearest(name, known)}"
+    return None
+
+
+def is_of_the_call(error: TypeError, through: str | tuple[str, ...] | None = None) -> bool:
     """Whether a TypeError caught where a python function was called is about its arguments: none of its lines has run.
 
     `through`: how the modules begin whose functions may lie between the `except` and the call.
     """
     trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    # A call that fails on its arguments adds no frame of the function that was called.
     while trace is not None and through and trace.tb_frame.f_globals.get("__name__", "").startswith(through):
         trace = trace.tb_next
     return trace is None
 
 
 def explains_calls(
-    explain: str | Callable[[tuple[Any, ...], dict[str, Any]], str],
+    owner: str, elsewhere: Mapping[str, str] = _NOTHING, otherwise: Explain | None = None
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """Decorate a method so that arguments that it does not take raise an OptionError with what `explain` says, or says of them."""
+    """Decorate a function so that arguments that it does not take raise an OptionError that says what to write.
+
+    Args:
+        owner: what the function is called where it is used, "run.data".
+        elsewhere: for keywords as other libraries have them, what to write.
+        otherwise: what is said where no keyword is wrong, or a method's function of its arguments that says it; by default what
+            goes by name, and python's own words for what is missing.
+    """
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         @functools.wraps(function)
@@ -33,11 +74,80 @@ def explains_calls(
             try:
                 return function(*arguments, **keywords)
             except TypeError as error:
-                if not is_of_the_call(error):
+                if not is_of_the_call(error, through=_DECORATORS):
                     raise
-                said = explain if isinstance(explain, str) else explain(arguments[1:], keywords)
-                raise OptionError(said) from error
+                signature = inspect.signature(function)
+                named = _named(signature)
+                said = _unknown_keyword(owner, keywords, named, elsewhere) if named or elsewhere else None
+                if said is None and otherwise is not None:
+                    said = otherwise if isinstance(otherwise, str) else otherwise(arguments[1:])
+                said = said or _too_many(owner, signature, arguments)
+                if said is None:
+                    raise
+            raise OptionError(said)
 
+        setattr(called, _MARK, owner)  # decorators above take it over
         return called
 
     return decorate
+
+
+def _named(signature: inspect.Signature) -> list[str]:
+    """Return the parameters that can be given by name."""
+    return [
+        each.name
+        for each in signature.parameters.values()
+        if each.name != "self" and each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+    ]
+
+
+def _too_many(owner: str, signature: inspect.Signature, arguments: tuple[Any, ...]) -> str | None:
+    """Return what to write where more was given by place than goes by place."""
+    parameters = list(signature.parameters.values())
+    by_place = [
+        each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+    extra = arguments[len(by_place) :]
+    by_place = [each for each in by_place if each.name != "self"]
+    by_name = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+    if not _named(signature) and not any(
+        each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters
+    ):
+        return f"{owner} takes nothing: write {owner}()."
+    if not extra or not by_name:
+        return None
+    first = ", ".join(each.name for each in by_place)
+    written = [*([first] if first else []), *(f"{name}=..." for name in by_name[: len(extra)])]
+    return (
+        f"{owner} takes {first or 'nothing'} by place, and all else by name: {owner}({', '.join(written)}). "
+        f"The names are: {', '.join(by_name)}."
+    )
+
+
+def explains_methods(owner: str) -> Callable[[Kind], Kind]:
+    """Decorate a class so that each public method of its own is answered as `owner.method`, where it is not yet."""
+
+    def decorate(kind: Kind) -> Kind:
+        for name, method in list(vars(kind).items()):
+            if isinstance(method, FunctionType) and not name.startswith("_") and not hasattr(method, _MARK):
+                setattr(kind, name, explains_calls(f"{owner}.{name}")(method))
+        return kind
+
+    return decorate
+
+
+def explained(called: str, public: Any) -> Any:
+    """Return a public function, or a class whose constructor, answers wrong calls; a class is the one it was.
+
+    A function stands in the place of the one that its module defines, so that it can be pickled by its name.
+    """
+    explains = explains_calls(called, OPTIONS.get(called, _NOTHING), FORMS.get(called))
+    if isinstance(public, type):
+        constructor = vars(public).get("__init__")
+        if isinstance(constructor, FunctionType) and not hasattr(constructor, _MARK):
+            public.__init__ = explains(constructor)  # type: ignore[misc]
+    elif isinstance(public, FunctionType) and not hasattr(public, _MARK):
+        home, name = sys.modules[public.__module__], public.__name__
+        public = explains(public)
+        setattr(home, name, public)
+    return public

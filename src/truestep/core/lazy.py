@@ -12,18 +12,24 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+_PACKAGE = __name__.partition(".")[0]
 _NAME = re.compile(r"^from (truestep[\w.]*) import (\w+) as \2$", re.MULTILINE)
 
 
-def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` of the package whose `__init__.py` is `file`."""
+def lazy_names(
+    package: str, file: str, *, called: str | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of the package whose `__init__.py` is `file`.
+
+    `called`: what users call the package, "ts"; its functions then answer wrong calls with what to write.
+    """
     stub = Path(file).with_suffix(".pyi").read_text(encoding="utf-8")
     where = {name: module for module, name in _NAME.findall(stub)}
     names = sorted(where, key=str.casefold)
 
     def get(name: str) -> Any:
         if name not in where:
-            raise AttributeError(_unknown(package, name, names))
+            raise _unknown(package, name, names)
         try:
             home = where[name]
             value = import_module(f"{home}.{name}") if home == package else getattr(import_module(home), name)
@@ -34,6 +40,11 @@ def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[
                 f"{package}.{name} needs PyTorch, missing here. Install it with: pip install 'truestep[torch]'",
                 name="torch",
             ) from error
+        if called is not None:
+            from truestep.core.calls import explained
+
+            value = explained(f"{called}.{name}", value)
+        # From now on Python finds it without asking `__getattr__`.
         setattr(sys.modules[package], name, value)
         return value
 
@@ -43,11 +54,23 @@ def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[
     return get, names_shown, names
 
 
-def _unknown(package: str, name: str, names: list[str]) -> str:
+def _unknown(package: str, name: str, names: list[str]) -> Exception:
     from truestep.core.errors import did_you_mean
+    from truestep.core.other_words import name_elsewhere
 
     said = f"module {package!r} has no attribute {name!r}."
     # tools ask every module for such names, thousands of times: looking for the nearest one takes a millisecond
     if name.startswith("__"):
-        return said
-    return f"{said} {did_you_mean(name, names)}dir({package}) lists all names."
+        return AttributeError(said)
+    said += f" {name_elsewhere(name) or f'{did_you_mean(name, names)}dir({package}) lists all names.'}"
+    return ImportError(said, name=package) if _is_imported_from() else AttributeError(said)
+
+
+def _is_imported_from() -> bool:
+    """Whether `from package import name` asks: python would put words of its own in the place of an AttributeError's."""
+    import dis  # 5 ms, which only a wrong name need pay
+
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+    return frame.f_lasti >= 0 and dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"

@@ -8,8 +8,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from truestep.core.calls import explains_methods
 from truestep.core.errors import LossError, OptionError, check_number
+from truestep.core.held import Held
 from truestep.engine.backward import backward
+from truestep.engine.elsewhere import ACCUMULATING
 from truestep.engine.losses import LossOutput, Weighted, read_loss
 from truestep.engine.parts import Parts
 from truestep.engine.plan import Plan
@@ -20,8 +23,11 @@ from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import Transaction, not_started
 
 
-class Accumulating:
+@explains_methods("update")
+class Accumulating(Held):
     """An update in the making, see `Learner.accumulating`; `result` holds the `Update` once the block has ended."""
+
+    _called, _elsewhere = "The update of a net.accumulating() block", ACCUMULATING
 
     def __init__(self, learner: Parts, weight: float | None) -> None:
         if weight is not None:
@@ -35,9 +41,15 @@ class Accumulating:
         self._sums = LossTotals(fixed_total=weight)
         self._scalars: bool | None = None
         self.result: Update | None = None
+        self._is_open = False
 
     def backward(self, loss: Any) -> Tensor:
         """Add one loss: a scalar as it is, one value per example, or `ts.weighted(...)`; return its mean, detached."""
+        if not self._is_open:
+            raise LossError(
+                "update.backward was called outside of the block that makes the update. Write with net.accumulating() as update: "
+                "and update.backward(loss) within it."
+            )
         if not self._plan.learners:
             return _mean(loss)
         part = read_loss(loss, num_examples=None, whole=True)
@@ -104,11 +116,14 @@ class Accumulating:
         plan.side_effects.begin(cleared=True)
         self._autocast = learner.precision.autocast_context(context.device)
         self._autocast.__enter__()
+        self._is_open = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_open = False
+        # before the step, which is no part of what autocast computes
         self._autocast.__exit__(kind, error, trace)
         self._plan.side_effects.end()
         step = None
@@ -117,6 +132,7 @@ class Accumulating:
                 self._transaction.release_others()
                 step = self._decide()
         except BaseException as failure:
+            # What fails while the step is decided takes the update back, as an exception in the block does.
             self._transaction.__exit__(type(failure), failure, failure.__traceback__)
             raise
         self._transaction.__exit__(kind, error, trace)

@@ -112,6 +112,7 @@ def is_pair(batch: Batch) -> bool:
 
 def _count_pairs(batch: Batch) -> int:
     """Return how many examples a batch of two tensors has; 0 where it is something else, or they differ."""
+    # Exact types: a subclass of Tensor may count its rows in another way.
     if type(batch) is not tuple or len(batch) != 2 or not type(batch[0]) is type(batch[1]) is Tensor:
         return 0
     first, second = batch[0].shape, batch[1].shape
@@ -148,6 +149,7 @@ def map_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
     if isinstance(batch, Tensor):
         return function(batch)
     if isinstance(batch, PackedSequence):
+        # Its other fields are indices on the host, which no function of values concerns.
         return batch._replace(data=function(batch.data))
     return _rebuild(batch, lambda _, member: map_tensors(function, member))
 
@@ -268,6 +270,7 @@ def _holds_examples(value: list[Any], total: int, path: str) -> bool:
 
 
 def _take_packed(packed: PackedSequence, part: slice) -> PackedSequence:
+    # Unpacked and packed again: in a packed sequence the steps of all examples lie side by side.
     padded, lengths = pad_packed_sequence(packed, batch_first=True)
     lengths = lengths[part]
     padded = padded[part, : int(lengths.max())]

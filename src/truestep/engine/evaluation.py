@@ -19,7 +19,7 @@ from truestep.engine.losses import Weighted, negative_weights
 from truestep.engine.parts import Parts
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.fillers import shared_example
-from truestep.engine.wrong_calls import check_evaluation, tell_of
+from truestep.engine.wrong_calls import check_evaluation, explain_loss, tell_of
 
 Values = Callable[[Any], Any]
 _EVALUATION = 0xE7A1  # keeps the keys of evaluation apart from those of updates
@@ -48,6 +48,7 @@ def _share_buffers(context: Context, world: World) -> None:
     sums = json.dumps(
         [float(torch.view_as_real(b).sum() if b.is_complex() else b.double().sum()) for b in buffers]
     )
+    # Sums tell them apart for a few bytes. They travel as text, in which NaN is equal to itself.
     everybody = world.share_bytes(sums.encode(), "the buffers of an evaluation")
     if any(each != everybody[0] for each in everybody):
         world.broadcast(buffers, "the buffers of an evaluation")
@@ -90,6 +91,8 @@ def _call(values: Values, batch: Any, context: Context) -> Any:
     try:
         return values(batch)
     except Exception as error:
+        if isinstance(error, TypeError) and (wrong := explain_loss(error, values, batch)):
+            raise wrong from error
         tell_of(error, batch, context.observer)
         raise
 
@@ -119,6 +122,7 @@ def evaluating(learner: Parts) -> Iterator[None]:
     ]
     caller = context.random.save()
     for module in everybody:
+        # Everybody's, since the function may call another learner.
         module.eval()
     try:
         # Not inference_mode: its tensors could never be used by a later update (a table that a forward keeps), and it gains nothing
@@ -164,6 +168,7 @@ class _Totals:
                     "return one value per example, or ts.weighted(values, weights) for values that count otherwise."
                 )
         weights = torch.ones_like(first, dtype=torch.float64) if weights is None else weights.double()
+        # In float64: a float32 sum stops growing by ones at 2**24 examples.
         total = weights.sum()
         for name, values in named.items():
             part = values.double() * (total if values.ndim == 0 else weights)

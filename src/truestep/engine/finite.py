@@ -24,6 +24,7 @@ class FiniteCheck:
 
     def __call__(self, tensors: list[Tensor]) -> Tensor | float:
         """Return infinity if an entry is not finite, else 0; on an accelerator as a tensor that nobody waits for."""
+        # On an accelerator nobody knows whether the last one was set, so each check begins with a new one.
         seen = self._seen
         found = torch.zeros_like(self._found) if seen is None else self._found
         if self._is_one_kind:
@@ -32,6 +33,7 @@ class FiniteCheck:
             for same_kind in by_dtype(tensors):
                 torch._amp_foreach_non_finite_check_and_unscale_(same_kind, found, self._one)
         if seen is None:
+            # 0 stays 0 and 1 becomes infinity, without asking the device which it is
             return found / (1 - found)
         if not seen[()]:
             return 0.0

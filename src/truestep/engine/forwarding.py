@@ -2,27 +2,20 @@
 """A learner's names beside its module's: which are whose, and what is said where neither has one."""
 
 import difflib
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
+import torch
 from torch import nn
 
+from truestep.core.errors import OptionError
 from truestep.core.frames import warn
+from truestep.engine.elsewhere import LEARNER
 
-_LOOP = "for batch in run.batches(source): net.update(loss, batch)"
-_UPDATES = f"An update is one call, backward, clipping, step and schedule included: {_LOOP}."
-# Methods that learners or trainers of other libraries have, with what to write here.
-ELSEWHERE = {
-    **dict.fromkeys(("fit", "train_model", "train_epoch"), f"The loop is yours: {_LOOP}."),
-    **dict.fromkeys(("step", "train_step", "training_step", "train_on_batch", "train_batch"), _UPDATES),
-    **dict.fromkeys(("backward", "manual_backward", "optimizer", "scheduler", "lr_scheduler"), _UPDATES),
-    **dict.fromkeys(("predict", "predict_step"), "Call it: with torch.no_grad(): outputs = net(inputs)."),
-    **dict.fromkeys(("validate", "test", "score"), "Measure with net.evaluate(values, data)."),
-    **dict.fromkeys(
-        ("save", "save_pretrained", "save_checkpoint"),
-        'The run saves itself; for a file of the weights write torch.save(net.module.state_dict(), "weights.pt").',
-    ),
-    **dict.fromkeys(("load", "load_weights"), 'Write ts.load_weights(net.module, "weights.pt").'),
-}
+_TYPES = {"half": torch.float16, "bfloat16": torch.bfloat16, "float": torch.float32, "double": torch.float64}
+_RETURN_THEMSELVES = ("train", "eval", "requires_grad_")
+_DEVICES = ("cuda", "cpu", "xpu")
 
 
 class Forwarding(Protocol):
@@ -38,11 +31,56 @@ def unknown_attribute(learner: Forwarding, name: str) -> str:
     """Return the message for an attribute that neither the learner nor its module has, with the nearest that one has."""
     module = learner.module
     message = f"Neither the learner {learner.name!r} nor its module ({type(module).__name__}) has the attribute {name!r}."
-    if name in ELSEWHERE:
-        return f"{message} {ELSEWHERE[name]}"
+    if name in LEARNER:
+        return f"{message} {LEARNER[name]}"
     names = [each for each in {*dir(learner), *dir(module)} if not each.startswith("_")]
     close = difflib.get_close_matches(name, sorted(names), n=3, cutoff=0.6)
     return message + (f" Did you mean {' or '.join(repr(each) for each in close)}?" if close else "")
+
+
+def forwarded(learner: Forwarding, name: str) -> Any:
+    """Return an attribute of the learner's module; torch's own that would give it another device or type are looked after."""
+    module = learner.module
+    if (name == "to" or name in _TYPES or name in _DEVICES) and _is_of_torch(module, name):
+        return partial(_stay, learner, name)
+    if name in _RETURN_THEMSELVES:
+        return partial(_itself, learner, getattr(module, name))
+    return getattr(module, name)
+
+
+def _itself(learner: Forwarding, method: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
+    """Return the learner where its module returns itself: `net = net.eval()` is still a learner."""
+    result = method(*arguments, **keywords)
+    return learner if result is learner.module else result
+
+
+def _is_of_torch(module: nn.Module, name: str) -> bool:
+    return getattr(type(module), name, None) is getattr(nn.Module, name)
+
+
+def _stay(learner: Forwarding, name: str, /, *arguments: Any, **keywords: Any) -> Forwarding:
+    """Return the learner where it is what it would become; else raise an OptionError: its optimizer was made for what it is."""
+    device: torch.device | None = torch.device(name) if name in _DEVICES else None
+    dtype = _TYPES.get(name)
+    if name == "to":
+        device, dtype, *_ = torch._C._nn._parse_to(*arguments, **keywords)
+    tensors = [*learner.module.parameters(), *learner.module.buffers()]
+    if not all(_is_so(each, device, dtype) for each in tensors):
+        written = ", ".join([*map(repr, arguments), *(f"{key}={value!r}" for key, value in keywords.items())])
+        raise OptionError(
+            f"net.{name}({written}) would change the learner {learner.name!r} under its optimizer. The run decides where a learner "
+            'is, and in which type, before its optimizer is made: ts.Run(directory, device="cuda", precision="bf16-mixed"). For a '
+            f"copy of the model write copy.deepcopy(net.module).{name}({written})."
+        )
+    getattr(learner.module, name)(*arguments, **keywords)  # it may ask for a memory format, too
+    return learner
+
+
+def _is_so(tensor: torch.Tensor, device: torch.device | None, dtype: torch.dtype | None) -> bool:
+    here = device is None or (
+        device.type == tensor.device.type and device.index in (None, tensor.device.index)
+    )
+    return here and (dtype is None or not tensor.is_floating_point() or dtype == tensor.dtype)
 
 
 def set_on_module(learner: Forwarding, name: str, value: Any) -> None:

@@ -8,14 +8,14 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from truestep.core.calls import explains_calls
+from truestep.core.calls import explains_calls, explains_methods
 from truestep.core.errors import OptionError
 from truestep.engine import state as states
 from truestep.engine.accumulating import Accumulating
 from truestep.engine.batches import Batch, Split
 from truestep.engine.context import Context
 from truestep.engine.evaluation import Values, evaluate
-from truestep.engine.forwarding import set_on_module, unknown_attribute, warn_of_hidden
+from truestep.engine.forwarding import forwarded, set_on_module, unknown_attribute, warn_of_hidden
 from truestep.engine.making import Modules, make_parts
 from truestep.engine.optimizers import OptimizerFactory
 from truestep.engine.options import LearnerOptions
@@ -30,6 +30,7 @@ from truestep.engine.wrong_calls import explain_evaluate, explain_update, no_pic
 _HALF = (torch.float16, torch.bfloat16)
 
 
+@explains_methods("net")
 class Learner:
     """One or several modules with what trains them; made by `Run.learner`. An update changes it and nothing else.
 
@@ -74,7 +75,7 @@ class Learner:
             raise AttributeError(name)
         module = self._parts.module
         try:
-            return getattr(module, name)
+            return forwarded(self, name)
         except AttributeError as error:
             if hasattr(type(module), name) or name.startswith("__"):
                 raise  # a property of the module that failed, a protocol that somebody asks for
@@ -125,7 +126,7 @@ class Learner:
         """Whether this learner trains yet: `starts_at` batches have been counted."""
         return self._parts.started
 
-    @explains_calls(explain_update)
+    @explains_calls("net.update", otherwise=explain_update)
     def update(
         self,
         loss: Loss,
@@ -170,7 +171,7 @@ class Learner:
 
     # ------------------------------------------------------------------ looking
 
-    @explains_calls(explain_evaluate)
+    @explains_calls("net.evaluate", otherwise=explain_evaluate)
     def evaluate(self, values: Values, data: Any, *, metric: Any = None, averaged: bool = False) -> Any:
         """Average `values(batch)` over `data` in evaluation mode, without gradients.
 
@@ -230,8 +231,15 @@ def update(
     Each learner clips, scales and steps by itself: an overflow in one leaves the others' update as it is. The options
     are those of `Learner.update`.
     """
-    if not learners:
-        raise OptionError("ts.update was given no learners; write ts.update([a, b], loss, batch).")
+    if (
+        isinstance(learners, Learner)
+        or not learners
+        or not all(isinstance(each, Learner) for each in learners)
+    ):
+        raise OptionError(
+            "ts.update takes a list of what run.learner returned: ts.update([a, b], loss, batch). A single learner has its own: "
+            "net.update(loss, batch)."
+        )
     parts = [learner._parts for learner in learners]
     if micro_batch is None and decomposable:
         micro_batch = _micro_batch_of(parts)

@@ -5,6 +5,8 @@ A loss function returns one value per example, or `weighted(values, weights, **m
 accepted where a batch is not split.
 """
 
+import difflib
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,8 +14,10 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
+from truestep.core.other_words import option_called
 from truestep.engine.outputs import check_outputs
 
+# what a run writes under its own names
 RESERVED = ("loss", "learning_rate", "gradient_norm", "updates_skipped")
 
 
@@ -45,6 +49,11 @@ def weighted(
     """
     if not isinstance(values, Tensor):
         raise LossError(f"ts.weighted needs a tensor of losses, got {type(values).__name__}.")
+    if weights is not None and not isinstance(weights, Tensor):
+        raise LossError(
+            f"ts.weighted was given a {type(weights).__name__} as weights; give a tensor of the losses' shape "
+            f"{tuple(values.shape)}, on their device: torch.as_tensor(weights, device=values.device)."
+        )
     if weights is not None and weights.shape != values.shape:
         raise LossError(
             f"The losses have shape {tuple(values.shape)} and their weights {tuple(weights.shape)}. They would "
@@ -57,17 +66,34 @@ def weighted(
             "ts.weighted(values * weights)."
         )
     for name, metric in metrics.items():
-        if name in RESERVED:
-            raise LossError(
-                f"The name {name!r} is taken: the run logs its own value by it. Call this metric something else."
-            )
-        if not isinstance(metric, Tensor) or (metric.ndim and metric.shape != values.shape):
-            shape = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
-            raise LossError(
-                f"The metric {name!r} must be a tensor of the losses' shape {tuple(values.shape)}, or a scalar tensor; "
-                f"got {shape}. It is averaged with the losses' weights, so each value needs its own."
-            )
+        _check_metric(name, metric, values)
     return Weighted(values, weights, metrics, check_outputs(outputs or {}))
+
+
+def _check_metric(name: str, metric: Any, values: Tensor) -> None:
+    if not torch.compiler.is_compiling() and (option := _option_meant(name)):
+        raise LossError(
+            f"ts.weighted has no option {name!r}, and would log it as a metric, without effect on the loss. Write {option}=; "
+            "a metric needs another name."
+        )
+    if name in RESERVED:
+        raise LossError(
+            f"The name {name!r} is taken: the run logs its own value by it. Call this metric something else."
+        )
+    if not isinstance(metric, Tensor) or (metric.ndim and metric.shape != values.shape):
+        shape = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
+        raise LossError(
+            f"The metric {name!r} must be a tensor of the losses' shape {tuple(values.shape)}, or a scalar tensor; "
+            f"got {shape}. It is averaged with the losses' weights, so each value needs its own."
+        )
+
+
+@functools.cache
+def _option_meant(name: str) -> str | None:
+    """Return the option of `ts.weighted` that a metric's name was meant for; None where it is a metric."""
+    options = ["weights", "outputs"]
+    near = difflib.get_close_matches(name, options, n=1, cutoff=0.8)
+    return near[0] if near else option_called(name, options)
 
 
 def negative_weights() -> LossError:
@@ -128,16 +154,10 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
     if not isinstance(values, Tensor):
         raise LossError(
             f"The loss function returned {type(values).__name__}, not a tensor. Return one loss per example, for example "
-            'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights).'
+            'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights). What is to be logged beside '
+            "it goes with it by name: ts.weighted(values, accuracy=correct)."
         )
-    _check_gradient(values)
-    if not values.is_floating_point():
-        raise LossError(f"The loss is of type {values.dtype}; an update needs real floating-point values.")
-    if values.numel() == 0:
-        raise LossError(
-            f"The loss has shape {tuple(values.shape)}, so there is nothing to take a mean of. Is the batch empty, or did a mask "
-            "select nothing? Mask with zeros: ts.weighted(values, weights); an update whose weights are all zero is skipped."
-        )
+    _check_values(values)
     is_scalar = values.ndim == 0 and weights is None
     if is_scalar and not whole:
         raise LossError(
@@ -147,17 +167,23 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
         )
     if not is_scalar and not isinstance(result, Weighted):
         _check_shape(values, num_examples)
-    if values.dtype in (torch.float16, torch.bfloat16):
-        values = values.float()
+    values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
     weights = None if weights is None else weights.to(values.dtype)
     return LossOutput(values, weights, metrics, is_scalar, outputs, num_examples)
 
 
-def _check_gradient(values: Tensor) -> None:
+def _check_values(values: Tensor) -> None:
     if not values.requires_grad:
         raise LossError(
             "The loss has no gradient: nothing in it depends on parameters that are being trained. Was it computed under "
             "torch.no_grad(), detached (.detach(), .item(), .numpy()), or are all parameters frozen?"
+        )
+    if not values.is_floating_point():
+        raise LossError(f"The loss is of type {values.dtype}; an update needs real floating-point values.")
+    if values.numel() == 0:
+        raise LossError(
+            f"The loss has shape {tuple(values.shape)}, so there is nothing to take a mean of. Is the batch empty, or did a mask "
+            "select nothing? Mask with zeros: ts.weighted(values, weights); an update whose weights are all zero is skipped."
         )
 
 
@@ -173,6 +199,12 @@ def _check_shape(values: Tensor, num_examples: int | None) -> None:
                 f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. Each example was "
                 f"compared with each other one: outputs of shape ({num_examples}, 1) and targets of shape {expected} were "
                 "broadcast. Give both one shape before they are compared: outputs.squeeze(1)."
+            )
+        if values.ndim == 1:
+            raise LossError(
+                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. What is made beside a "
+                "batch, as noise is, has as many rows as it: torch.randn(len(x), ...), since the last batch may be shorter. Where "
+                "the values are of other rows than the batch's, say so: ts.weighted(values)."
             )
         raise LossError(
             f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. For one value per token "

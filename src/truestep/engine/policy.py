@@ -21,6 +21,7 @@ NonFinite = Literal["raise", "skip", "keep", "rollback"]
 NON_FINITE: tuple[NonFinite, ...] = ("raise", "skip", "keep", "rollback")
 
 # So many overflows in a row are no search for a scale any more: the gradient itself is not finite.
+# A scale of 2**16 that was halved as often is 2**-84.
 MAX_OVERFLOWS_IN_A_ROW = 100
 
 
@@ -84,6 +85,7 @@ class Policy:
         cls, nonfinite: NonFinite, clip: Clip | None, scaler: Scaler | None, parameters: Sequence[Tensor]
     ) -> "Policy":
         """Decide what is measured of the gradients of `parameters`."""
+        # torch's check of gradients (`FiniteCheck`) takes no complex ones: their norm says it.
         complex_weights = any(parameter.is_complex() for parameter in parameters)
         measures_norm = (
             clip is not None

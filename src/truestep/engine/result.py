@@ -2,12 +2,15 @@
 """What one update gave."""
 
 from collections.abc import Iterable
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
+from truestep.core.held import Held
 from truestep.engine.clipping import norms_of, total_norm
+from truestep.engine.elsewhere import UPDATE
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import Weights
 
@@ -42,7 +45,7 @@ def read_norms(noted: Iterable[NotedNorm]) -> None:
             each.number = number
 
 
-class Update:
+class Update(Held):
     """What one update of one learner gave; every value is a 0-d tensor on the device, read only if you read it.
 
     Attributes:
@@ -51,12 +54,14 @@ class Update:
     """
 
     __slots__ = ("_norm", "_number", "_weights", "skipped", "sums")
+    _called, _elsewhere = "What net.update returned", UPDATE
 
     def __init__(self, weights: Weights, sums: LossTotals, norm: Tensor | None, skipped: Tensor) -> None:
         self.skipped = skipped
         self.sums = sums
         self._weights = weights
         self._norm = norm
+        # The gradients are this update's as long as nobody has dropped them.
         self._number = weights.num_cleared
 
     @property
@@ -108,7 +113,7 @@ class Update:
     def note_norm(self) -> Tensor | NotedNorm:
         """Return the gradient's norm, of a small gradient on a CPU as one that is computed later.
 
-        Its kernels take three times as long in the midst of updates, where others have driven them from the caches.
+        Its kernels take three times as long in the middle of updates, where others have driven them from the caches.
         """
         if self._norm is None and self.has_gradient:
             tensors = self._weights.gather().tensors
@@ -120,3 +125,28 @@ class Update:
     def __repr__(self) -> str:
         metrics = "".join(f", {name}={float(value):.6g}" for name, value in self.metrics.items())
         return f"Update(loss={float(self.loss):.6g}{metrics}, skipped={bool(self.skipped)})"
+
+
+def _is_no_number(*_: object) -> NoReturn:
+    raise TypeError(
+        "What net.update returned is no number, as it holds the loss, the gradient's norm and more. Its loss is update.loss, a "
+        "tensor; float(update.loss) is a number."
+    )
+
+
+for _name in (
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "float",
+    "format",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+):
+    setattr(Update, f"__{_name}__", _is_no_number)

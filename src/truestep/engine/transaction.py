@@ -30,6 +30,7 @@ class Transaction:
     def __enter__(self) -> Self:
         plan, context = self._plan, self._plan.context
         context.ordinal += self._counts
+        # Before anything is drawn or called: a forward may write to buffers of any learner.
         for buffers in plan.buffers:
             buffers.keep()
         self._caller = context.random.save()

@@ -22,6 +22,7 @@ class UnownedParameters:
     def look(self, loss: Callable[..., Any] | None, values: Tensor) -> None:
         """Warn of the parameters under `values` that no learner owns, once for each loss function (None: no function)."""
         try:
+            # by its code: a lambda that is made anew for each batch is the same loss
             key: Any = loss.__code__  # type: ignore[union-attr]
         except AttributeError:
             key = loss.__class__

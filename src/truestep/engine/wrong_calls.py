@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from truestep.core.calls import is_of_the_call
-from truestep.core.errors import LossError, OptionError, RankError, nearest
+from truestep.core.errors import LossError, OptionError, RankError
 from truestep.engine.structure import children, leaves
 
 if TYPE_CHECKING:
     from truestep.engine.context import Observer
 
-_OPTIONS = ("loss", "batch", "micro_batch", "split", "decomposable")
-_EVALUATE = ("values", "data", "metric", "averaged")
 _CORRECT = (
     "def correct(batch): x, y = batch; return (net(x).argmax(1) == y).float(), and then net.evaluate(correct, run.data(test_set, "
     "batch_size=256))."
 )
-_MOST_LEAVES = 6
+_MOST_LEAVES = 6  # of a batch that are shown; more would hide the error they stand beside
+_BETWEEN = ("truestep.engine.", "torch.nn.modules.module")
 _COMPUTED = (
     "For a loss that is computed already write with net.accumulating() as update: update.backward(loss)."
 )
@@ -34,11 +33,9 @@ def no_function(loss: Any) -> str:
     )
 
 
-def explain_update(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> str:
+def explain_update(arguments: tuple[Any, ...]) -> str:
     """Say what `net.update` takes, for a call that python refused."""
-    if unknown := [name for name in keywords if name not in _OPTIONS]:
-        return f"net.update has no option {unknown[0]!r}. {nearest(unknown[0], _OPTIONS)}"
-    loss = arguments[0] if arguments else keywords.get("loss")
+    loss = arguments[0] if arguments else None
     if loss is not None and not callable(loss):
         return no_function(loss)
     if len(arguments) > 2:
@@ -53,10 +50,8 @@ def explain_update(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> str:
     )
 
 
-def explain_evaluate(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> str:
+def explain_evaluate(arguments: tuple[Any, ...]) -> str:
     """Say what `net.evaluate` takes, for a call that python refused."""
-    if unknown := [name for name in keywords if name not in _EVALUATE]:
-        return f"net.evaluate has no option {unknown[0]!r}. {nearest(unknown[0], _EVALUATE)}"
     return f"net.evaluate takes a function of a batch, and the data, not {len(arguments)} values: {_CORRECT}"
 
 
@@ -111,6 +106,8 @@ def _note_batch(error: Exception, batch: Any) -> None:
     apart = ""
     if isinstance(batch, dict) and (names := [key for key in batch if isinstance(key, str)][:_MOST_LEAVES]):
         apart = f" Take it apart by name: {', '.join(f'batch[{name!r}]' for name in names)}."
+    if hasattr(batch, "batches") or type(batch).__name__ == "DataLoader":
+        apart = " That is all the data, not a batch of it: for batch in run.batches(source): net.update(loss, batch)."
     error.add_note(f"truestep: the function was called with this batch: {whole}{shown}.{apart}")
 
 
@@ -122,12 +119,12 @@ def _kind(leaf: Any) -> str:
 
 def explain_loss(error: TypeError, function: Callable[[Any], Any], batch: Any) -> LossError | None:
     """Say what is wrong with a loss that takes other arguments than one batch; None where the error is another one."""
-    if not is_of_the_call(error, through="truestep.engine."):
+    if not is_of_the_call(error, through=_BETWEEN):
         return None
     given = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
     name = getattr(function, "__qualname__", type(function).__name__).rpartition(".")[2]
     return LossError(
-        f"The loss {name} was called with the batch, {given}, as its only argument, and python says: {error}. Let it take one "
+        f"The function {name} was called with the batch, {given}, as its only argument, and python says: {error}. Let it take one "
         "batch and take that apart: def loss(batch): x, y = batch. What else it needs it can read from around it, or "
         "functools.partial gives it."
     )

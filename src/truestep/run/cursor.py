@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from truestep.core.errors import DataError
 from truestep.engine.data import BatchSource
+from truestep.run.awaited import AwaitedSource, is_awaited
 from truestep.run.directory import START_ANEW
 from truestep.run.onward import STEPS, Onward, StepNumbers
 from truestep.run.pass_batches import ReadAhead
@@ -23,7 +24,12 @@ class Stream:
     """The place in one source of batches."""
 
     name: str
+    """What it is called in checkpoints."""
     source: BatchSource
+    label: str = ""
+    """What the user knows it by: the variable, or the line that it was made in."""
+    is_late: bool = False
+    """Whether it was made after the run had begun, as between two loops: a resumed run begins without it."""
     number: int = -1
     """The pass that is under way, or was last."""
     batch: int = 0
@@ -56,8 +62,8 @@ class Stream:
         """Raise a DataError while a loop around this one reads the same source."""
         if self.reader is not None:
             raise DataError(
-                f"{self.name!r} is being read already, in a loop around this one, and a source has one place. Make a second source "
-                "of the same data with run.data."
+                f"{self.label!r} is being read already, in a loop around this one, and a source has one place. Make a second "
+                "source of the same data with run.data."
             )
 
     def read(self) -> Iterator[Any]:
@@ -102,7 +108,7 @@ class Stream:
     def refuse_reader(self) -> NoReturn:
         """Raise a DataError where a loop that was left goes on after the program went on to something else."""
         raise DataError(
-            f"This pass through {self.name!r} is over: the loop was left, and the run went on to the next epoch. Call "
+            f"This pass through {self.label!r} is over: the loop was left, and the run went on to the next epoch. Call "
             "run.batches again for another pass."
         )
 
@@ -162,6 +168,8 @@ class Stream:
             "finished": self.finished,
             "beside": self.beside,
             "crossed": self.crossed,
+            "label": self.label,
+            "late": self.is_late,
             "source": self.source.state_dict(),
             "fingerprint": self.source.fingerprint(),
         }
@@ -222,6 +230,14 @@ def _changed(saved: dict[str, Any], now: dict[str, Any]) -> list[str]:
         else:
             found.append(f"{key} was {before}, is {after}")
     return found
+
+
+def _told(label: str, changes: list[str]) -> list[str]:
+    return (
+        [f"The data of {label!r} is not what the run was saved with ({'; '.join(changes)})"]
+        if changes
+        else []
+    )
 
 
 @dataclass
@@ -348,13 +364,34 @@ class Cursor:
 
     def _steps(self) -> Stream:
         if STEPS not in self.streams:
-            self.streams[STEPS] = Stream(STEPS, StepNumbers())
+            self.streams[STEPS] = Stream(STEPS, StepNumbers(), STEPS)
         return self.streams[STEPS]
 
     @property
     def num_sources(self) -> int:
         """How many sources `run.data` has made."""
-        return len(self.streams.keys() - {STEPS})
+        return sum(name != STEPS and not is_awaited(each.source) for name, each in self.streams.items())
+
+    @property
+    def labels(self) -> set[str]:
+        """What the user knows the data by that is made."""
+        return {each.label for each in self.streams.values() if not is_awaited(each.source)}
+
+    def add(self, source: BatchSource, label: str, *, is_late: bool) -> list[str]:
+        """Add the stream of a new source; return how it differs from what the run was saved with, where that is awaited."""
+        name = f"data_{self.num_sources + 1}"
+        awaited = self.streams.get(name)
+        stream = self.streams[name] = Stream(name, source, label, is_late)
+        if awaited is None:
+            return []
+        saved = awaited.state_dict()
+        stream.load_state_dict(saved)
+        return _told(label, stream.changes(saved))
+
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether the body of an epoch runs, or that of a pass."""
+        return self.in_epochs or any(stream.reader is not None for stream in self.streams.values())
 
     def changes(self, state: dict[str, Any]) -> list[str]:
         """Return how the data differs from what was saved; raises a DataError where some is missing."""
@@ -362,20 +399,22 @@ class Cursor:
         for name, saved in state["streams"].items():
             if name == STEPS:
                 self._steps()
-            if name not in self.streams:
+            label = saved.get("label", name)
+            if name in self.streams:
+                found += _told(label, self.streams[name].changes(saved))
+            elif not saved.get("late"):
                 raise DataError(
-                    f"The run was saved with the data {name!r}, which is not there now. Call run.data as often and in the same "
+                    f"The run was saved with the data {label!r}, which is not there now. Call run.data as often and in the same "
                     f"order as when it was saved, before the loop. {START_ANEW}"
-                )
-            if changes := self.streams[name].changes(saved):
-                found.append(
-                    f"The data of {name!r} is not what the run was saved with ({'; '.join(changes)})"
                 )
         return found
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the place in everything."""
+        # A save counts bodies that are over: here what was given out and what is done are the same.
         self.epoch, self.step, self.done = state["epoch"], state["step"], state["step"]
         self.finished = state.get("finished", False)
         for name, saved in state["streams"].items():
+            if name not in self.streams:
+                self.streams[name] = Stream(name, AwaitedSource(saved), saved["label"], is_late=True)
             self.streams[name].load_state_dict(saved)

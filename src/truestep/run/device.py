@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.core.devices import usable_device
 from truestep.core.errors import OptionError
 from truestep.engine.batches import map_tensors
 from truestep.engine.context import Context
-from truestep.nn.devices import usable_device
 from truestep.nn.seeds.repeatability import make_deterministic
 from truestep.run.ranks import launched
 
@@ -25,6 +25,8 @@ def choose_device(device: str | torch.device) -> torch.device:
             assert found is not None
             return torch.device(found.type, torch.accelerator.current_device_index())
         return torch.device("cpu")
+    if device == "gpu":
+        raise OptionError('ts.Run(device="gpu"): torch calls it device="cuda"; "auto" takes what there is.')
     return usable_device(device)
 
 

@@ -4,7 +4,7 @@
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,6 +59,7 @@ def _made(base: Path, launched: Launch | None) -> Path:
         path = base if number == 1 else base.with_name(f"{base.name}-{number}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            # Of several processes one makes it: `mkdir` is the question and the answer.
             path.mkdir()
         except FileExistsError:
             continue
@@ -78,6 +79,7 @@ def _of_earlier_attempt(base: Path, launched: Launch) -> Path | None:
         try:
             content = json.loads(read_regular(path / LAUNCHED))
             job, attempts = content["job"], list(content["attempts"])
+        # no such file, or none that a launcher's job has left
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
         if job == launched.job and launched.attempt not in attempts:
@@ -102,6 +104,12 @@ def ways_out(directory: Path, *, edited: str = "go on here with what the code sa
     numbers = [number for number, _ in _numbered(directory)]
     new = f"{directory.name}-{max([1, *numbers]) + 1}"
     return f'Two ways on: ts.Run(..., resume="anew") starts a new run beside it, in {new}; resume="edited" would {edited}.'
+
+
+def refused_edits(kind: type[Exception], edits: Sequence[str], directory: Path) -> Exception:
+    """Return the error for settings that the code gives otherwise than the run was started with."""
+    listed = "\n".join(edits)
+    return kind(f"{listed}\nA run that goes on with another value is another run. {ways_out(directory)}")
 
 
 def open_directory(

@@ -40,6 +40,7 @@ class Logbook:
         *,
         writes: bool = True,
     ) -> None:
+        """`writes`: whether this process does."""
         self.every = every
         self._writes = writes  # one process of a run writes; all know the same numbers
         self._newest: dict[str, float] = {}
@@ -156,6 +157,7 @@ class Logbook:
         """Return the end of the file (which is on disk then) and what is not in it yet."""
         self.flush()
         if self._writes:
+            # The mark names bytes of the file: after a loss of power they must be there if the checkpoint is.
             self.file.flush(durable=True)
             self._trackers.flush()
         return {
@@ -194,6 +196,7 @@ class Logbook:
     def load_state_dict(self, state: dict[str, Any], others: Sequence[Mark]) -> None:
         """Cut the file back to where it was and take over what was not in it yet; `others`: of other checkpoints."""
         self.go_back(Mark(*state["mark"]), others)
+        # so that the time of the whole run goes on where it stood
         self._began = time.monotonic() - state["elapsed_seconds"]
         for name, window in state["windows"].items():
             self._windows[name] = UpdateWindow()

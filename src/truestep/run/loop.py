@@ -29,6 +29,7 @@ class Loop:
                 session.random.epoch_begins()
                 cursor.in_epoch_body = True
                 yield cursor.epoch
+                # The body may have forked, and its child comes here, too.
                 session.owner.check()
                 cursor.in_epoch_body = False
                 cursor.go_on()

@@ -40,8 +40,8 @@ class Onward:
     def _next_order(self, stream: "Stream") -> None:
         if stream.batch == 0:
             raise DataError(
-                f"{stream.name!r} gave no batch at all, and run.batches(source, limit=...) reads on until it has enough. Give data "
-                "that can be read more than once (a data set, or a function that makes an iterable)."
+                f"{stream.label!r} gave no batch at all, and run.batches(source, limit=...) reads on until it has enough. Give "
+                "data that can be read more than once (a data set, or a function that makes an iterable)."
             )
         stream.number, stream.batch = stream.number + 1, 0
 

@@ -4,16 +4,18 @@
 import math
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from truestep.core.errors import OptionError, check_choice, check_flag, check_number
 from truestep.engine.policy import NON_FINITE
+from truestep.engine.result import Update
 from truestep.engine.strategies import STRATEGIES
 from truestep.model.layers.interval import Every, check_every
 from truestep.report.metrics import is_name
+from truestep.run.elsewhere import LOGGED
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Retention
@@ -148,6 +150,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return sorted(_plain(member) for member in value)
     text = str(value)
+    # python's own words for an object are its address, which is another in each process
     if " at 0x" in text:
         raise OptionError(
             f"config holds {text}, which no later process could recognise as the same. Give names, numbers, paths and the like."
@@ -164,6 +167,7 @@ def as_number(name: str, value: Any) -> float:
         raise OptionError(
             f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
             "tensor, or ts.Image(pixels), ts.Audio(wave, rate) or ts.Text(string). Log several numbers under several names."
+            + (" The loss of an update is update.loss." if isinstance(value, Update) else "")
         ) from error
 
 
@@ -176,19 +180,31 @@ def check_name(name: str, *, by: str) -> None:
         )
 
 
-def refuse_unnamed(values: tuple[Any, ...]) -> None:
-    """Raise an OptionError where `run.log` was given values without names, or a dict of them."""
-    if not values:
-        return
-    if isinstance(values[0], Mapping):
-        names = ", ".join(f"{name}=..." for name in values[0] if str(name).isidentifier()) or "accuracy=..."
-        raise OptionError(
-            f"run.log was given a dict; it takes values by name: run.log({names}), or run.log(**values) for all of a dict."
+def check_logged(unnamed: tuple[Any, ...], names: Iterable[str]) -> None:
+    """Raise an OptionError where `run.log` was given values without names, a dict of them, or other loggers' options."""
+    if unnamed:
+        raise OptionError(f"run.log was given {_unnamed(unnamed)}.")
+    for name in names:
+        if name in LOGGED:
+            raise OptionError(
+                f"run.log has no option {name!r}, and would log it as a value: leave it out, {LOGGED[name]}."
+            )
+
+
+def _unnamed(values: tuple[Any, ...]) -> str:
+    first = values[0]
+    if isinstance(first, Mapping):
+        names = [str(name) for name in first]
+        written = (
+            [f"run.log({', '.join(f'{name}=...' for name in names)}), or "]
+            if all(map(str.isidentifier, names))
+            else []
         )
-    raise OptionError(
-        f"run.log was given {type(values[0]).__name__} {str(values[0])[:60]!r} without a name, by which it would be found "
-        "again: run.log(accuracy=0.9)."
-    )
+        return f"a dict; it takes values by name: {''.join(written)}run.log(**values) for all of a dict"
+    if isinstance(first, str) and len(values) > 1:
+        named = f"{first}=value" if first.isidentifier() else f"**{{{first!r}: value}}"
+        return f"a name and its value apart; it takes both together: run.log({named})"
+    return f"{type(first).__name__} {str(first)[:60]!r} without a name, by which it would be found again: run.log(accuracy=0.9)"
 
 
 def check_directory(directory: Any) -> Path | None:
@@ -208,6 +224,7 @@ def check_statuses(statuses: Any) -> dict[int, int]:
         return {}
     if not isinstance(statuses, Mapping):
         raise OptionError(f"exit_statuses={statuses!r}: give a dict, such as {{signal.SIGUSR1: 0}}.")
+    # these two reach no handler
     caught = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
     for number, status in statuses.items():
         if number not in caught:
@@ -219,6 +236,12 @@ def check_statuses(statuses: Any) -> dict[int, int]:
                 f"exit_statuses: {status!r} is no exit status; give a whole number from 0 to 255."
             )
     return dict(statuses)
+
+
+def check_flags(**flags: Any) -> None:
+    """Raise an OptionError unless all of these are truth values."""
+    for name, value in flags.items():
+        check_flag("ts.Run", name, value)
 
 
 def check_strategy(strategy: Any) -> None:

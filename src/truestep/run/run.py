@@ -4,13 +4,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Self, Unpack
 
 import torch
 
-from truestep.core.calls import explains_calls
-from truestep.core.errors import OptionError
-from truestep.core.keywords import explains_keywords
+from truestep.core.calls import explains_calls, explains_methods
+from truestep.core.errors import DataError
+from truestep.core.held import Sealed
 from truestep.core.random_streams import key_of
 from truestep.core.results import RenderableType, Shown, facts_of
 from truestep.core.wording import number
@@ -36,11 +36,12 @@ from truestep.nn.seeds.seeded import check_seed, seed_everything
 from truestep.report.best import MEASURED
 from truestep.run import elsewhere
 from truestep.run.announcements import where
-from truestep.run.cursor import Cursor, Stream
+from truestep.run.cursor import Cursor
 from truestep.run.device import choose_device, set_determinism
-from truestep.run.directory import choose_directory, open_directory, write_config
+from truestep.run.directory import choose_directory, open_directory, refused_edits, write_config
 from truestep.run.logbook import Logbook
 from truestep.run.loop import Loop
+from truestep.run.made_late import label_of_data, refuse_after_start, refuse_in_loop
 from truestep.run.media.kind import Media
 from truestep.run.onward import check_count
 from truestep.run.options import (
@@ -51,12 +52,13 @@ from truestep.run.options import (
     Watching,
     as_number,
     check_directory,
+    check_flags,
+    check_logged,
     check_name,
     check_options,
     check_statuses,
     check_strategy,
     plain_config,
-    refuse_unnamed,
 )
 from truestep.run.owner import take_over
 from truestep.run.pass_batches import Batches
@@ -67,7 +69,8 @@ from truestep.run.trackers.tracker import Tracker, Tracking
 from truestep.run.tracking import Tracked
 
 
-class Run(Shown):
+@explains_methods("run")
+class Run(Sealed, Shown):
     """One training and its directory.
 
     An empty or new directory starts a run; one that holds this run goes on where it stopped.
@@ -106,7 +109,10 @@ class Run(Shown):
             never; "auto" is 64, and fewer looks where they would take over 1 % of the time. The run's numbers are the same.
     """
 
-    @explains_keywords("ts.Run", elsewhere.RUN)
+    _called, _elsewhere, _set_instead = "A run", elsewhere.ATTRIBUTES, elsewhere.SET
+    _settable = frozenset({"state", "best"})
+
+    @explains_calls("ts.Run", elsewhere.RUN)
     def __init__(
         self,
         directory: str | Path | None = None,
@@ -129,8 +135,8 @@ class Run(Shown):
         trackers: Sequence[Tracker] = (),
         watch_layers: Every = "auto",
     ) -> None:
-        seed = check_seed(seed)
-        statuses = check_statuses(exit_statuses)
+        seed, statuses = check_seed(seed), check_statuses(exit_statuses)
+        check_flags(progress=progress, quiet=quiet, deterministic=deterministic, doctor=doctor)
         check_strategy(strategy)
         check_options(nonfinite, saving, log_every, watch_layers, timeout_seconds)
         self.precision, self.strategy = precision_named(precision), strategy
@@ -138,7 +144,7 @@ class Run(Shown):
         self.agreement = join(self.context, strategy=strategy, timeout_seconds=timeout_seconds)
         """How the run's processes decide together."""
         self.directory = self._choose_directory(check_directory(directory), resume)
-        self.saving = saving or Saving()
+        self.saving, self.resume = saving or Saving(), resume
         self.config = plain_config(config)
         """The hyper-parameters that were given."""
         self.state: dict[str, Any] = {}
@@ -146,7 +152,6 @@ class Run(Shown):
         self.best: float | None = None
         self.cursor, self.tracked = Cursor(), Tracked()
         self._described = {"seed": seed, "precision": self.precision.name, "config": self.config}
-        self.resume = resume
         self.trackers = Trackers(trackers if self.is_main else (), self._tracking, self._say)
         """What else is told what is logged; `figure`, `histogram` and `graph` go to those that take them."""
         learners = self.context.learners
@@ -158,7 +163,8 @@ class Run(Shown):
         self.context.choose("precision", self.precision.name, self.precision.meaning)
         set_determinism(self.context, deterministic=deterministic)
         seed_everything(seed)
-        self.context.observer = self.session
+        self.context.observer = self.session  # last: whatever is computed now comes to a run that is whole
+        self._seal()
 
     def _choose_directory(self, directory: Path | None, resume: Resume) -> Path:
         """Return the directory that rank 0 chooses."""
@@ -183,8 +189,7 @@ class Run(Shown):
 
     # ------------------------------------------------------------------ what is trained, and on what
 
-    @explains_keywords("run.learner", elsewhere.LEARNER)
-    @explains_calls(elsewhere.NEW_LEARNER)
+    @explains_calls("run.learner", elsewhere.LEARNER, elsewhere.NEW_LEARNER)
     def learner(
         self,
         modules: Modules,
@@ -215,6 +220,7 @@ class Run(Shown):
             starts_at: train only when `run.step` has come so far.
             compile: compile the loss functions with `torch.compile`.
         """
+        refuse_after_start("run.learner(...)", "its weights", started=self.session.started)
         options = LearnerOptions(
             name=name or self._free_name(modules),
             precision=precision or self.precision.name,
@@ -233,6 +239,7 @@ class Run(Shown):
         taken = self.context.learners
         return next(n for n in (name, *(f"{name}_{i}" for i in range(2, len(taken) + 3))) if n not in taken)
 
+    @explains_calls("run.data", otherwise=elsewhere.DATA)
     def data(self, data: Any, **options: Unpack[DataKeywords]) -> BatchSource:
         """Make a source of batches; for the options see `ts.DataOptions`.
 
@@ -241,21 +248,23 @@ class Run(Shown):
         """
         from truestep.engine.data import open_source
 
-        number = self.cursor.num_sources
-        name = f"data_{number + 1}"
-        seed = key_of(self.context.seed, number)
-        world = self.context.world
+        cursor, world, given = self.cursor, self.context.world, DataOptions.of(options)
+        if self.session.is_at_work:
+            refuse_in_loop(cursor)
+        seed = key_of(self.context.seed, cursor.num_sources)
         share = world.share if world is not None else WHOLE
-        source = open_source(
-            data, DataOptions.of(options), seed=seed, device=self.context.device, share=share
-        )
+        source = open_source(data, given, seed=seed, device=self.context.device, share=share)
+        label = label_of_data(cursor.labels, f"data_{cursor.num_sources + 1}")
+        if (edits := cursor.add(source, label, is_late=self.session.started)) and self.resume != "edited":
+            raise refused_edits(DataError, edits, self.directory)
         for choice in source.choices:
             self.context.choose(
-                f"{choice.name} of {name}", choice.value, choice.reason, weakens=choice.weakens
+                f"{choice.name} of {label}", choice.value, choice.reason, weakens=choice.weakens
             )
-        self.cursor.streams[name] = Stream(name, source)
+        source._seal()
         return source
 
+    @explains_calls("run.track", otherwise=elsewhere.TRACK)
     def track(self, *, per_rank: bool = False, **objects: Any) -> None:
         """Save these objects with the run, and put them back where it goes on; to be called before the first loop.
 
@@ -268,11 +277,8 @@ class Run(Shown):
                 it was; the run goes on at the same number of processes only. Otherwise rank 0's state is that of all.
             objects: each by the name that its state is kept under.
         """
-        if self.session.started:
-            raise OptionError(
-                f"run.track({', '.join(f'{name}=...' for name in objects)}) came after the run had begun, so a resumed run "
-                "could not have put their states back in time. Call it before the first loop, update, evaluation or log."
-            )
+        given = ", ".join(f"{name}=..." for name in objects)
+        refuse_after_start(f"run.track({given})", "their states", started=self.session.started)
         self.tracked.add(objects, per_rank=per_rank)
 
     def _tracking(self) -> Tracking:
@@ -290,14 +296,14 @@ class Run(Shown):
 
     # ------------------------------------------------------------------ the loop
 
-    @explains_calls(elsewhere.EPOCHS)
+    @explains_calls("run.epochs", otherwise=elsewhere.EPOCHS)
     def epochs(self, total: int) -> Iterator[int]:
         """Yield the numbers of the epochs still to do; the run starts, or goes on, here, and is finished at the end."""
         check_count("run.epochs(total), how many epochs the whole run has,", total, at_least=0)
         self.session.start()
         return self._loop.epochs(total)
 
-    @explains_calls(elsewhere.STEPS)
+    @explains_calls("run.steps", otherwise=elsewhere.STEPS)
     def steps(self, total: int) -> Iterator[int]:
         """Yield the numbers of the steps still to do, for a training without a data set; between two of them the run is saved.
 
@@ -337,17 +343,19 @@ class Run(Shown):
 
         `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
         """
-        refuse_unnamed(unnamed)
+        check_logged(unnamed, values)
         media = {name: value for name, value in values.items() if isinstance(value, Media)}
         for name in media:
             check_name(name, by="run.log was given")
         numbers = {name: as_number(name, value) for name, value in values.items() if name not in media}
         self.agreement.refuse_differences(
-            f"run.log({', '.join(values)})", lambda: {name: repr(value) for name, value in numbers.items()}
+            f"run.log({', '.join(values)})",
+            lambda: {name: repr(value) for name, value in numbers.items()},
+            "log the same values: what is measured on one rank alone is no measure of the run (net.evaluate gives all the same)",
         )
         self.session.log(numbers, media)
 
-    @explains_calls(elsewhere.SAVE)
+    @explains_calls("run.save", otherwise=elsewhere.SAVE)
     def save(self) -> None:
         """Save a checkpoint at the next moment between two batches."""
         self.session.owner.check()
@@ -394,12 +402,6 @@ class Run(Shown):
         """Whether this process writes what is shared."""
         return self.rank == 0
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Say what to write for an attribute that a run does not have."""
-            raise AttributeError(elsewhere.unknown_attribute(name, dir(self)), name=name, obj=self)
-
     def close(self) -> None:
         """Save if anything is unsaved, write the report, let go of the directory; more calls do nothing.
 
@@ -429,7 +431,7 @@ class Run(Shown):
             ("place", where(self.cursor)),
             ("how", f"{self.precision.name} on {self.device}, seed {self.context.seed}"),
             *(("learner", repr(learner)) for learner in self.context.learners.values()),
-            *((name, repr(stream.source)) for name, stream in self.cursor.streams.items()),
+            *((stream.label, repr(stream.source)) for stream in self.cursor.streams.values()),
             *([("newest", ", ".join(logged))] if logged else []),
         ]
         return facts_of(f"Run {self.directory}", facts)

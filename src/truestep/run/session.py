@@ -57,13 +57,11 @@ class Session:
         self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
         self._first_steps = FirstSteps(run, wanted=watching.doctor)
         self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
-        # where weights are divided nobody has whole ones to look at
-        looks = run.is_main and not run.context.strategy.divides_weights
-        self._layers.every = watching.layers_every if looks else 0
+        whole_here = run.is_main and not run.context.strategy.divides_weights  # else there is none to look at
+        self._layers.every = watching.layers_every if whole_here else 0
         self._rates = Rates(run.context, run.cursor, self.say)
         self._omissions = Omissions(run.context, run.cursor, lambda: self._saver.waits_for, self.say)
-        self.started = False
-        self.save_requested = False
+        self.started = self.save_requested = False
         self.random = LoopRandom(run.context, run.cursor)
         self._handled: int | None = None  # the exception that was being handled when the loop began
         self._closed = False  # what is tracked is the user's own again
@@ -105,6 +103,11 @@ class Session:
         self._quiet = True
         HOLDERS.pop(os.path.realpath(self._run.directory), None)
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a loop runs: none does behind an exception out of one, whatever a notebook still holds of it."""
+        return self._endings.watching
+
     # ------------------------------------------------------------------ start
 
     def starting(self) -> None:
@@ -121,10 +124,10 @@ class Session:
             remove_partial(run.directory)
             write_json(run.directory / "environment.json", fingerprint(run.context.device))
         refuse_different_ranks(run.agreement, run.context.learners)
+        self._saver.divide()
         resumed = self._saver.resume()
         if resumed is None:
             share_weights(run.context)
-        self._saver.divide()
         self.started = True  # only now: a run that could not be restored must not save what it holds
         run.accept_edits()
         run.trackers.open()
@@ -260,7 +263,7 @@ class Session:
         written = write_media(run.directory, run.step, media) if run.is_main else []
         run.logbook.write(run.step, run.epoch, values, {each.name: each.line for each in written})
         self._progress.note(values)
-        self._omissions.logged(values)
+        self._omissions.logged(values, media)
         for learner in run.context.learners.values():
             learner.schedules.logged(values)
         self._saver.logged(values)
@@ -320,8 +323,7 @@ class Session:
     def _stop_after_the_end(self) -> None:
         """A signal came after the last moment at which the loop looks: all is saved, and what follows is not begun."""
         if self._signals.requested is not None:
-            status = self._signals.exit_status
-            self._signals.requested = None
+            status, self._signals.requested = self._signals.exit_status, None
             end_process_or_cell(status)
 
     def leave(self, error: BaseException | None) -> None:
@@ -372,7 +374,7 @@ class Session:
             self._finish(alive=False)
 
     def interrupted(self) -> None:
-        """A cell was interrupted in the midst of a body: what stands there is no state to go on from, unless the user does."""
+        """A cell was interrupted in the middle of a body: what stands there is no state to go on from, unless the user does."""
         cursor = self._run.cursor
         cursor.half_done = cursor.in_body
         cursor.take_up()
@@ -425,7 +427,7 @@ class Session:
         return self._run.agreement.rank_0_says("the end of the run", unsaved)
 
     def _finish(self, *, alive: bool = True, ended: str | None = None) -> None:
-        self._first_steps.end()
+        self._first_steps.end()  # first whatever could call in while the rest is closed: hooks, signals
         self._layers.end()
         self._endings.release()
         self._signals.release()

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from truestep.checkpoints.boxes import PartOf
 from truestep.core.errors import CheckpointError, DataError, OptionError, nearest
+from truestep.engine.divided_state import parts_here
 from truestep.engine.processes.shards import pieces, whole
 from truestep.engine.state import (
     changed_options,
@@ -16,7 +18,7 @@ from truestep.engine.state import (
     use_given_options,
 )
 from truestep.report.history import Mark
-from truestep.run.directory import START_ANEW, ways_out
+from truestep.run.directory import START_ANEW, refused_edits
 from truestep.run.fingerprint import fingerprint
 from truestep.run.likeness import are_finite, check_weights, sums_of_weights
 from truestep.run.loop_random import random_state
@@ -58,6 +60,15 @@ def take(run: "Run", *, in_pieces: bool = False) -> Taken:
     }
     state["ranks"], healthy = _ranks(run, own)
     return Taken(state, healthy)
+
+
+def parts_of(run: "Run") -> PartOf:
+    """Return what says which part of a tensor in a checkpoint this process needs: that of the weights which it has."""
+    learners = run.context.learners.items()
+    parts = [
+        parts_here(learner, "learners", name) for name, learner in learners if learner.weights.are_divided
+    ]
+    return lambda name, shape: next(filter(None, (part_of(name, shape) for part_of in parts)), None)
 
 
 def _undivided(state: dict[str, Any], *, in_pieces: bool, is_main: bool) -> Any:
@@ -122,6 +133,7 @@ def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[s
     differences: list[str] = []
     edited = run.resume == "edited"
     run.cursor.load_state_dict(state["cursor"])
+    # A run that `run.finish()` has ended is taken up again by resume="edited".
     run.cursor.finished = run.cursor.finished and not edited
     for name, saved in state["learners"].items():
         learner = run.context.learners[name]
@@ -160,7 +172,6 @@ def edits_of(run: "Run", state: dict[str, Any]) -> list[str]:
     tracked = tracked_in(run, state)
     _check_learners(run, state["learners"])
     run.tracked.check(tracked)
-    directory = run.directory
     found: list[str] = []
     for kind, edits in (
         (DataError, run.cursor.changes(state["cursor"])),
@@ -168,10 +179,7 @@ def edits_of(run: "Run", state: dict[str, Any]) -> list[str]:
         (OptionError, _changed_options(run, state["learners"])),
     ):
         if edits and run.resume != "edited":
-            listed = "\n".join(edits)
-            raise kind(
-                f"{listed}\nA run that goes on with another value is another run. {ways_out(directory)}"
-            )
+            raise refused_edits(kind, edits, run.directory)
         found += edits
     return found
 

@@ -56,6 +56,7 @@ class UpdateWindow:
                 self._values[name].append(value)
                 self._weights[name].append(sums.total)
         if len(noted) == MOST_NOTED and not _are_on_device(self._values):
+            # means in the place of the copies that they were to be taken of
             _read(self._values.values())
 
     @property

@@ -24,6 +24,11 @@ def is_library(filename: str) -> bool:
     return found
 
 
+def is_ours(filename: str) -> bool:
+    """Tell whether a file is one of this package."""
+    return filename.startswith(_OURS)
+
+
 def path_from_here(path: str) -> str:
     """Return a file's name as a message shows it: from the current folder, or alone where it lies elsewhere."""
     whole = Path(path)

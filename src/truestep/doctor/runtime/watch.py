@@ -18,6 +18,7 @@ from truestep.doctor.runtime.not_run import reasons_not_run
 from truestep.doctor.runtime.pace import Pace
 from truestep.doctor.runtime.recorder import Recorder
 from truestep.doctor.runtime.scope import WatchScope, whole_script
+from truestep.doctor.runtime.warned_lines import warn_at_users_lines
 from truestep.doctor.runtime.wrapping import Wrappers
 from truestep.doctor.selection import Selection
 from truestep.doctor.watcher import Watcher
@@ -70,6 +71,7 @@ class Watch:
         started = time.perf_counter()
         self._scope.wrap(self.dispatcher, self._wrappers)
         self._wrappers.exchange()
+        self._wrappers.call(warn_at_users_lines())
         self.dispatcher.seconds += time.perf_counter() - started
         self.dispatcher.look(True)
         return self

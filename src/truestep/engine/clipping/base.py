@@ -35,6 +35,7 @@ def dense_gradient(parameter: Tensor) -> Tensor | None:
     """Return the gradient; of a sparse one the rows that are there, whose memory is the gradient's own."""
     if parameter.grad is None or not parameter.grad.is_sparse:
         return parameter.grad
+    # Put back: `_values` is then the memory that the optimizer reads, with each row once.
     parameter.grad = parameter.grad.coalesce()
     return parameter.grad._values()
 
@@ -58,6 +59,7 @@ def norm_beside(
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """Return the norm of all gradients seen as one vector, and the norm of each other tensor, in one pass."""
     if norm_type == math.inf:
+        # torch has no largest element of an empty tensor
         gradients = [gradient for gradient in gradients if gradient.numel()] or [gradients[0].new_zeros(1)]
     norms = norms_of([*gradients, *others], norm_type)
     first, rest = norms[: len(gradients)], norms[len(gradients) :]

@@ -63,6 +63,7 @@ class MemorySource(BatchSource):
             return torch.split_with_sizes(taken.to(self._device), piece.sizes)
         if leaf.device.type == "cpu":
             taken = take(leaf, rows)
+            # or the copy below would wait for the device
             taken = taken.pin_memory() if self._device.type == "cuda" else taken
         else:
             taken = leaf.index_select(0, _on_device(rows, leaf.device))

@@ -6,15 +6,34 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from truestep.core.errors import DataError
+from truestep.core.held import Sealed
 from truestep.engine.choices import Choice
+from truestep.engine.data.options import DataKeywords
+
+_GIVEN = {
+    name: f"it is said where the source is made, run.data(data, {name}=...)"
+    for name in DataKeywords.__annotations__
+}
+_ELSEWHERE = {
+    **_GIVEN,
+    **dict.fromkeys(
+        ("dataset", "data"), "what run.data was given is not handed out: keep a name of your own for it"
+    ),
+    **dict.fromkeys(
+        ("set_epoch", "sampler", "generator", "set_seed"),
+        "the order is drawn from the run's seed and the epoch by itself",
+    ),
+}
 
 
-class BatchSource(ABC):
+class BatchSource(Sealed, ABC):
     """Batches that can be entered anywhere: a cursor is an epoch and a number of batches.
 
     `num_batches` and `num_samples` count one epoch and are None where nobody knows;
     `choices` says how the data is loaded and why.
     """
+
+    _called, _elsewhere, _set_instead = "A source of batches", _ELSEWHERE, _GIVEN
 
     num_batches: int | None
     num_samples: int | None
@@ -29,7 +48,7 @@ class BatchSource(ABC):
         """Return what tells this data from other data, as JSON: kind, sizes, types, a hash of some."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed run needs beyond epoch and batch number; nothing, but for streams."""
+        """Return what a resumed run needs beyond epoch and batch number: nothing, except for streams."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -40,7 +59,7 @@ class BatchSource(ABC):
                 "saved with other data. Give the data it was saved with, or start a new run."
             )
 
-    def close(self) -> None:  # noqa: B027  (most sources have nothing to end)
+    def close(self) -> None:
         """End the worker processes, if there are any; the source can be used again."""
 
     def __iter__(self) -> NoReturn:

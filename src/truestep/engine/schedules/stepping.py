@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stepping a learner's schedules: once for each update that was applied, or when a metric is logged."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
-from truestep.core.errors import OptionError
+from truestep.core.calls import check_keywords
+from truestep.core.errors import OptionError, check_choice
 from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, unit_of
 from truestep.engine.schedules.factory import check_factory
 
 
 def plateau(optimizer: Optimizer, *, metric: str, mode: str = "min", **options: Any) -> Plateau:
     """Lower the learning rate when `run.log(metric=...)` stops improving; `options` are torch's ReduceLROnPlateau's."""
+    check_keywords(
+        "ts.plateau", options, ["metric", *list(inspect.signature(ReduceLROnPlateau).parameters)[1:]]
+    )
+    check_choice("ts.plateau", "mode", mode, ("min", "max"))
     return Plateau(ReduceLROnPlateau(optimizer, mode=mode, **options), metric)  # type: ignore[arg-type]
 
 
@@ -90,6 +96,7 @@ class Schedules:
             for each in [schedule, *getattr(schedule, "_schedulers", [])]:
                 groups = each.optimizer.param_groups
                 if hasattr(each, "base_lrs"):
+                    # torch's schedulers keep copies of the first rates, and compute from these.
                     each.base_lrs = [group["initial_lr"] for group in groups]
                     each._last_lr = [group["lr"] for group in groups]
 

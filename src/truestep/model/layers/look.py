@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One look at a model: hooks for the length of an update, and what they found as one tensor."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.core.trees import leaves
 from truestep.model.layers.interval import Clock
 from truestep.model.layers.measures import (
     OTHERS,
@@ -132,7 +133,8 @@ class Looking:
             kind = _kind_of_function(given, self._functions)
             if kind:  # a function's result, which no module gave
                 self._look(f"{kind} before {name}", kind, kind, given)
-        tensor = next((each for each in _tensors(output) if each.is_floating_point() and each.numel()), None)
+        tensors = (leaf for _, leaf in leaves(output) if isinstance(leaf, Tensor))
+        tensor = next((each for each in tensors if each.is_floating_point() and each.numel()), None)
         if tensor is None:
             return
         if name in self._matrices:
@@ -204,14 +206,3 @@ def _is_plain() -> bool:
         and torch._C._current_graph_task_id() == -1
         and torch._C._functorch.peek_interpreter_stack() is None
     )
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _tensors(each)
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _tensors(each)

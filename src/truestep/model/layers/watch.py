@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import OptionError
+from truestep.core.modules import model_of
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import number, number_or_dash
 from truestep.model.layers import look as looking
 from truestep.model.layers.findings import LOOKS, LayerFinding, LayerLook, Look, judge, plain
 from truestep.model.layers.interval import Every, Interval, check_every
 from truestep.model.layers.measures import MEASURES
-from truestep.nn.layers import model_of
 
 MAX_LOOKS = 256  # that are kept; of more, every second one goes
 Waiting = tuple[int, list[str], Tensor, "torch.cuda.Event | None"]

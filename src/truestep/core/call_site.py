@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a user's code calls, and which variable takes what it gets: names that the user knows, for messages."""
+
+import dis
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from truestep.core.frames import is_own
+
+
+class CallSite(NamedTuple):
+    """A line of the user's own code, and the variable that takes what is called there; None where none does."""
+
+    place: str
+    variable: str | None
+
+
+def call_site() -> CallSite | None:
+    """Return where the innermost running line of the user's own code calls; None where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_own(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return CallSite(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}", _variable(frame))
+
+
+def _variable(frame: FrameType) -> str | None:
+    """Return what the instruction behind the running call stores into; the name alone of an attribute."""
+    following = (each for each in dis.get_instructions(frame.f_code) if each.offset > frame.f_lasti)
+    first, second = next(following, None), next(following, None)
+    if (
+        first is not None
+        and second is not None
+        and first.opname.startswith("LOAD_")
+        and second.opname == "STORE_ATTR"
+    ):
+        first = second
+    if first is None or not first.opname.startswith("STORE_") or first.opname == "STORE_SUBSCR":
+        return None
+    name = (
+        first.argval[0] if isinstance(first.argval, tuple) else first.argval
+    )  # two in one, from Python 3.13 on
+    return name if isinstance(name, str) else None

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects that users hold: a name that one does not have is answered with what to write, asked for or set."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from truestep.core.errors import did_you_mean
+
+
+def no_attribute(called: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str]) -> str:
+    """Return the message for a name that something does not have; `elsewhere` says what to write for other libraries' names."""
+    said = f"{called} has no attribute {name!r}"
+    if name.startswith("_"):  # a protocol that somebody asks for
+        return said
+    if name in elsewhere:
+        return f"{said}: {elsewhere[name]}."
+    return f"{said}. {did_you_mean(name, (each for each in known if not each.startswith('_')))}".rstrip()
+
+
+class Held:
+    """A name that it does not have can't be read: the AttributeError says what to write."""
+
+    __slots__ = ()
+    _called: ClassVar[str]
+    """What it is called in a sentence: "A run"."""
+    _elsewhere: ClassVar[Mapping[str, str]]
+    """What to write for names that other libraries' objects of its kind have."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what to write."""
+            known = () if name.startswith("_") else dir(self)  # which asks for names of its own
+            raise AttributeError(
+                no_attribute(self._called, name, known, self._elsewhere), name=name, obj=self
+            )
+
+
+class Sealed(Held):
+    """Besides, once `_seal` is called, nothing can be set but what `_settable` names: nobody would read it."""
+
+    _settable: ClassVar[frozenset[str]] = frozenset()
+    _set_instead: ClassVar[Mapping[str, str]] = {}
+    """What to write for names that people set."""
+    _is_sealed = False
+
+    def _seal(self) -> None:
+        self._is_sealed = True
+
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Set it where it is read; else say what to write."""
+            if self._is_sealed and not name.startswith("_") and name not in self._settable:
+                raise AttributeError(self._not_settable(name), name=name, obj=self)
+            object.__setattr__(self, name, value)
+
+    def _not_settable(self, name: str) -> str:
+        if name in self._set_instead:
+            return f"{self._called} is not told {name!r} by setting it: {self._set_instead[name]}."
+        if hasattr(self, name):
+            return f"{name!r} of {self._called[0].lower()}{self._called[1:]} can be read, not set."
+        said = no_attribute(self._called, name, dir(self), self._elsewhere)
+        return f"{said.removesuffix('.')}. Set, it would be read by nobody."

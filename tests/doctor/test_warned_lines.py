@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torch warns of while the doctor watches is shown at the user's line, as often and under the filters that it would be."""
+
+import inspect
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import truestep as ts
+
+ROWS, TARGETS = torch.ones(4, 1), torch.ones(4)
+
+
+def copied():
+    return torch.tensor(ROWS)  # torch's C++ warns, of the innermost python frame
+
+
+def compared():
+    return F.mse_loss(ROWS, TARGETS)  # torch's python warns, of its caller's frame
+
+
+def compared_by_a_module():
+    return nn.MSELoss()(ROWS, TARGETS)
+
+
+def twice():
+    for _ in range(2):
+        copied()
+        compared()
+
+
+WARNING = (copied, compared, compared_by_a_module)
+
+
+def shown(action, calls, *, watched=True):
+    """Return the lines that calls warn at, and what stands there, by the filter `action`."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter(action)
+        globals().pop("__warningregistry__", None)
+        if watched:
+            with ts.watch(probe=False):
+                for call in calls:
+                    call()
+        else:
+            for call in calls:
+                call()
+    return [(each.filename, each.lineno) for each in caught]
+
+
+def line_of(function):
+    return __file__, inspect.getsourcelines(function)[1] + 1
+
+
+@pytest.mark.parametrize("function", WARNING, ids=lambda function: function.__name__)
+def test_the_line_is_the_users(function):
+    assert shown("default", [function]) == [line_of(function)]
+
+
+@pytest.mark.parametrize("action", ["default", "always", "module", "once", "ignore"])
+def test_it_is_shown_as_often_as_without_the_watch(action):
+    assert shown(action, [twice]) == shown(action, [twice], watched=False)
+
+
+def another_copy():
+    return torch.tensor(ROWS)
+
+
+def test_two_lines_that_warn_of_the_same_are_both_shown():
+    assert shown("default", [copied, another_copy]) == [line_of(copied), line_of(another_copy)]
+
+
+def test_a_filter_for_the_users_own_module_is_obeyed():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        warnings.filterwarnings("ignore", module=__name__.replace(".", r"\."))
+        with ts.watch(probe=False):
+            twice()
+    assert caught == []
+
+
+def test_a_filter_that_raises_does():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="copy construct"), ts.watch(probe=False):
+            copied()
+
+
+def test_the_users_own_way_to_show_warnings_is_kept(monkeypatch):
+    seen = []
+
+    def first(message, category, filename, lineno, file=None, line=None):
+        seen.append(("first", filename, lineno))
+
+    def second(message, category, filename, lineno, file=None, line=None):
+        seen.append(("second", filename, lineno))
+
+    warnings.simplefilter("always")
+    monkeypatch.setattr(warnings, "showwarning", first)
+    with ts.watch(probe=False):
+        copied()
+    assert warnings.showwarning is first
+    with ts.watch(probe=False):
+        ours = warnings.showwarning
+        warnings.showwarning = second
+    assert warnings.showwarning is second
+    warnings.showwarning = ours  # whoever puts back what he found
+    copied()
+    assert seen == [("first", *line_of(copied))] * 2
