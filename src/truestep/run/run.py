@@ -88,8 +88,8 @@ class Run(Sealed, Shown):
             refused otherwise.
         config: hyper-parameters (a mapping or data class), kept and compared when the run goes on.
         nonfinite: what to do about a NaN or infinite loss or gradient: "raise", "skip" the update and count it, "keep" it, or
-            "rollback" to the last healthy checkpoint after several in a row. Gradients are looked at where there is a clip, or
-            with "skip" and "rollback"; else a bad one shows in the next loss.
+            "rollback" to the last healthy checkpoint after several in a row. Loss and gradients are looked at before each
+            update is applied, but with "keep".
         deterministic: use deterministic algorithms only.
         saving: when to save and what to keep.
         log_every: write a line of metrics every so many steps.
