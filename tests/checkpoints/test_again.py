@@ -3,13 +3,15 @@
 
 import subprocess
 import sys
+import time
 from collections import Counter
 
 import pytest
 import torch
 
-from truestep.checkpoints import Checkpoint, CheckpointStore, prepare
+from truestep.checkpoints import Checkpoint, CheckpointStore, checksum, prepare
 from truestep.checkpoints.checksum import PIECE_BYTES, Checksum
+from truestep.checkpoints.verify import scratch
 from truestep.core.errors import CheckpointError
 
 WEIGHT = torch.arange(6.0).view(2, 3)
@@ -135,3 +137,26 @@ def test_a_large_save_in_flight_is_finished_when_the_interpreter_ends(tmp_path):
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     with CheckpointStore(tmp_path / "run") as store:
         assert store.newest().load()["w"].sum() == 12_000_000
+
+
+def test_a_slow_thread_reads_no_memory_that_was_given_away(monkeypatch):
+    """On a busy machine a thread can lose its processor while the others hash all pieces that follow."""
+    right, first = checksum._digest, []
+
+    def slow(piece):
+        if not first:
+            first.append(piece)
+            time.sleep(0.3)
+        return right(piece)
+
+    pieces = [bytes([number]) * PIECE_BYTES for number in range(10)]
+    with Checksum() as expected:
+        for piece in pieces:
+            expected.update(memoryview(piece))
+        promised = expected.hexdigest()
+    monkeypatch.setattr(checksum, "_digest", slow)
+    with Checksum() as found:
+        for piece, memory in zip(pieces, scratch(len(pieces) * PIECE_BYTES), strict=True):
+            memory[:] = piece
+            found.update(memory)
+        assert found.hexdigest() == promised

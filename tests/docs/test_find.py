@@ -22,6 +22,17 @@ SEARCHED = {
     "GradScaler": "find",
     "learning rate finder": "howto/learning-rate-finder",
     "test time augmentation": "howto/test-time-augmentation",
+    "progress bar": "find",
+    "hyper parameters": "howto/hyper-parameters",
+    "config": "howto/hyper-parameters",
+    "profiler": "howto/profile",
+    "predict": "howto/predict",
+    "inference": "howto/predict",
+    "limit batches": "howto/quick-try",
+    "fast_dev_run": "howto/quick-try",
+    "log value": "howto/log-a-value",
+    "mode collapse": "howto/gan-samples",
+    "Keras": "find",
 }
 
 

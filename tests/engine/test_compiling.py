@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """compile=True: one graph, ragged sizes, the eager result to rounding, and what torch can't compile refused."""
 
+import functools
+import gc
 import json
 import shutil
+import weakref
 
 import pytest
+import torch
 from support import warm
+
+from truestep.engine import compiling
 
 # In a process of its own: torch's compiler keeps threads, environment variables and caches.
 PROGRAM = """
@@ -86,3 +92,20 @@ def test_one_graph_for_all_sizes_the_eager_result_and_clear_refusals():
     )
     message, unchanged = found["branch"]
     assert ("could not turn this loss into one graph" in message, unchanged) == (True, True)
+
+
+def test_a_loss_that_is_defined_anew_for_each_batch_keeps_no_batch_alive(monkeypatch):
+    def compile_(function, fullgraph):  # as torch's, it holds what it compiled
+        return functools.wraps(function)(functools.partial(function))
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    compiler, batches = compiling.Compiler(), []
+
+    def step(batch):
+        compiler.call(lambda _: batch.sum(), batch)
+        batches.append(weakref.ref(batch))
+
+    for _ in range(compiling.MOST_KEPT + 3):
+        step(torch.ones(2))
+    gc.collect()
+    assert [batch() is None for batch in batches] == [True] * 3 + [False] * compiling.MOST_KEPT

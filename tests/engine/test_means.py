@@ -9,7 +9,9 @@ from torch import nn
 
 import truestep as ts
 from truestep.core.errors import NonFiniteError
+from truestep.engine.clipping import total_norm
 from truestep.engine.means import AT_ONCE, MOST_VALUES, mean_of, noted, numbers_of
+from truestep.engine.result import NotedNorm
 
 LENGTHS = (1, 2, 7, 32, 33, 500, MOST_VALUES, MOST_VALUES + 1)
 
@@ -77,3 +79,14 @@ def test_a_metric_that_is_not_finite_stops_nothing(make_learner):
     nan = torch.full((2,), float("nan"))
     update = net.update(lambda batch: ts.weighted(net(batch).squeeze(1), ratio=nan), torch.randn(2, 3))
     assert update.metrics["ratio"].isnan()
+
+
+@settings(max_examples=20, deadline=None)
+@given(sizes=st.lists(st.sampled_from(LENGTHS), min_size=1, max_size=6), seed=st.integers(0, 99))
+def test_a_norm_that_is_computed_later_has_the_bits_of_one_computed_at_once(sizes, seed):
+    generator = torch.Generator().manual_seed(seed)
+    gradients = [torch.randn(size, 2, generator=generator).t() for size in sizes]
+    noted_norm, expected = NotedNorm(gradients), float(total_norm(gradients))
+    for gradient in gradients:
+        gradient.zero_()
+    assert float(noted_norm) == expected

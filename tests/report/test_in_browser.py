@@ -117,11 +117,11 @@ def shown(example_runs):
     return {name: [folder] for name, folder in example_runs.items()} | {"several": several}
 
 
-def measured(folders, tmp_path, *, width, scheme="light", hover="", planted=""):
+def measured(folders, tmp_path, *, width, scheme="light", hover="", planted="", address="page.html"):
     html = render_report(*folders).replace("</style>", planted + "</style>")
     (tmp_path / "page.html").write_text(html.replace("</body>", MEASURE.replace("HOVER", hover)), "utf-8")
     frame = tmp_path / "frame.html"
-    frame.write_text(FRAME.replace("WIDTH", str(width)), "utf-8")
+    frame.write_text(FRAME.replace("WIDTH", str(width)).replace("page.html", address), "utf-8")
     window = ["--window-size=1300,1600", "--virtual-time-budget=5000"]
     dom = browse(tmp_path, *window, "--dump-dom", frame.as_uri(), scheme=scheme)
     return json.loads(unescape(dom.partition('<pre id="measured">')[2].partition("</pre>")[0]))
@@ -189,7 +189,7 @@ TURN = """
   turn(); check("turned");
   URL.createObjectURL = () => "#"; URL.revokeObjectURL = () => {};
   window.Blob = class { constructor(parts) { window.tips.push(parts[0], String(soft)); } };
-  document.querySelector("#controls button").click();
+  document.querySelector("#controls > button").click();
 """
 
 
@@ -202,6 +202,74 @@ def test_smoothing_and_axes_turn_and_turn_back(shown, tmp_path, name):
     assert header == "chart,curve,step,mean,min,max,values"
     assert {"Loss", "accuracy", "Learning rate"} <= {row.split(",")[0] for row in rows}
     assert int(num_soft) > 5
+
+
+SWITCH = """
+  window.tips = [];
+  const plots = [...document.querySelectorAll(".plot")];
+  const drawn = () => plots.map((plot) => plot.querySelector("svg").outerHTML);
+  const slider = document.querySelector("#controls input"), turn = document.querySelector("figcaption button");
+  const by = (kind) => [...document.querySelectorAll(".switch button")].find((button) => button.textContent === kind).click();
+  const pressed = () => [...document.querySelectorAll(".switch [aria-pressed=true]")].map((button) => button.textContent).join();
+  const ticks = (plot) => [...plot.querySelectorAll(".steps-grid text")].map((text) => text.textContent).join(" ");
+  const check = (what) => document.querySelectorAll(".plot path, .plot rect, .plot line, .plot text").forEach((each) => {
+    for (const { name, value } of each.attributes)
+      if (/NaN|Infinity|undefined/.test(value)) wrong.push(`${what}: ${name}="${value.slice(0, 60)}"`);
+  });
+  const before = drawn(), lines = plots[0].querySelectorAll("path.line").length;
+  const shades = document.querySelectorAll("rect.spoiled").length;
+  for (const kind of ["epoch", "time"]) {
+    by(kind);
+    check(kind);
+    if (pressed() !== kind) wrong.push(`${kind} is not shown as chosen, but ${pressed()}`);
+    if (drawn().some((plot, index) => plot === before[index])) wrong.push(`a chart is not drawn by ${kind}`);
+    if (plots[0].querySelectorAll("path.line").length !== lines) wrong.push(`lines are lost by ${kind}`);
+    if (!shades !== !document.querySelectorAll("rect.spoiled").length) wrong.push(`NaN is not shaded by ${kind}`);
+    window.tips.push(ticks(plots[0]));
+    const box = plots[0].getBoundingClientRect();
+    plots[0].dispatchEvent(new PointerEvent("pointermove", { clientX: box.right - 1, clientY: box.top + 20 }));
+    window.tips.push(plots[0].querySelector(".tip").innerText);
+    plots[0].dispatchEvent(new PointerEvent("pointerleave"));
+  }
+  turn.click();
+  slider.value = 0.9;
+  slider.dispatchEvent(new Event("input"));
+  by("epoch");
+  check("turned, smooth");
+  if (!document.querySelector("path.soft") || plots.every((plot) => plot.dataset.axis !== "other"))
+    wrong.push("the switch forgets what was chosen");
+  slider.value = 0;
+  slider.dispatchEvent(new Event("input"));
+  turn.click();
+  by("step");
+  if (drawn().some((plot, index) => plot !== before[index])) wrong.push("a chart is not what it was");
+"""
+
+
+@pytest.mark.parametrize("name", ["two learners", "several"])
+def test_the_x_axis_turns_to_epochs_and_to_time_and_keeps_what_was_chosen(shown, tmp_path, name):
+    folders = shown[name][:2]
+    seen = measured(folders, tmp_path, hover=SWITCH, width=1200)
+    assert seen["wrong"] == []
+    epochs, by_epoch, seconds, by_time = seen["tips"]
+    assert seconds == "s 0 10 20 30"
+    if len(folders) == 1:
+        assert epochs == "epoch 0 2 4 6 8 10"
+        assert by_epoch.startswith("step 2,996 · epoch 10 · 0:30")
+        assert by_time.startswith("step 2,996 · epoch 10 · 0:30")
+    else:  # 20 epochs of the one, 10 of the other
+        assert epochs == "epoch 0 5 10 15 20"
+        assert by_epoch.startswith("epoch 19.98")
+        assert by_time.startswith("0:30")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("by", ["epoch", "time"])
+def test_the_address_keeps_the_x_axis_and_nothing_overlaps_on_it(shown, tmp_path, by, width):
+    told = "window.tips = [document.querySelector('.steps-grid text').textContent];"
+    seen = measured(shown["several"], tmp_path, hover=told, width=width, address=f"page.html#by-{by}")
+    assert seen["wrong"] == []
+    assert seen["tips"] == [{"epoch": "epoch", "time": "d"}[by]]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

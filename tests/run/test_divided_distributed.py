@@ -33,11 +33,15 @@ def on(size, *arguments):
     return begun.pop(), ended.pop(), finished[0].out
 
 
-def alone(folder, epochs, capsys):
+def program():
     spec = importlib.util.spec_from_file_location("divided", PROGRAM)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.trains(folder, epochs)
+    return module
+
+
+def alone(folder, epochs, capsys):
+    program().trains(folder, epochs)
     return said(capsys.readouterr().out, "began with")[0]
 
 
@@ -60,8 +64,10 @@ def test_pieces_of_four_ranks_are_a_whole_checkpoint_for_one_and_for_three(tmp_p
     check_bits(tmp_path, 1)
     # of five rows, two each, the fourth rank has none
     assert files_of_ranks(overview(tmp_path / "run")[0]) == {0, 1, 2}
-    begun, ended_3, _ = on(3, tmp_path, 2)
+    whole = program().bytes_here(ts.read_checkpoint(tmp_path / "run")["learners"])
+    begun, ended_3, out = on(3, tmp_path, 2)
     assert begun == ended
+    assert 0 < int(said(out, "bytes read")[0]) < 0.6 * whole  # two rows of five are rank 0's
     check_bits(tmp_path, 2)
     assert files_of_ranks(overview(tmp_path / "run")[0]) == {0, 1, 2}
     assert alone(tmp_path, 3, capsys) == ended_3
@@ -121,3 +127,47 @@ def test_a_rank_killed_in_any_save_at_any_file(tmp_path, monkeypatch, undisturbe
         monkeypatch.setenv("AT_ONCE", "1")
     size = 4 if attempt % 5 == 4 else 2
     killed(tmp_path, size, attempt % size, 1 + attempt % 13, undisturbed[size])
+
+
+# ------------------------------------------------------------------ what is read of them
+
+
+def damage(checkpoint, rank):
+    """Change one bit of what a rank wrote of the weights; return the file's name."""
+    path = checkpoint.path / f"learners.net.modules-r{rank:04d}.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+    return path.name
+
+
+def test_damage_that_one_rank_reads_is_named_on_all_and_an_older_checkpoint_is_used(tmp_path):
+    for name in ("calm", "damaged"):
+        (tmp_path / name).mkdir()
+    _, expected, _ = on(2, tmp_path / "calm", 2)
+    on(2, tmp_path / "damaged", 1)
+    newest = overview(tmp_path / "damaged" / "run")[0]
+    files = {newest.name: damage(newest, 1)}
+    finished = on_ranks(PROGRAM, tmp_path / "damaged", 2)
+    assert [each.status for each in finished] == [0, 0], finished[0].error[-3000:]
+    for each in finished:
+        assert re.search(rf"{newest.name} was passed over: {files[newest.name]}: its content", each.error)
+        assert "found by rank 1" in each.error
+        assert said(each.out, "ends with") == [expected]
+    for checkpoint in overview(tmp_path / "damaged" / "run"):
+        files[checkpoint.name] = damage(checkpoint, checkpoint.summary.sequence % 2)
+    finished = finish(start(PROGRAM, tmp_path / "damaged", 3, size=2), 60)
+    for each in finished:  # none of them waits for another
+        assert each.status == 1
+        assert re.search(r"CheckpointError: No checkpoint in \S+ can be used", each.error)
+        assert re.search(r"learners\.net\.modules-r000[01]\.safetensors: its content", each.error)
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_while_it_reads_ends_the_others(tmp_path, monkeypatch):
+    on(2, tmp_path, 1)
+    monkeypatch.setenv("DIES", "1")
+    survivor, killed = finish(start(PROGRAM, tmp_path, 2, size=2), 60)
+    assert (survivor.status, killed.status) == (1, -9)
+    assert survivor.seconds < 10
+    assert re.search(r"RankError: .* rank 1 \(process \d+ on \S+\) is gone", survivor.error)

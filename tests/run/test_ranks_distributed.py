@@ -4,6 +4,7 @@
 import importlib.util
 import json
 import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,13 @@ import truestep as ts
 
 PROGRAM = Path(__file__).parent / "programs" / "ranks.py"
 ROUNDS = 50
+TIMEOUT = 10
 
 
 def alone(folder):
     """Return what one process finds, here."""
-    spec = importlib.util.spec_from_file_location("ranks_program", PROGRAM)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     folder.mkdir()
-    module.looks(folder)
+    program().looks(folder)
     return json.loads((folder / "found-0.json").read_text())
 
 
@@ -79,6 +78,48 @@ def check_kept(folder, ranks):
             list(run.steps(6))
 
 
+def program():
+    spec = importlib.util.spec_from_file_location("ranks_program", PROGRAM)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_a_metric_is_that_of_one_process_for_every_number_of_samples_and_ranks(tmp_path, size):
+    assert [each.status for each in on_ranks(PROGRAM, "measures", tmp_path, size=size)] == [0] * size
+    (tmp_path / "alone").mkdir()
+    program().measures(tmp_path / "alone")
+    *one, largest = json.loads((tmp_path / "alone" / "measured-0.json").read_text())
+    for rank in range(size):
+        *found, largest_here = json.loads((tmp_path / f"measured-{rank}.json").read_text())
+        assert largest_here == largest
+        assert len(found) == len(one) == 50
+        for (plain, named), (mean, means) in zip(found, one, strict=True):
+            assert plain == pytest.approx(mean, rel=1e-12, nan_ok=True)
+            assert named == pytest.approx(means, rel=1e-12, nan_ok=True)
+
+
+@pytest.mark.slow
+def test_another_number_of_ranks_goes_on_with_the_same_samples_in_the_same_order(tmp_path):
+    def seen(folder, epochs, size):
+        """Return the samples of each batch, of all ranks together, with what was drawn for them."""
+        ranks = [json.loads((folder / f"went-{epochs}-{rank}.json").read_text()) for rank in range(size)]
+        return [
+            [[*chain(*parts)] for parts in zip(*batch, strict=True)] for batch in zip(*ranks, strict=True)
+        ]
+
+    (tmp_path / "alone").mkdir()
+    program().goes_on(tmp_path / "alone", 4)
+    found = []
+    for epochs, size in ((1, 2), (2, 3), (3, 2), (4, 4)):
+        statuses = [each.status for each in on_ranks(PROGRAM, "goes_on", tmp_path, epochs, size=size)]
+        assert statuses == [0] * size
+        found += seen(tmp_path, epochs, size)
+    assert found == seen(tmp_path / "alone", 4, 1)
+
+
 def test_a_killed_rank_ends_the_others_at_once_and_by_name(tmp_path):
     survivor, killed = on_ranks(PROGRAM, "trains", tmp_path, "kill", 9, 1)
     assert killed.status == -9
@@ -113,13 +154,15 @@ def test_a_restart_ends_with_the_bits_of_a_run_that_nothing_happened_to(
     tmp_path, monkeypatch, undisturbed, how, attempt
 ):
     hangs = how in ("stop", "hang")
-    monkeypatch.setenv("TIMEOUT", "10" if hangs else "60")
+    monkeypatch.setenv("TIMEOUT", str(TIMEOUT) if hangs else "60")
     failing = attempt % 2
     processes = start(PROGRAM, "trains", tmp_path, how, 2 + attempt % 21, failing, size=2)
     finished = finish(processes, 120, hangs=failing if hangs else None)
     other = finished[1 - failing]
     assert other.status == (143 if how == "ask" else 1), other.error
     assert other.seconds < 10
+    if hangs:  # five seconds after the time-out, and what the process needs to end
+        assert other.at - float((tmp_path / "failed").read_text()) < TIMEOUT + 5 + 2
     if how == "miss":
         place = (
             rf"rank {1 - failing}: an update of 'sequential', \S+ranks\.py:\d+ \(step {2 + attempt % 21}\)"

@@ -13,12 +13,13 @@ from . import warm
 
 
 class Finished(NamedTuple):
-    """How one process ended, and after how many seconds since the first had ended, or all were started."""
+    """How one process ended, after how many seconds since the first had ended, or all were started, and when (`time.time`)."""
 
     status: int
     out: str
     error: str
     seconds: float
+    at: float
 
 
 def free_port() -> int:
@@ -56,6 +57,7 @@ def finish(
     """Wait for all but the rank that `hangs`; whoever is left then is killed, with status -9."""
     until, begun = time.monotonic() + seconds, time.monotonic()
     ended: dict[int, float] = {}
+    shift = time.time() - time.monotonic()
     waited_for = set(range(len(processes))) - {hangs}
     while waited_for - ended.keys() and time.monotonic() < until:
         for rank, process in enumerate(processes):
@@ -65,10 +67,11 @@ def finish(
     for process in processes:
         process.kill()
     first = min(ended.values(), default=begun)
-    return [
-        Finished(process.wait(), process.output, process.error, ended.get(rank, until) - first)
-        for rank, process in enumerate(processes)
-    ]
+    found = []
+    for rank, process in enumerate(processes):
+        end = ended.get(rank, until)
+        found.append(Finished(process.wait(), process.output, process.error, end - first, end + shift))
+    return found
 
 
 def on_ranks(program: Path, *arguments: object, size: int = 2, seconds: float = 240) -> list[Finished]:

@@ -9,7 +9,16 @@ import torch
 from .ranks import on_ranks
 
 PROGRAM = Path(__file__).parents[1] / "engine" / "strategies" / "over_ranks.py"
-DIVIDED = ["blocks", "adversaries", "unequal_parts", "left_out", "few_examples", "mixed", "mixed_fp16"]
+DIVIDED = [
+    "blocks",
+    "adversaries",
+    "unequal_parts",
+    "left_out",
+    "gone_back",
+    "few_examples",
+    "mixed",
+    "mixed_fp16",
+]
 MORE_DIVIDED = ["token_weights", "statistics", "values_per_token", "together", "contrast"]
 
 

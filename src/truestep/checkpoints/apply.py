@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from truestep.checkpoints.weights import load_weights
 from truestep.core.errors import CheckpointError, nearest
+from truestep.core.trees import map_leaves
 
 
 class Stateful(Protocol):
@@ -44,10 +45,12 @@ def apply_state(state: Mapping[str, Any], objects: Mapping[str, Stateful]) -> No
         raise CheckpointError(f"The state has nothing for {absent[0]!r}; nothing was loaded. {there}")
     before: list[tuple[Stateful, Any]] = []
     for name, target in objects.items():
-        before.append((target, _copy(target.state_dict())))
+        # Noted before it is loaded: torch's own load_state_dict copies what fits before it raises.
+        before.append((target, map_leaves(_on_host, target.state_dict())))
         try:
             _load(target, state[name])
         except Exception as error:
+            # Backwards, so that an object under two names ends with what it had first.
             for other, old in reversed(before):
                 other.load_state_dict(old)
             raise CheckpointError(
@@ -59,16 +62,13 @@ def _load(target: Stateful, state: Any) -> None:
     if isinstance(target, nn.Module):
         load_weights(target, state)
     else:
+        # torch's optimizers keep the tensors they are given, and the next step would write to the caller's state.
         target.load_state_dict(copy.deepcopy(state))
 
 
-def _copy(state: Any) -> Any:
-    """Return a copy of a state on the host, so that undoing needs no memory on the device."""
-    if isinstance(state, Tensor):
+def _on_host(leaf: Any) -> Any:
+    """Return a copy on the host, so that undoing needs no memory on the device."""
+    if isinstance(leaf, Tensor):
         with torch.no_grad():
-            return state.detach().to("cpu", copy=True)
-    if isinstance(state, dict):
-        return {key: _copy(value) for key, value in state.items()}
-    if isinstance(state, list | tuple) and type(state) in (list, tuple):
-        return type(state)(_copy(value) for value in state)
-    return copy.deepcopy(state)
+            return leaf.detach().to("cpu", copy=True)
+    return copy.deepcopy(leaf)

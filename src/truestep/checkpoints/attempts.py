@@ -40,6 +40,7 @@ def _marks(files: Files, directory: Path) -> Iterator[tuple[str, str]]:
 
 def note_attempt(files: Files, directory: Path, checkpoint: str) -> int:
     """Count one more attempt, on the disk when this returns, and return how many there are."""
+    # Nobody else counts meanwhile: the caller holds the directory's lock.
     number = 1 + count_attempts(files, directory).get(checkpoint, 0)
     files.close(files.create(_mark(directory, checkpoint, number)))
     if how := ending_at(files, directory, checkpoint):  # it is at work again
@@ -86,4 +87,5 @@ def clear_attempts(files: Files, directory: Path) -> None:
     """Forget every attempt: the run got on."""
     for name in files.names(directory):
         if name.startswith(ATTEMPT):
+            # Not synced: if a loss of power brings marks back, some starts are counted that ended well, and it takes three.
             files.remove(directory / name)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from truestep.checkpoints.boxes import PartOf
 from truestep.checkpoints.files import Files
 from truestep.checkpoints.manifest import CheckpointSummary, DamagedError, Manifest, NewerFormatError
 from truestep.checkpoints.tree import decode, subtree
@@ -82,15 +83,17 @@ class Checkpoint:
         with self._explained():
             verify(self.files, self.path, self.manifest)
 
-    def load(self, *under: str | int) -> Any:
+    def load(self, *under: str | int, part_of: PartOf | None = None) -> Any:
         """Return the state, on the CPU, or the part of it under the given keys.
 
-        Raises CheckpointError unless every byte of the files read is as it was written.
+        Of tensors that `part_of` wants a part of, that part alone is read into memory. Raises CheckpointError unless every byte of
+        the files read is as it was written.
         """
+        # imports torch, which listing checkpoints does without
         from truestep.checkpoints.load import load_state
 
         with self._explained():
-            return load_state(self.files, self.path, self.manifest, under)
+            return load_state(self.files, self.path, self.manifest, under, part_of)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

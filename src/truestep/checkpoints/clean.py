@@ -66,6 +66,7 @@ def remove(files: Files, directory: Path, names: list[str]) -> None:
     for name in names:
         files.rename(directory / name, directory / f"{DELETED}{name}")
     if names:
+        # Before anything inside is removed: after a loss of power the old name must not lead to half a checkpoint.
         sync_folder(files, directory)
     for name in names:
         remove_tree(files, directory / f"{DELETED}{name}")
@@ -74,10 +75,12 @@ def remove(files: Files, directory: Path, names: list[str]) -> None:
 def _is_whole(checkpoint: Checkpoint) -> bool:
     """Whether all files are there with their sizes; their contents were checked by whoever wrote them."""
     try:
+        # Reading every byte at each save would take as long as writing them.
         return all(
             checkpoint.files.status(checkpoint.path / name).st_size == entry.bytes
             for name, entry in checkpoint.manifest.files.items()
         )
+    # gone, or not to be read: neither counts as one that a run could go on from
     except OSError:
         return False
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from truestep.checkpoints.tree import tensor_name
+from truestep.core.trees import leaves
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ def compare_states(before: Any, after: Any) -> StateChanges:
 
 
 def _timeless(state: Any) -> dict[str, Any]:
-    return {name: leaf for name, leaf in _leaves(state, ()) if not name.startswith(CLOCK)}
+    named = ((tensor_name(path), leaf) for path, leaf in leaves(state))
+    return {name: leaf for name, leaf in named if not name.startswith(CLOCK)}
 
 
 def _compared(name: str, old: dict[str, Any], new: dict[str, Any]) -> Change | None:
@@ -97,14 +99,6 @@ def _num_bytes(leaf: Any) -> int:
     return leaf.nbytes if isinstance(leaf, Tensor) else 0
 
 
-def _leaves(value: Any, path: tuple[str | int, ...]) -> list[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
-        return [leaf for key, item in value.items() for leaf in _leaves(item, (*path, key))]
-    if isinstance(value, list | tuple) and value:
-        return [leaf for index, item in enumerate(value) for leaf in _leaves(item, (*path, index))]
-    return [(tensor_name(path), value)]
-
-
 def _changed(name: str, old: Any, new: Any) -> Change | None:
     if isinstance(old, Tensor) and isinstance(new, Tensor):
         return _changed_tensor(name, old, new)
@@ -116,12 +110,14 @@ def _changed(name: str, old: Any, new: Any) -> Change | None:
 def _changed_tensor(name: str, old: Tensor, new: Tensor) -> Change | None:
     if (old.dtype, old.shape) != (new.dtype, new.shape):
         return Change(name, "reshaped", f"{_show(old)} -> {_show(new)}", max(old.nbytes, new.nbytes))
+    # By bits: what is promised of a resumed run are these, and a NaN is unequal to itself.
     differing = _bits(old) != _bits(new)
     elements = int(differing.any(dim=1).sum())
     if elements == 0:
         return None
     detail, largest = f"{elements} of {old.numel()} elements", None
     if old.dtype.is_floating_point or old.dtype.is_complex:
+        # complex128 holds every float and complex dtype exactly, float8 too, in which torch can't subtract
         gap = (old.to(torch.complex128) - new.to(torch.complex128)).abs().max().item()
         detail += f", largest difference {gap:.3g}"
         largest = gap if math.isfinite(gap) else None

@@ -118,4 +118,5 @@ def unwrapped(name: str) -> str:
 def _near(name: str, shape: Shape, left: Mapping[str, Shape]) -> tuple[str, ...]:
     """Return the names left over that resemble one; those of its shape first."""
     close = difflib.get_close_matches(name, left, n=6, cutoff=0.6)
+    # `sorted` is stable: among names of one shape the closest stays first
     return tuple(sorted(close, key=lambda other: left[other] != shape)[:2])

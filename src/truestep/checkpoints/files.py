@@ -45,6 +45,7 @@ class Files:
 
     def open(self, path: Path) -> int:
         """Open a file for reading; a symbolic link is refused."""
+        # O_NONBLOCK: to open a pipe would else wait for a writer; regular files do not mind.
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def open_folder(self, path: Path) -> int:
@@ -53,6 +54,7 @@ class Files:
 
     def read(self, descriptor: int, buffer: memoryview) -> int:
         """Read some bytes into the buffer and return how many; 0 at the end."""
+        # not os.read, which makes a bytes object that must be copied once more
         return os.readv(descriptor, [buffer])
 
     def status(self, target: Path | int) -> os.stat_result:
@@ -85,6 +87,7 @@ class Files:
 
     def lock(self, descriptor: int) -> None:
         """Take a file's lock, or raise BlockingIOError where another process holds it."""
+        # Not lockf: POSIX locks are the process's, and vanish when any descriptor of the file is closed.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -95,6 +98,7 @@ def write_all(files: Files, descriptor: int, data: memoryview) -> None:
             taken = files.write(descriptor, data)
         except InterruptedError:
             continue
+        # or this would go on forever
         if taken == 0:
             raise OSError(errno.EIO, "the file takes no more bytes")
         data = data[taken:]

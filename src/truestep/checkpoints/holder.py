@@ -60,6 +60,7 @@ def _is_signer_alive(process: int, signed_at: float) -> bool:
     import psutil
 
     try:
+        # A second of grace: psutil adds clock ticks to the time of boot, which Linux gives in whole seconds.
         return bool(psutil.Process(process).create_time() <= signed_at + 1)
     except (psutil.Error, ValueError):
         return False

@@ -106,6 +106,7 @@ def scaler_state(state: Mapping[str, Any]) -> dict[str, Any]:
         return dict(state)
     return {
         "scale": float(first["loss_scale"]),
+        # apex saves the scale and its counter alone; these are what it and torch's GradScaler begin with
         "growth_factor": 2.0,
         "backoff_factor": 0.5,
         "growth_interval": 2000,

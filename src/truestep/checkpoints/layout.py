@@ -47,6 +47,7 @@ class FileLayout:
     @cached_property
     def _header(self) -> bytes:
         entries = {item.key: _header_entry(item) for item in self.placed}
+        # transformers refuses a safetensors file whose metadata lack it
         return header_bytes(entries, {"format": "pt"})
 
     def header(self) -> bytes:

@@ -110,6 +110,7 @@ def _prune(run: Path, retention: Retention, *, dry_run: bool) -> list[str]:
         if retention.best:
             _best(run, [item for item in read_all(files, folder) if isinstance(item, Checkpoint)], retention)
         damaged: dict[str, str] = {}
+        # What is damaged counts for nothing, so another moves up among those to keep, and has to be read as well.
         while True:
             kept, rest = divide(files, folder, retention, damaged)
             found = {item.name: reason for item in kept if (reason := problem_of(item))}

@@ -4,6 +4,7 @@
 Nothing is mapped: a file that shrinks under a mapping kills the process by SIGBUS, here it is a short read.
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,34 +12,70 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.checkpoints.boxes import PartOf, TensorBox, WantedPart
 from truestep.checkpoints.files import Files
-from truestep.checkpoints.manifest import Manifest, Shard, TensorEntry
+from truestep.checkpoints.manifest import Manifest, TensorEntry
 from truestep.checkpoints.memory import bytes_of
 from truestep.checkpoints.tree import decode, nodes_of_tensors, subtree
 from truestep.checkpoints.verify import check_structure, scan, scratch, shards_in
 
 
-def load_state(files: Files, folder: Path, manifest: Manifest, under: tuple[str | int, ...] = ()) -> Any:
+def load_state(
+    files: Files,
+    folder: Path,
+    manifest: Manifest,
+    under: tuple[str | int, ...] = (),
+    part_of: PartOf | None = None,
+) -> Any:
     """Return the state of a checkpoint, or what it has under a path, on the CPU.
 
-    Only the files that hold some of it are read, each from end to end. Raises DamagedError unless every
-    byte of them is as written, CheckpointError where the state has no such path.
+    Of a tensor that `part_of` wants a part of, that part alone is kept, as what the part makes of it. Only the files that hold
+    some of all that are read, each from end to end. Raises DamagedError unless every byte of them is as written,
+    CheckpointError where the state has no such path.
     """
     check_structure(folder, files, manifest)
     tree = subtree(manifest.state, under)
-    names = {node["tensor"] for node in nodes_of_tensors(tree)} if under else set(manifest.tensors)
-    tensors = {name: _empty(manifest.tensors[name]) for name in names}
-    wanted = {shard.file for name in names for shard in manifest.tensors[name].shards}
-    for file in wanted if under else manifest.files:
-        scan(files, folder / file, manifest, _buffers(file, manifest, tensors))
-    return _restore(tree, manifest, tensors)
+    nodes = nodes_of_tensors(tree)
+    names = {node["tensor"] for node in nodes} if under else set(manifest.tensors)
+    boxes = {name: _whole(manifest.tensors[name]) for name in names}
+    parts = {} if part_of is None else _parts(part_of, manifest, nodes)
+    boxes |= {name: part.box for name, part in parts.items()}
+    tensors = {name: _empty(manifest.tensors[name], box) for name, box in boxes.items()}
+    # A whole state is loaded only where every file is sound, those without a tensor of it too.
+    for file in _wanted(manifest, boxes) if under or parts else manifest.files:
+        scan(files, folder / file, manifest, _buffers(file, manifest, tensors, boxes))
+    return _restore(tree, manifest, tensors, parts)
 
 
-def _restore(tree: Any, manifest: Manifest, tensors: dict[str, Tensor]) -> Any:
+def _whole(entry: TensorEntry) -> TensorBox:
+    return TensorBox((0,) * len(entry.shape), entry.shape)
+
+
+def _parts(part_of: PartOf, manifest: Manifest, nodes: list[dict[str, Any]]) -> dict[str, WantedPart]:
+    """Return the parts that are wanted; what several tensors of the state are views of is needed whole."""
+    seen_otherwise = {node["tensor"] for node in nodes if "shape" in node}
+    found = {name: part_of(name, entry.shape) for name, entry in manifest.tensors.items()}
+    return {name: part for name, part in found.items() if part is not None and name not in seen_otherwise}
+
+
+def _wanted(manifest: Manifest, boxes: dict[str, TensorBox]) -> set[str]:
+    """Return the files that hold some of the boxes."""
+    return {
+        shard.file
+        for name, box in boxes.items()
+        for shard in manifest.tensors[name].shards
+        if box.common(TensorBox(shard.offset, shard.shape)) is not None or 0 in manifest.tensors[name].shape
+    }
+
+
+def _restore(tree: Any, manifest: Manifest, tensors: dict[str, Tensor], parts: dict[str, WantedPart]) -> Any:
     """Put tensors into a tree, with the strides and the sharing they had."""
-    ready = {name: _restrided(tensor, manifest.tensors[name]) for name, tensor in tensors.items()}
+    ready = {
+        name: parts[name].made(tensor) if name in parts else _restrided(tensor, manifest.tensors[name])
+        for name, tensor in tensors.items()
+    }
 
-    def tensor(node: dict[str, Any]) -> Tensor:
+    def tensor(node: dict[str, Any]) -> Any:
         whole = ready[node["tensor"]]
         if "shape" not in node:
             return whole
@@ -47,31 +84,40 @@ def _restore(tree: Any, manifest: Manifest, tensors: dict[str, Tensor]) -> Any:
     return decode(tree, tensor)
 
 
-def _empty(entry: TensorEntry) -> Tensor:
-    return torch.empty(entry.shape, dtype=getattr(torch, entry.dtype))
+def _empty(entry: TensorEntry, box: TensorBox) -> Tensor:
+    return torch.empty(box.shape, dtype=getattr(torch, entry.dtype))
 
 
-def _buffers(file: str, manifest: Manifest, tensors: dict[str, Tensor]) -> Iterator[memoryview]:
-    """Yield memory for what a file holds, in order; what is of no wanted tensor is read past."""
+def _buffers(
+    file: str, manifest: Manifest, tensors: dict[str, Tensor], boxes: dict[str, TensorBox]
+) -> Iterator[memoryview]:
+    """Yield memory for what a file holds, in order; what is of no wanted box is read past."""
     for name, shard in shards_in(file, manifest):
-        yield from _memory(shard, tensors.get(name))
+        own = TensorBox(shard.offset, shard.shape)
+        common = boxes[name].common(own) if name in boxes else None
+        if common is None:
+            yield from scratch(shard.end - shard.begin)
+        else:
+            yield from _memory(own, common, tensors[name][common.within(boxes[name])])
 
 
-def _memory(shard: Shard, tensor: Tensor | None) -> Iterator[memoryview]:
-    """Yield memory for a shard: the tensor's own, or a detour where the shard is a box that lies scattered in it."""
-    if tensor is None:
-        yield from scratch(shard.end - shard.begin)
+def _memory(shard: TensorBox, common: TensorBox, kept: Tensor) -> Iterator[memoryview]:
+    """Yield memory for a shard: that of what is kept of it, or a detour where this does not lie in one piece."""
+    if kept.is_contiguous() and common.shape[1:] == shard.shape[1:]:  # whole rows
+        first = common.offset[0] - shard.offset[0] if shard.shape else 0
+        row_bytes = math.prod(shard.shape[1:]) * kept.element_size()
+        yield from scratch(first * row_bytes)
+        yield bytes_of(kept)
+        yield from scratch((shard.shape[0] - first - common.shape[0]) * row_bytes if shard.shape else 0)
         return
-    box = tensor[tuple(slice(at, at + size) for at, size in zip(shard.offset, shard.shape, strict=True))]
-    if box.is_contiguous():
-        yield bytes_of(box)
-        return
-    part = torch.empty(shard.shape, dtype=tensor.dtype)
-    yield bytes_of(part)
-    box.copy_(part)
+    detour = torch.empty(shard.shape, dtype=kept.dtype)
+    yield bytes_of(detour)
+    # Only now is it filled: the reader has asked for the next memory.
+    kept.copy_(detour[common.within(shard)])
 
 
 def _restrided(tensor: Tensor, entry: TensorEntry) -> Tensor:
     if entry.stride is None:
         return tensor
+    # Files hold the usual order, so that any reader of safetensors gets the right numbers.
     return torch.empty_strided(entry.shape, entry.stride, dtype=tensor.dtype).copy_(tensor)

@@ -13,6 +13,7 @@ from truestep.checkpoints.files import Files, read_bytes, write_all
 from truestep.checkpoints.names import LOCK
 from truestep.core.errors import RunDirectoryError
 
+# Weak: a store that was dropped without `close` must free its lock (`__del__`), not live on in a list.
 _held: "weakref.WeakSet[RunLock]" = weakref.WeakSet()
 
 
@@ -47,6 +48,7 @@ class RunLock:
                 f"{self._directory} is in use by {holder}. Two runs in one directory would delete each other's "
                 "checkpoints: end that process, or choose another directory."
             ) from None
+        # KeyboardInterrupt too: a descriptor that nobody knows of would hold the lock as long as the process lives
         except BaseException:
             self.release()
             raise
@@ -104,6 +106,7 @@ def _released_in_children() -> None:
     """Make forked processes (data loading workers) close the lock, or it outlives a killed parent in them."""
     global _hooked
     if not _hooked:
+        # Once in a process: such a function can't be taken back.
         os.register_at_fork(after_in_child=_release_all)
         _hooked = True
 

@@ -20,7 +20,7 @@ from truestep.core.errors import CheckpointError
 
 FORMAT = 2  # 1: tuples and other dicts in words of their own (older.py), the SHA-256 of whole files
 MANIFEST_NAME = "manifest.json"
-MAX_MANIFEST_BYTES = 1 << 30
+MAX_MANIFEST_BYTES = 1 << 30  # three million tensors of 300 bytes; more is damage, and not read into memory
 _PREFIX, _MIDDLE, _SUFFIX = b'{"sha256":"', b'","body":', b"}\n"
 HEAD_BYTES = len(_PREFIX) + 64 + len(_MIDDLE)
 
@@ -168,6 +168,7 @@ def _check_format(body: dict[str, Any]) -> None:
     if type(found) is not int or found < 1:
         raise ValueError(f"the format is {found!r}")
     if found > FORMAT:
+        # Its checksum was right, so that this is another version's file and no damaged one.
         raise NewerFormatError(
             f"it is sound, but in format {found}, written by truestep {body.get('truestep')}. This is "
             f"truestep "
@@ -196,6 +197,7 @@ _SUMMARY_TYPES = {
 
 
 def _typed(body: dict[str, Any], name: str, kind: type) -> Any:
+    # not isinstance: JSON's true is an int to Python
     if type(body[name]) is not kind:
         raise ValueError(f"{name!r} is {body[name]!r}, not of type {kind.__name__}")
     return body[name]

@@ -40,6 +40,7 @@ def joined(
             found = _read_note(files, folder / _note(rank))
             theirs = files_in(found["files"])
             _check_sizes(files, folder, theirs)
+            # Notes come from other processes: nothing in them is trusted.
             if twice := all_files.keys() & theirs.keys():
                 raise ValueError(f"{min(twice)} is another's, too")
             all_files |= theirs
@@ -49,6 +50,7 @@ def joined(
             raise CheckpointError(
                 f"What rank {rank} wrote of the checkpoint can't be used: {error}."
             ) from error
+        # Before the manifest is written: a published folder holds what its manifest names.
         files.remove(folder / _note(rank))
     _check_whole(all_tensors)
     return all_files, all_tensors

@@ -19,6 +19,7 @@ from truestep.checkpoints.save import FileImage
 from truestep.checkpoints.snapshot import SnapshotBuffers, direct_image
 from truestep.checkpoints.tree import Encoded, encode
 
+# Each is compared with all the others; beyond this the layout is made anew instead.
 MOST_MOVED = 100  # tensors at another address than last time that are looked at one by one
 
 
@@ -83,7 +84,7 @@ class _Plan:
         self._kinds = _kinds(tensors)
         self._addresses = np.array([tensor.data_ptr() for tensor in tensors], dtype=np.uint64)
         self._bytes = np.array([_extent_bytes(tensor) for tensor in tensors], dtype=np.uint64)
-        self._alone = Counter(leaf.node["tensor"] for leaf in encoded.leaves)
+        self._num_leaves = Counter(leaf.node["tensor"] for leaf in encoded.leaves)
         self._order: list[list[int]] | None = None
 
     def tree_of(self, state: Any) -> tuple[Any, list[Tensor]]:
@@ -99,8 +100,9 @@ class _Plan:
         ends = addresses + self._bytes
         for number in moved:  # made anew, as the states of generators are: it may share memory with no other
             touching = (addresses < ends[number]) & (ends > addresses[number])
-            if self._alone[self._names[number]] != 1 or int(touching.sum()) > 1:
+            if self._num_leaves[self._names[number]] != 1 or int(touching.sum()) > 1:
                 raise ChangedError
+        # Moved tensors are known by their new place from now on; all checks are behind us.
         self._addresses = addresses
         return tree, tensors
 

@@ -91,6 +91,7 @@ def _extent(order: int, leaf: Leaf) -> _Extent:
     storage = tensor.untyped_storage().data_ptr()
     device = "" if tensor.is_cpu else str(tensor.device)
     if tensor.numel() == 0 or storage == 0:  # shares nothing
+        # a key of its own: no address is negative
         return _Extent(order, leaf, tensor, (device, -1 - order), 0, 0)
     return _Extent(order, leaf, tensor, (device, storage), begin, begin + elements * size)
 
@@ -112,6 +113,7 @@ def _plain(leaf: Leaf) -> Tensor:
     tensor: Tensor = leaf.tensor
     if problem := problem_of_tensor(tensor):
         raise CheckpointError(f"The tensor at {leaf.name!r} can't be saved: it {problem}.")
+    # torch conjugates and negates lazily: the memory of such a view holds other numbers than it shows.
     return tensor.detach().resolve_conj().resolve_neg()
 
 
@@ -127,6 +129,7 @@ def _overlapping(extents: Iterable[_Extent]) -> Iterator[list[_Extent]]:
     for _, same_storage in groupby(ordered, key=lambda extent: extent.storage):
         group: list[_Extent] = []
         end = 0
+        # Sorted by where they begin, extents overlap what came before exactly if they begin before its furthest end.
         for extent in same_storage:
             if group and extent.begin >= end:
                 yield group
@@ -172,5 +175,6 @@ def _flat(group: list[_Extent]) -> tuple[int, Region]:
             stride=list(extent.tensor.stride()),
             offset=extent.begin // size - begin,
         )
+    # The offset counts from the beginning of the storage, not of the tensor.
     flat = first.tensor.as_strided((end - begin,), (1,), begin)
     return first.order, Region.of(first.leaf.name, flat, joint=True)

@@ -46,6 +46,7 @@ class Retention:
     def kept(self, summaries: Sequence[CheckpointSummary]) -> set[int]:
         """Return the sequence numbers of those to keep."""
         newest_first = sorted(summaries, key=lambda summary: -summary.sequence)
+        # Only whole ones count: an interrupted step must not push out the last state that a run can go on from.
         whole = [summary for summary in newest_first if summary.complete]
         keep = whole[: self.last] + self.best_of(whole)
         keep += [summary for summary in whole if summary.healthy][:1]
@@ -56,6 +57,7 @@ class Retention:
 
     def best_of(self, newest_first: Sequence[CheckpointSummary]) -> list[CheckpointSummary]:
         """Return the best by the metric, best first; of equals the newest."""
+        # A NaN compares as neither less nor more, and would end up anywhere in the order.
         measured = [summary for summary in newest_first if math.isfinite(self._value(summary))]
         sign = -1 if self.best_mode == "max" else 1
         return sorted(measured, key=lambda summary: sign * self._value(summary))[: self.best]

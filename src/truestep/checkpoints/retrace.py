@@ -27,6 +27,7 @@ class _TensorPart:
         self._node = node
 
     def node(self, value: Any, tensors: list[Tensor]) -> Any:
+        # Subclasses are refused in words by `encode`, so the exact types alone may pass.
         if type(value) is not Tensor and type(value) is not torch.nn.Parameter:
             raise ChangedError
         tensors.append(value)
@@ -49,6 +50,7 @@ class _PlainPart:
         self._value, self._node, self._path = value, node, path
 
     def node(self, value: Any, tensors: list[Tensor]) -> Any:
+        # Identity, not equality: 1 is equal to True and to 1.0, which have other nodes.
         if value is self._value:
             return self._node
         if isinstance(value, dict | list | tuple | Tensor | Piece):
@@ -69,6 +71,7 @@ class _DictPart:
         ]
 
     def node(self, value: Any, tensors: list[Tensor]) -> Any:
+        # The order of keys counts: it is the order of the tensors.
         if type(value) is not self._type or list(value) != self._keys:
             raise ChangedError
         if self._tag != "dict" and list(map(type, value)) != self._key_types:  # True is equal to 1

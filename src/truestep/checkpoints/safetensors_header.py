@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ALIGNMENT = 64
-MAX_HEADER_BYTES = 100_000_000
+MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors library, which would not read a file with more
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ def parse_header(text: bytes, data_bytes: int) -> dict[str, Entry]:
 def _entry(value: dict[str, Any]) -> Entry:
     begin, end = value["data_offsets"]
     numbers = (begin, end, *value["shape"])
+    # `type` and not isinstance: JSON's true is an int to Python
     if any(type(number) is not int or number < 0 for number in numbers) or type(value["dtype"]) is not str:
         raise ValueError(f"its header has the entry {value!r}")
     return Entry(value["dtype"], tuple(value["shape"]), begin, end)

@@ -92,12 +92,14 @@ def commit(files: Files, directory: Path, pending: Pending) -> Committed:
     except BaseException:
         discard(files, temporary)
         raise
+    # Outside of the `try`: under its own name the folder is whole, and must not be discarded because a sync failed.
     sync_folder(files, directory)
     return Committed(directory / name, manifest, checksum)
 
 
 def temporary_folder(files: Files, directory: Path, name: str) -> Path:
     """Make the folder that is to become the checkpoint of this name."""
+    # A name of its own: a process that lost the lock without noticing may still write to a folder of this number.
     temporary = directory / f"{TEMPORARY}{name}-{uuid.uuid4().hex[:8]}"
     files.make_folder(temporary)
     return temporary
@@ -111,6 +113,7 @@ def _fill(files: Files, folder: Path, pending: Pending) -> tuple[Manifest, str]:
     manifest = Manifest(summary=pending.summary, files=entries, tensors={}, state=pending.state)
     data = sealed(manifest, tensors)
     write_file(files, folder / MANIFEST_NAME, [memoryview(data)])
+    # The names in the folder before the rename: a published folder must never be found without its files.
     sync_folder(files, folder)
     return manifest, promised_checksum(data[:HEAD_BYTES])
 
@@ -128,6 +131,7 @@ def _write_image(files: Files, path: Path, image: FileImage) -> FileEntry:
     try:
         with Checksum() as checksum:
             for chunk in _chunks(image.pieces()):
+                # Handed over before it is written, so that other threads hash it meanwhile.
                 checksum.update(chunk)
                 write_all(files, descriptor, chunk)
                 size += len(chunk)

@@ -27,6 +27,7 @@ def read_all(
     for name in committed(files, directory):
         try:
             manifest = read_manifest(files, directory / name, known)
+            # A copied or renamed folder would be taken for the newest, by a name that its own manifest contradicts.
             if manifest.summary.sequence != sequence_of(name):
                 raise DamagedError(
                     f"its manifest is that of save {manifest.summary.sequence}: it was moved here"

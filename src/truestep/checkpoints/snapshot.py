@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A private copy of a state, taken while its owner waits, from which a writer works at leisure."""
+"""A private copy of a state, taken while its owner waits, from which a writer works beside the training."""
 
 from collections.abc import Iterator
 
@@ -35,7 +35,8 @@ class SnapshotBuffers:
         devices = {source.device for source in sources if source.is_cuda}
         buffer = self._buffer(file.name, file.data_bytes, pinned=bool(devices))
         with torch.no_grad():
-            torch._foreach_copy_(self._places_in(file, buffer), sources, non_blocking=True)
+            torch._foreach_copy_(self._places_in(file, buffer), sources, non_blocking=bool(devices))
+        # Events and not `synchronize`: the writer waits for these copies, not for the steps that were queued after them.
         events = [torch.cuda.current_stream(device).record_event() for device in devices]
 
         def pieces() -> Iterator[memoryview]:
@@ -72,6 +73,7 @@ def direct_image(file: FileLayout, sources: list[Tensor]) -> FileImage:
     def pieces() -> Iterator[memoryview]:
         yield memoryview(file.header())
         for source in sources:
+            # One tensor at a time on the host: memory for the largest is enough.
             yield bytes_of(source.detach().cpu().contiguous())
 
     return FileImage(file.name, file.manifest_text, file.data_bytes, pieces)

@@ -44,6 +44,7 @@ def read_newest(path: str | Path, use: Callable[[Checkpoint], T]) -> tuple[Check
             f"{path} holds no checkpoint to read: there is no {MANIFEST_NAME} in it, and no folder like "
             f"000001-step-100 in it or in its {FOLDER!r}{passed}."
         )
+    # That one from the middle of a step is passed over is meant, and no news.
     warn_of(folder, [item for item in choice.passed_over if item.reason != MID_STEP])
     return choice.checkpoint, choice.result
 

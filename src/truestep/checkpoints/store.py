@@ -90,6 +90,7 @@ class CheckpointStore:
             self._files.make_folders(self.directory)
             lock = RunLock(self.directory, self._files)
             try:
+                # Under the lock alone: what looks like a leftover may be the save of whoever holds it.
                 remove_leftovers(self._files, self.directory)
                 self._sequence = next_sequence(self._files, self.directory)
             except BaseException:
@@ -155,10 +156,10 @@ class CheckpointStore:
             if only_if is not None:
                 before = time.perf_counter()
                 goes_on = only_if()
-                asked = time.perf_counter() - before
+                asked = time.perf_counter() - before  # the caller's own time, and no stall
                 if not goes_on:
                     return False
-            self._sequence += 1
+            self._sequence += 1  # used up even if the save fails
             pending = self._shared(pending)
             if self.background or pending.shared is not None:
                 self._writer.start(lambda: self._write(pending, keep))
@@ -191,6 +192,7 @@ class CheckpointStore:
         name = name_of(pending.summary)
         self._check_open()
         try:
+            # At the last moment: a lock file that was removed since the start lets another process take the directory.
             self._lock.check()
             done = commit(self._files, self.directory, pending)
         except OSError as error:
@@ -200,6 +202,7 @@ class CheckpointStore:
                 "What was saved before is untouched."
             ) from error
         try:
+            # Only a whole checkpoint shows that the run got on; one from the middle of a step is no state to go on from.
             if pending.summary.complete:
                 clear_attempts(self._files, self.directory)
             self._known[done.checksum] = replace(done.manifest, state=None)
@@ -221,6 +224,7 @@ class CheckpointStore:
     def close(self) -> None:
         """Finish the save in flight and let go of the directory; raises what the writer failed with."""
         try:
+            # In a forked child it is not, nor is there a thread to wait for.
             if self._lock.held:
                 self._writer.close()
         finally:
@@ -245,11 +249,17 @@ class CheckpointStore:
         with self._explained():
             return whole(self._files, self.directory, self._damaged)
 
-    def newest(self, *, healthy: bool = False, incomplete: bool = False) -> Checkpoint | None:
+    def newest(
+        self,
+        *,
+        healthy: bool = False,
+        incomplete: bool = False,
+        use: Callable[[Checkpoint], Any] = Checkpoint.verify,
+    ) -> Checkpoint | None:
         """Return the newest checkpoint of which every byte is as it was written; None where there is none.
 
-        Ones from the middle of a step are left out unless asked for. Raises CheckpointError where there are
-        only damaged ones, or the newest was written by a newer version.
+        Ones from the middle of a step are left out unless asked for. `use` raises a DamagedError for one that is damaged. Raises
+        CheckpointError where there are only damaged ones, or the newest was written by a newer version.
         """
         self._writer.wait()
 
@@ -258,12 +268,12 @@ class CheckpointStore:
                 return UNHEALTHY
             return None if incomplete else mid_step(checkpoint)
 
-        choice = self._choose(refuse, Checkpoint.verify)
+        choice = self._choose(refuse, use)
         self._take_note(choice)
         return choice.checkpoint
 
-    def resume(self) -> Resumed | None:
-        """Return what to go on from, and count the attempt; None where there is nothing.
+    def resume(self, use: Callable[[Checkpoint], Any] = Checkpoint.load) -> Resumed | None:
+        """Return what to go on from, read by `use`, and count the attempt; None where there is nothing.
 
         A checkpoint from which three runs began and none reached its next save is passed over, unless there
         is no other; one that `give_up` was told of always is. Raises CheckpointError where there are only damaged
@@ -279,9 +289,9 @@ class CheckpointStore:
         def refuse(checkpoint: Checkpoint) -> str | None:
             return UNFIT if checkpoint.name in never else mid_step(checkpoint)
 
-        choice = self._choose_among_others(tired, refuse) if tired else None
+        choice = self._choose_among_others(tired, refuse, use) if tired else None
         if choice is None:
-            choice = self._choose(refuse, Checkpoint.load)
+            choice = self._choose(refuse, use)
         self._take_note(choice)
         if choice.checkpoint is None:
             return None
@@ -290,7 +300,10 @@ class CheckpointStore:
         return Resumed(choice.checkpoint, choice.result)
 
     def _choose_among_others(
-        self, tired: dict[str, int], refuse: Callable[[Checkpoint], str | None]
+        self,
+        tired: dict[str, int],
+        refuse: Callable[[Checkpoint], str | None],
+        use: Callable[[Checkpoint], Any],
     ) -> ChosenCheckpoint | None:
         """Choose among those that have not been tried too often; None where none of them can be used."""
 
@@ -300,7 +313,8 @@ class CheckpointStore:
             return refuse(checkpoint)
 
         try:
-            choice = self._choose(refuse_tired, Checkpoint.load)
+            choice = self._choose(refuse_tired, use)
+        # All others are damaged: the one that was tried too often is still better than none.
         except CheckpointError:
             return None
         return choice if choice.checkpoint else None

@@ -16,8 +16,8 @@ from typing import Any
 
 from truestep.core.errors import CheckpointError, nearest
 
-MAX_DEPTH = 100
-MAX_INTEGER_BITS = 8192
+MAX_DEPTH = 100  # a level takes two or three Python frames, of the 1,000 that a program has by default
+MAX_INTEGER_BITS = 8192  # some 2,500 digits; beyond 4,300 Python refuses to read an integer back
 _NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 ADVICE = {
     "ndarray": "torch.from_numpy(value)",
@@ -97,8 +97,10 @@ class _Encoder:
         return plain_node(value, path)
 
     def _dict(self, value: dict[Any, Any], path: tuple[Any, ...]) -> dict[str, Any]:
+        # The exact type: a key of a subclass of str (an Enum, say) would come back as another key.
         if not isinstance(value, Counter) and all(type(key) is str for key in value):
             return {"dict": {key: self.node(item, (*path, key)) for key, item in value.items()}}
+        # As pairs, not as an object: JSON's keys are strings, and 1 would come back as "1".
         pairs = [[_key(key, path), self.node(item, (*path, key))] for key, item in value.items()]
         return {"counter" if isinstance(value, Counter) else "items": pairs}
 

@@ -47,6 +47,7 @@ def opened(files: Files, path: Path) -> Iterator[tuple[int, int]]:
     except OSError as error:
         raise DamagedError(f"{path.name}: {_why_not_opened(files, path, error)}") from error
     try:
+        # asked of the descriptor: the path may have been replaced since it was opened
         status = files.status(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise DamagedError(f"{path.name}: it is not a regular file")
@@ -84,6 +85,7 @@ def read_manifest(files: Files, folder: Path, known: dict[str, Manifest] | None 
         checksum = _check_manifest(files, descriptor, size)
     if known is not None and checksum in known:
         return known[checksum]
+    # Opened again rather than kept from above; `parse` checks the checksum of what it gets.
     with opened(files, path) as (descriptor, _):
         manifest = parse(read_bytes(files, descriptor, size))
     if known is not None:
@@ -123,6 +125,7 @@ def check_structure(folder: Path, files: Files, manifest: Manifest) -> None:
 
     After this no tensor needs more memory than its files have bytes on the disk.
     """
+    # Hidden names are those of file systems and desktops (.nfs..., .DS_Store), not of whoever wrote a checkpoint.
     foreign = {name for name in files.names(folder) if not name.startswith(".")}
     foreign -= {MANIFEST_NAME, *manifest.files}
     if foreign:
@@ -162,6 +165,7 @@ def _check_tiling(file: str, manifest: Manifest) -> None:
         if shard.begin != at:
             raise ValueError(f"{name!r} begins at byte {shard.begin} of {file}, where {at} is expected")
         at = shard.end
+    # 8: the length of the header, with which every such file begins
     if at + 8 > manifest.files[file].bytes:
         raise ValueError(f"the tensors in {file} need {at} bytes, and it has {manifest.files[file].bytes}")
 

@@ -56,6 +56,7 @@ def load_weights(
         )
     reshaped = {item.name for item in differences.reshaped}
     fitting = {name: found[other] for name, other in comparison.pairs.items() if name not in reshaped}
+    # Names and shapes were compared above; torch would ask for the other names of tied weights, too.
     module.load_state_dict(fitting, strict=False)
     return differences
 
@@ -104,6 +105,7 @@ def _learner_weights(checkpoint: Checkpoint, learner: str | None, averages: bool
 
 def _averaged(weights: dict[str, Tensor], averages: dict[str, Tensor]) -> dict[str, Tensor]:
     """Put averages in the place of weights; buffers have none, and tied weights share one."""
+    # `load` gives tied weights one tensor, so identity finds the other names.
     shared = {id(weights[name]): average for name, average in averages.items()}
     return {name: shared.get(id(weight), weight) for name, weight in weights.items()}
 
@@ -150,10 +152,12 @@ def _torch_file(weights: dict[str, Tensor]) -> memoryview:
 
 def _replace_file(path: Path, pieces: list[memoryview]) -> None:
     files = Files()
+    # Beside the target, since a rename does not cross file systems.
     temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
     try:
         write_file(files, temporary, pieces)
         files.rename(temporary, path)
+        # The file was synced before it was renamed, so the name never leads to half of it; this makes the name last.
         sync_folder(files, path.absolute().parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
@@ -172,6 +176,7 @@ def _without_ties(
 
     def memory(name: str) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         tensor = expected[name]
+        # the same memory, seen in the same way
         return tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride())
 
     loaded = {memory(name) for name in pairs if isinstance(expected[name], Tensor)}

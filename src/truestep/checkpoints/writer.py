@@ -17,6 +17,7 @@ class BackgroundWriter:
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        # exit functions are inherited by forked children, which must not report the parent's failure
         self._process = os.getpid()
         atexit.register(self._report)
 

@@ -150,6 +150,7 @@ class LazyCommands(NamedCommands):
         """Replace the placeholder by the command itself."""
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None:
+            # Only the command that was called is imported, with whatever it needs.
             command = typer.main.get_command(import_module(COMMANDS[name][0]).app)
         return name, command, rest
 

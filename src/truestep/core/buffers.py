@@ -61,6 +61,7 @@ class BufferSnapshot:
             if self._kept:
                 torch._foreach_copy_([kept[2] for kept in self._kept], [kept[3] for kept in self._kept])
             for module, name, buffer, _ in self._kept:
+                # not `setattr`: a module may have a property of that name, and torch checks what is assigned
                 if module._buffers[name] is not buffer:
                     module._buffers[name] = buffer
 
@@ -122,15 +123,24 @@ class MovingBuffers:
         taken = {(id(entry.home), entry.name) for other in self._others for entry in other._entries}
         known = {(id(entry.home), entry.name): entry for entry in self._entries}
         self._entries = [
+            # by the dict that holds them, which lives as long as its module; a buffer is often assigned anew
             known.get((id(part._buffers), name))
             or _Entry(part._buffers, name, is_uncounted=_moves_uncounted(part, name))
             for part, name in buffer_places(self._module)
             if (id(part._buffers), name) not in taken
         ]
 
-    @torch.no_grad()
     def keep(self) -> None:
         """Remember what is there now."""
+        grad_mode = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)  # torch.no_grad() costs three microseconds more, before each update
+        try:
+            self._keep()
+        finally:
+            torch._C._set_grad_enabled(grad_mode)
+
+    def _keep(self) -> None:
+        # Powers of two have one bit: what is compared over a whole training stays a logarithm of its updates.
         number = self._num_kept = self._num_kept + 1
         compared, self._compares = self._compares, number & (number - 1) == 0 and self._may_compare()
         if compared or self._compares:
@@ -201,7 +211,7 @@ def _copy(entries: list[_Entry], most_unmoved_bytes: int) -> None:
     for entry in entries:
         before, now = entry.buffer, entry.home.get(entry.name)
         entry.buffer, entry.version = now, _version(now)
-        if now is None or now.is_inference():
+        if now is None or entry.version < 0:
             entry.copy = None
         elif entry.copy is not None and (
             now.shape == entry.copy.shape if now is before else _is_like(now, entry.copy)
@@ -212,6 +222,8 @@ def _copy(entries: list[_Entry], most_unmoved_bytes: int) -> None:
             new.append((now, entry))
     if buffers:
         torch._foreach_copy_(copies, buffers)
+    if not new:
+        return
     for buffer, entry in sorted(new, key=lambda each: each[0].nbytes):
         if not entry.is_kept and not entry.is_uncounted:
             most_unmoved_bytes -= buffer.nbytes
@@ -227,6 +239,7 @@ def _write(entries: list[_Entry]) -> None:
         return
     buffers = tuple(entry.buffer for entry in entries if entry.buffer is not None)
     torch._foreach_copy_(buffers, [entry.copy for entry in entries if entry.copy is not None])
+    # torch refuses a backward whose saved tensors have another version, and the values are those that were saved.
     torch._C._autograd._unsafe_set_version_counter(buffers, tuple(entry.version for entry in entries))
 
 
@@ -234,6 +247,7 @@ def _write_where(flag: Tensor, entries: list[_Entry]) -> None:
     """Write the copies of one type back if the flag is set, all of them in a few kernels."""
     buffers = tuple(entry.buffer for entry in entries if entry.buffer is not None)
     kept = torch.cat([entry.copy.reshape(-1) for entry in entries if entry.copy is not None])
+    # `where` and not arithmetic: what an overflow left may be NaN, and NaN times zero is NaN.
     merged = torch.where(flag.bool(), kept, torch.cat([buffer.reshape(-1) for buffer in buffers]))
     parts = torch.split(merged, [buffer.numel() for buffer in buffers])
     with _unsafe_preserve_version_counter(buffers):

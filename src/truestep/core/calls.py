@@ -50,6 +50,7 @@ def is_of_the_call(error: TypeError, through: str | tuple[str, ...] | None = Non
     `through`: how the modules begin whose functions may lie between the `except` and the call.
     """
     trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    # A call that fails on its arguments adds no frame of the function that was called.
     while trace is not None and through and trace.tb_frame.f_globals.get("__name__", "").startswith(through):
         trace = trace.tb_next
     return trace is None

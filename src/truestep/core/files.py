@@ -8,15 +8,15 @@ link (it could lead to a file that is somebody else's), and none waits at a pipe
 import errno
 import os
 import stat
-import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 SUFFIX = ".partial"
-OLD_SECONDS = 60.0
+OLD_SECONDS = 60.0  # no file that is written here takes as long
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
@@ -59,20 +59,26 @@ def replacing(path: Path, mode: int | None = None, *, is_durable: bool = True) -
     `mode` is its permissions; without it, those of a new file. One that is not durable, because it can be made again, is not
     waited for: a power failure may leave it empty.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=SUFFIX)
+    # Not by tempfile.mkstemp: its files are 0600, which hides them from colleagues, and to learn the umask one has to change it for
+    # the whole process, in which other threads make files meanwhile.
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{SUFFIX}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(partial, flags, 0o666 if mode is None else 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
             if is_durable:
                 file.flush()
-                os.fsync(file.fileno())
-        # mkstemp's 0600 would hide the file from colleagues
-        Path(name).chmod(0o666 & ~_umask() if mode is None else mode)
-        Path(name).replace(path)
+                os.fsync(
+                    file.fileno()
+                )  # before the rename, which could else reach the disk without the contents
+        if mode is not None:
+            partial.chmod(mode)
+        partial.replace(path)
         if is_durable:
-            _sync(path.parent)
+            sync_folder(path.parent)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
 
 
@@ -89,15 +95,10 @@ def remove_partial(directory: Path) -> None:
                 path.unlink()
 
 
-def _sync(directory: Path) -> None:
+def sync_folder(directory: Path) -> None:
+    """Put the names in a folder on the disk: without it a new or renamed file can vanish with a loss of power."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

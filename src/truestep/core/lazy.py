@@ -46,6 +46,7 @@ def lazy_names(
             value = explained(f"{called}.{name}", value)
             if home != package:
                 setattr(import_module(home), name, value)  # by whichever way it is imported it is one
+        # From now on Python finds it without asking `__getattr__`.
         setattr(sys.modules[package], name, value)
         return value
 

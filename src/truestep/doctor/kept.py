@@ -1,21 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was found in files that did not change since: kept in a folder by the digest of all that it depends on.
+"""What was found in files that did not change since, kept by the digest of all that it depends on."""
 
-An entry is written whole or not at all, and carries a checksum: one that is damaged is as if it were not there.
-"""
-
-import hashlib
-import json
-import os
-import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from truestep.core.files import replacing
+from truestep.core import kept as store
 from truestep.doctor.finding import Abstention, Finding, Place, Severity
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import Edit, Replacement
@@ -25,57 +17,38 @@ _TOOL = Path(__file__).parent
 
 
 def cache_folder() -> Path:
-    """Return the folder in which this platform keeps what can be computed again, or what TRUESTEP_CACHE names."""
-    if own := os.environ.get("TRUESTEP_CACHE"):
-        return Path(own)
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "truestep" / "read"
+    """Return the folder in which this platform keeps what can be found again."""
+    return store.cache_folder("read")
 
 
 def key_of(*parts: str) -> str:
     """Return the name of an entry: of these parts, this Python and the files of the doctor itself."""
-    whole = repr((parts, sys.version, str(Path.cwd()), _tool()))
-    return hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()
+    return store.digest(parts, str(Path.cwd()), _tool())
 
 
 @cache
 def _tool() -> str:
-    """Return what tells one state of the doctor from another: it is the same for as long as this process runs."""
-    stats = [(str(each), each.stat()) for each in sorted(_TOOL.rglob("*.py"))]
-    return repr([(path, stat.st_mtime_ns, stat.st_size) for path, stat in stats])
+    """Return the state of the doctor: it is the same for as long as this process runs."""
+    return store.state_of_code(_TOOL.rglob("*.py"))
 
 
 def kept(folder: Path, key: str) -> SourceReading | None:
     """Return what was found, if it is kept whole."""
     try:
-        checksum, _, body = (folder / key).read_bytes().partition(b"\n")
-        if hashlib.sha256(body).hexdigest().encode() != checksum:
-            return None
-        return _reading_of(json.loads(body))
-    except (OSError, ValueError, TypeError, KeyError):
+        document = store.kept(folder, key)
+        return None if document is None else _reading_of(document)
+    except (ValueError, TypeError, KeyError):
         return None
 
 
 def keep(folder: Path, key: str, reading: SourceReading) -> None:
     """Keep what was found; a folder that can't be written to, or evidence that is no JSON, keeps nothing."""
-    with suppress(OSError, TypeError, ValueError):
-        body = json.dumps(_document(reading)).encode()
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / key, 0o600, is_durable=False) as file:
-            file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+    store.keep(folder, key, _document(reading))
 
 
 def forget_oldest(folder: Path) -> None:
     """Delete the entries that were not written for longest, where there are too many."""
-    with suppress(OSError):
-        entries = sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)
-        for each in entries[_MOST_ENTRIES:]:
-            each.unlink()
+    store.forget_oldest(folder, _MOST_ENTRIES)
 
 
 def _document(reading: SourceReading) -> dict[str, Any]:

@@ -123,6 +123,7 @@ class Accumulating(Held):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_open = False
+        # before the step, which is no part of what autocast computes
         self._autocast.__exit__(kind, error, trace)
         self._plan.side_effects.end()
         step = None
@@ -131,6 +132,7 @@ class Accumulating(Held):
                 self._transaction.release_others()
                 step = self._decide()
         except BaseException as failure:
+            # What fails while the step is decided takes the update back, as an exception in the block does.
             self._transaction.__exit__(type(failure), failure, failure.__traceback__)
             raise
         self._transaction.__exit__(kind, error, trace)

@@ -82,6 +82,7 @@ class Average:
         kept = [
             (name, weight, master)
             for name, weight, master in zip(names, module.parameters(), masters, strict=True)
+            # integers (quantised weights) have no mean of their type
             if weight.is_floating_point() or weight.is_complex()
         ]
         self._names = [name for name, _, _ in kept]
@@ -102,11 +103,14 @@ class Average:
             return parameters
         return parameters + [_buffer_at(place) for place in self._places.values()]
 
-    @torch.no_grad()
     def update(self, updates: int, applied: Tensor | None = None) -> None:
-        """Move towards the weights after update number `updates`; `applied` (0 or 1, on the device) can hold it back."""
+        """Move towards the weights after update number `updates`; `applied` (0 or 1, on the device) can hold it back.
+
+        To be called where no gradients are recorded.
+        """
         weight: Any = 1 - self.options.decay_at(updates)
         if applied is not None:
+            # a number on the device, so that nobody waits to know whether the step was made
             weight = applied * weight
         current = self._now(self._sources)
         if not self._has_one_type:
@@ -121,6 +125,7 @@ class Average:
     def in_place(self) -> Iterator[None]:
         """Put the averages in the place of the weights, and the weights back at the end."""
         places = self._here(self._now(self._parameters))
+        # Copied into the weights, not exchanged with them: the optimizer, hooks and compiled graphs hold these very tensors.
         kept = [tensor.detach().clone() for tensor in places]
         with torch.no_grad():
             torch._foreach_copy_(places, self._here(self.tensors))

@@ -16,6 +16,7 @@ def backward(values: Tensor, seed: Tensor) -> None:
 
     Those cost 8 µs, a tenth of the smallest step (docs/log.md), and here the seed is made to fit.
     """
+    # no graph kept, none made of the backward itself, and gradients for all leaves: as `backward()` has it
     _engine()((values,), (seed,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 

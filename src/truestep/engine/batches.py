@@ -72,8 +72,8 @@ def count_examples(batch: Batch) -> int:
 
 def try_count(batch: Batch) -> int | None:
     """Return the number of examples of `batch`, None where that is not clear; an empty batch still raises."""
-    if is_pair(batch):
-        return int(batch[0].shape[0])
+    if count := _count_pairs(batch):
+        return count
     try:
         count, is_sure = _count(batch)
     except EmptyBatchError:
@@ -94,8 +94,8 @@ def is_empty(batch: Batch, split: Split | None) -> bool:
 def _count(batch: Batch) -> tuple[int, bool]:
     """Return the number of examples and whether that is sure: where every tensor is in a list, members that agree in size can
     be the columns of a batch, or examples of like size."""
-    if is_pair(batch):
-        return int(batch[0].shape[0]), True
+    if count := _count_pairs(batch):
+        return count, True
     sizes = dict(_sizes(batch, "batch", enter_lists=False))
     if sizes:
         return _agreed(sizes, "leading dimension"), True
@@ -107,10 +107,16 @@ def _count(batch: Batch) -> tuple[int, bool]:
 
 def is_pair(batch: Batch) -> bool:
     """Whether it is what most batches are: two tensors of as many examples, which need no walk."""
+    return _count_pairs(batch) > 0
+
+
+def _count_pairs(batch: Batch) -> int:
+    """Return how many examples a batch of two tensors has; 0 where it is something else, or they differ."""
+    # Exact types: a subclass of Tensor may count its rows in another way.
     if type(batch) is not tuple or len(batch) != 2 or not type(batch[0]) is type(batch[1]) is Tensor:
-        return False
-    first, second = batch
-    return bool(first.ndim and second.ndim and first.shape[0] == second.shape[0] > 0)
+        return 0
+    first, second = batch[0].shape, batch[1].shape
+    return first[0] if first and second and first[0] == second[0] else 0
 
 
 def cut(batch: Batch, sizes: Sequence[int], split: Split | None = None) -> Iterator[Batch]:
@@ -143,6 +149,7 @@ def map_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
     if isinstance(batch, Tensor):
         return function(batch)
     if isinstance(batch, PackedSequence):
+        # Its other fields are indices on the host, which no function of values concerns.
         return batch._replace(data=function(batch.data))
     return _rebuild(batch, lambda _, member: map_tensors(function, member))
 
@@ -263,6 +270,7 @@ def _holds_examples(value: list[Any], total: int, path: str) -> bool:
 
 
 def _take_packed(packed: PackedSequence, part: slice) -> PackedSequence:
+    # Unpacked and packed again: in a packed sequence the steps of all examples lie side by side.
     padded, lengths = pad_packed_sequence(packed, batch_first=True)
     lengths = lengths[part]
     padded = padded[part, : int(lengths.max())]

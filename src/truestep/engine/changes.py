@@ -25,6 +25,7 @@ class Changes:
         """Count what is registered in `module` and its parts from now on."""
         if not self._listens:
             self._listens = True
+            # Once in a process, for all modules: torch has no such hook for a single one.
             register_module_parameter_registration_hook(self._parameter)
             register_module_module_registration_hook(self._part)
             register_module_buffer_registration_hook(self._buffer)

@@ -3,13 +3,14 @@
 
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 
 from truestep.core.errors import OptionError
 from truestep.core.example_draws import NOT_COMPILED
 
+MOST_KEPT = 8
+"""Losses that are kept compiled: one that is defined anew for each batch would keep that batch alive."""
 _DOUBLE_BACKWARD = "does not currently support double backward"
 
 
@@ -17,12 +18,15 @@ class Compiler:
     """Compiles each loss function once, as one graph; other batch sizes make it dynamic in that dimension."""
 
     def __init__(self) -> None:
-        self._compiled: WeakKeyDictionary[Callable[..., Any], Callable[..., Any]] = WeakKeyDictionary()
+        # Not by weak references: what torch.compile returns holds the function, so that none of them would ever die.
+        self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
 
     def call(self, loss: Callable[[Any], Any], batch: Any) -> Any:
         """Call the compiled form of `loss`."""
         compiled = self._compiled.get(loss)
         if compiled is None:
+            while len(self._compiled) >= MOST_KEPT:
+                del self._compiled[next(iter(self._compiled))]  # the oldest
             compiled = self._compiled[loss] = torch.compile(loss, fullgraph=True)
         return compiled(batch)
 

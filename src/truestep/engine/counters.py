@@ -21,6 +21,7 @@ class Counters:
     def note_applied(self) -> None:
         """Count an update that was applied."""
         self.updates += 1
+        # most updates follow an applied one: nothing to write
         if self.skipped_in_a_row:
             self.skipped_in_a_row = self.overflows_in_a_row = 0
 

@@ -37,7 +37,9 @@ class DelayedReports:
         empty = (sums.weight == 0).float() if sums.may_be_empty else nothing
         least = nothing if sums.least is None else sums.least.float()
         norm = nothing if measured is None else measured.float()
+        # One tensor: five numbers would be five copies.
         report = torch.stack([flag, empty, sums.loss.float(), norm, least])
+        # into page-locked memory: a copy into any other waits for the device
         host = torch.empty(len(report), pin_memory=True).copy_(report, non_blocking=True)
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()

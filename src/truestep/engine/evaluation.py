@@ -48,6 +48,7 @@ def _share_buffers(context: Context, world: World) -> None:
     sums = json.dumps(
         [float(torch.view_as_real(b).sum() if b.is_complex() else b.double().sum()) for b in buffers]
     )
+    # Sums tell them apart for a few bytes. They travel as text, in which NaN is equal to itself.
     everybody = world.share_bytes(sums.encode(), "the buffers of an evaluation")
     if any(each != everybody[0] for each in everybody):
         world.broadcast(buffers, "the buffers of an evaluation")
@@ -121,6 +122,7 @@ def evaluating(learner: Parts) -> Iterator[None]:
     ]
     caller = context.random.save()
     for module in everybody:
+        # Everybody's, since the function may call another learner.
         module.eval()
     try:
         # Not inference_mode: its tensors could never be used by a later update (a table that a forward keeps), and it gains nothing
@@ -166,6 +168,7 @@ class _Totals:
                     "return one value per example, or ts.weighted(values, weights) for values that count otherwise."
                 )
         weights = torch.ones_like(first, dtype=torch.float64) if weights is None else weights.double()
+        # In float64: a float32 sum stops growing by ones at 2**24 examples.
         total = weights.sum()
         for name, values in named.items():
             part = values.double() * (total if values.ndim == 0 else weights)

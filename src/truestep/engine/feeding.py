@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from truestep.core.trees import map_leaves
 from truestep.engine.processes.packing import packed, unpacked
 from truestep.engine.processes.world import World
 
@@ -35,17 +36,15 @@ class Fed:
         if self._world is not None and self._syncs:
             self._metric.sync_on_compute = False
         try:
-            return _plain(self._metric.compute())
+            return map_leaves(_as_number, self._metric.compute())
         finally:
             if self._world is not None and self._syncs:
                 self._metric.sync_on_compute = self._syncs
             self._metric.reset()
 
 
-def _plain(value: Any) -> Any:
-    """Return a metric's answer with scalar tensors as numbers."""
+def _as_number(value: Any) -> Any:
+    """Return a scalar tensor of a metric's answer as a number, a longer one as a list."""
     if isinstance(value, Tensor):
         return value.item() if value.numel() == 1 else value.tolist()
-    if isinstance(value, dict):
-        return {key: _plain(member) for key, member in value.items()}
     return value

@@ -3,6 +3,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,20 +17,25 @@ class FiniteCheck:
     def __init__(self, device: torch.device, weights: Sequence[Tensor]) -> None:
         self._one = torch.ones((), device=device)
         self._found = torch.zeros((), device=device)
-        self._is_at_hand = device.type == "cpu"
+        flag: Any = self._found.numpy() if device.type == "cpu" else None
+        self._seen = None if flag is None else memoryview(flag)
+        """The flag in the memory of the host, where reading it is no call of torch."""
         self._is_one_kind = {weight.dtype for weight in weights} == {torch.float32}
 
     def __call__(self, tensors: list[Tensor]) -> Tensor | float:
         """Return infinity if an entry is not finite, else 0; on an accelerator as a tensor that nobody waits for."""
-        found = self._found if self._is_at_hand else torch.zeros_like(self._found)
+        # On an accelerator nobody knows whether the last one was set, so each check begins with a new one.
+        seen = self._seen
+        found = torch.zeros_like(self._found) if seen is None else self._found
         if self._is_one_kind:
             torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, self._one)
         else:
             for same_kind in by_dtype(tensors):
                 torch._amp_foreach_non_finite_check_and_unscale_(same_kind, found, self._one)
-        if not self._is_at_hand:
+        if seen is None:
+            # 0 stays 0 and 1 becomes infinity, without asking the device which it is
             return found / (1 - found)
-        if not found.item():
+        if not seen[()]:
             return 0.0
         found.zero_()
         return math.inf

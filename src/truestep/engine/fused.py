@@ -69,6 +69,7 @@ def _step_adam(optimizer: Optimizer, group: dict[str, Any], lists: _Lists, gradi
         found_inf=found_inf,
     )
     if found_inf is not None:
+        # as torch does: a step that the kernel left out is not counted
         lists.counts.sub_(found_inf)
 
 
@@ -83,6 +84,7 @@ def _step_sgd(optimizer: Optimizer, group: dict[str, Any], lists: _Lists, gradie
         dampening=group["dampening"],
         nesterov=group["nesterov"],
         maximize=group["maximize"],
+        # (the buffers are there; in a first step the kernel would fill them, see `_fill_momentum`)
         is_first_step=False,
         grad_scale=None,
         found_inf=getattr(optimizer, "found_inf", None),
@@ -119,6 +121,7 @@ class FusedStep:
             self._made = []
             self._step_as_torch()
             return
+        # torch calls them in its own `step`, which they may have been registered to see.
         if any(self._hooks):
             optimizer.step()
             return
@@ -153,11 +156,13 @@ class FusedStep:
         """
         optimizer, made = self.optimizer, self._made
         groups = optimizer.param_groups
+        # `load_state_dict` gives the optimizer another dict.
         if self._state is not optimizer.state or self._num_states != len(self._state):
             return False
         if len(made) != len(groups):
             return False
-        for group, (before, lists) in zip(groups, made, strict=True):
+        for place, (before, lists) in enumerate(made):
+            group = groups[place]
             if group is not before:
                 return False
             # Options that can be changed at any time must lead to the same kernel.
@@ -196,7 +201,7 @@ def _is_plain(group: dict[str, Any]) -> bool:
 def _fill_momentum(optimizer: Optimizer) -> None:
     """Let parameters whose first gradient comes later than the others' join in: torch's fused SGD fails on them.
 
-    A buffer of zeros gives the first step that torch makes, but for `dampening`, where the unfused kernel has to.
+    A buffer of zeros gives the first step that torch makes, except with `dampening`, where the unfused kernel has to.
     """
     if type(optimizer) is not SGD:
         return

@@ -17,6 +17,7 @@ from truestep.core.errors import LossError
 from truestep.core.other_words import option_called
 from truestep.engine.outputs import check_outputs
 
+# what a run writes under its own names
 RESERVED = ("loss", "learning_rate", "gradient_norm", "updates_skipped")
 
 
@@ -48,33 +49,28 @@ def weighted(
     """
     if not isinstance(values, Tensor):
         raise LossError(f"ts.weighted needs a tensor of losses, got {type(values).__name__}.")
-    if weights is not None:
-        _check_weights(values, weights)
-    for name, metric in metrics.items():
-        _check_metric(values, name, metric)
-    return Weighted(values, weights, metrics, check_outputs(outputs or {}))
-
-
-def _check_weights(values: Tensor, weights: Tensor) -> None:
-    if not isinstance(weights, Tensor):
+    if weights is not None and not isinstance(weights, Tensor):
         raise LossError(
             f"ts.weighted was given a {type(weights).__name__} as weights; give a tensor of the losses' shape "
             f"{tuple(values.shape)}, on their device: torch.as_tensor(weights, device=values.device)."
         )
-    if weights.shape != values.shape:
+    if weights is not None and weights.shape != values.shape:
         raise LossError(
             f"The losses have shape {tuple(values.shape)} and their weights {tuple(weights.shape)}. They would "
             "broadcast and count examples twice; give one weight for each value, of the same shape."
         )
-    if weights.requires_grad:
+    if weights is not None and weights.requires_grad:
         raise LossError(
             "The weights of ts.weighted need a gradient, and none would reach them: they say how much a value counts. Detach "
             "them if they are meant so: ts.weighted(values, weights.detach()). Weights that are learned belong to the values: "
             "ts.weighted(values * weights)."
         )
+    for name, metric in metrics.items():
+        _check_metric(name, metric, values)
+    return Weighted(values, weights, metrics, check_outputs(outputs or {}))
 
 
-def _check_metric(values: Tensor, name: str, metric: Tensor) -> None:
+def _check_metric(name: str, metric: Any, values: Tensor) -> None:
     if not torch.compiler.is_compiling() and (option := _option_meant(name)):
         raise LossError(
             f"ts.weighted has no option {name!r}, and would log it as a metric, without effect on the loss. Write {option}=; "
@@ -117,7 +113,10 @@ _NONE: dict[str, Tensor] = {}  # never changed
 
 
 class LossOutput(NamedTuple):
-    """What one call of the loss function gave: what the backward starts from, and what is logged."""
+    """What one call of the loss function gave: what the backward starts from, and what is logged.
+
+    Made by `tuple.__new__` where each update makes one: a named tuple's own constructor is a Python function.
+    """
 
     values: Tensor
     weights: Tensor | None  # None: every value counts one
@@ -150,18 +149,15 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
     """
     is_usual = num_examples and type(result) is Tensor and result.shape == (num_examples,)
     if is_usual and result.dtype is torch.float32 and result.requires_grad:  # nothing is left to check
-        return LossOutput(result, None, _NONE, False, _NONE, num_examples)
+        return tuple.__new__(LossOutput, (result, None, _NONE, False, _NONE, num_examples))
     values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})
     if not isinstance(values, Tensor):
-        raise _no_tensor(values)
-    _check_gradient(values)
-    if not values.is_floating_point():
-        raise LossError(f"The loss is of type {values.dtype}; an update needs real floating-point values.")
-    if values.numel() == 0:
         raise LossError(
-            f"The loss has shape {tuple(values.shape)}, so there is nothing to take a mean of. Is the batch empty, or did a mask "
-            "select nothing? Mask with zeros: ts.weighted(values, weights); an update whose weights are all zero is skipped."
+            f"The loss function returned {type(values).__name__}, not a tensor. Return one loss per example, for example "
+            'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights). What is to be logged beside '
+            "it goes with it by name: ts.weighted(values, accuracy=correct)."
         )
+    _check_values(values)
     is_scalar = values.ndim == 0 and weights is None
     if is_scalar and not whole:
         raise LossError(
@@ -171,25 +167,23 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
         )
     if not is_scalar and not isinstance(result, Weighted):
         _check_shape(values, num_examples)
-    if values.dtype in (torch.float16, torch.bfloat16):
-        values = values.float()
+    values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
     weights = None if weights is None else weights.to(values.dtype)
     return LossOutput(values, weights, metrics, is_scalar, outputs, num_examples)
 
 
-def _no_tensor(values: Any) -> LossError:
-    return LossError(
-        f"The loss function returned {type(values).__name__}, not a tensor. Return one loss per example, for example "
-        'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights). What is to be logged beside '
-        "it goes with it by name: ts.weighted(values, accuracy=correct)."
-    )
-
-
-def _check_gradient(values: Tensor) -> None:
+def _check_values(values: Tensor) -> None:
     if not values.requires_grad:
         raise LossError(
             "The loss has no gradient: nothing in it depends on parameters that are being trained. Was it computed under "
             "torch.no_grad(), detached (.detach(), .item(), .numpy()), or are all parameters frozen?"
+        )
+    if not values.is_floating_point():
+        raise LossError(f"The loss is of type {values.dtype}; an update needs real floating-point values.")
+    if values.numel() == 0:
+        raise LossError(
+            f"The loss has shape {tuple(values.shape)}, so there is nothing to take a mean of. Is the batch empty, or did a mask "
+            "select nothing? Mask with zeros: ts.weighted(values, weights); an update whose weights are all zero is skipped."
         )
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Means of losses and metrics that nobody has asked for yet.
 
-A mean of 32 numbers takes 15 µs in the midst of an update, where its kernel has been driven from the caches, and 1 µs as one
+A mean of 32 numbers takes 15 µs in the middle of an update, where its kernel has been driven from the caches, and 1 µs as one
 of many rows (docs/log.md). So an update copies what it would average, and whoever reads takes the means of many copies in one
 pass. They have the bits that each has alone (tests/engine/test_means.py).
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 MOST_VALUES = 1 << 12
 """Of a vector that is copied; beside what gave a longer one, its mean costs nothing."""
 AT_ONCE = 1 << 15
-"""Values from which torch may divide a pass among threads, and with it each sum."""
+"""Values from which torch may divide a pass among threads, and with it each sum (its GRAIN_SIZE)."""
 
 
 def noted(values: Tensor) -> Tensor:

@@ -26,6 +26,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def release(device: torch.device) -> None:
     """Collect cycles that hold tensors and give the device's cached blocks back."""
+    # An exception and its frames hold each other, and so all tensors of the attempt.
     gc.collect()
     if device.type == "cuda":
+        # what torch keeps is cut for the parts that did not fit
         torch.cuda.empty_cache()

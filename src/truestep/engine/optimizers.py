@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from truestep.core.calls import is_of_the_call
 from truestep.core.errors import OptionError
-from truestep.nn.layers import NORMS
+from truestep.core.modules import NORMS
 
 OptimizerFactory = Callable[["Parameters"], Optimizer | Sequence[Optimizer]]
 
@@ -121,9 +121,11 @@ def _is_matrix(_: str, module: nn.Module, parameter: nn.Parameter) -> bool:
     return parameter.ndim == 2 and not isinstance(module, nn.Embedding | nn.EmbeddingBag)
 
 
-def has_sparse_gradients(module: nn.Module) -> bool:
-    """Whether an embedding of `module` makes sparse gradients."""
-    return any(isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse for part in module.modules())
+def sparse_embeddings(module: nn.Module) -> list[nn.Module]:
+    """Return the embeddings of `module` that make sparse gradients."""
+    return [
+        part for part in module.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse
+    ]
 
 
 def needs_closure(optimizers: Sequence[Optimizer]) -> bool:
@@ -213,7 +215,9 @@ def choose_fused(
         return "SGD without momentum is one addition; its fused kernel is no faster on a CPU (benchmarks/engine/fused.py)."
     for group in optimizer.param_groups:
         group["fused"] = True
+    # for groups that are added later
     optimizer.defaults["fused"] = True
+    # as torch's constructors set it for fused=True: whoever scales losses asks for it
     optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
     return f"{name} steps all parameters in one fused kernel, the fastest of torch's on a CPU (benchmarks/engine/fused.py)."
 
@@ -232,19 +236,21 @@ def prepare_momentum(optimizer: Optimizer) -> None:
     """Make SGD's momentum buffers before the first step.
 
     torch's fused SGD leaves a buffer uninitialised when its very first step is skipped after an overflow. A buffer of
-    zeros gives the same first step (0·momentum + gradient), but for `dampening`, which needs torch's own first step.
+    zeros gives the same first step (0·momentum + gradient), except with `dampening`, which needs torch's own first step.
     """
     if not isinstance(optimizer, torch.optim.SGD):
         return
     for group in optimizer.param_groups:
         if group["momentum"] and group["dampening"]:
             group["fused"] = False
+            # the unfused kernel does not read the flag by which a step is left out
             optimizer._step_supports_amp_scaling = False
         elif group["momentum"]:
             for parameter in group["params"]:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
+# Which kernel steps a group is this machine's choice, and no setting of the training.
 KERNEL_OPTIONS = ("fused", "foreach")
 _SCHEDULED = ("lr", "momentum", "betas")  # what a schedule of torch's may move
 

@@ -18,6 +18,7 @@ from truestep.engine.optimizers import given_options, needs_closure
 from truestep.engine.options import LearnerOptions
 from truestep.engine.policy import Policy
 from truestep.engine.precision import Precision
+from truestep.engine.processes.compiles import tell_of_compiles
 from truestep.engine.schedules import Schedules
 from truestep.engine.transient import TransientBuffers
 from truestep.engine.weights import Weights
@@ -60,7 +61,10 @@ class Parts:
         self.given_options = given_options(self.optimizers)
         self.needs_closure = needs_closure(self.optimizers)
         self.compiler = Compiler() if self.options.compile else None
+        if self.compiler is not None and self.context.world is not None:
+            tell_of_compiles(self.context.world)
         device = self.context.device
+        # Made once: nearly all updates give one of these two answers.
         self.not_skipped: Tensor = torch.zeros((), dtype=torch.bool, device=device)
         self.was_skipped: Tensor = torch.ones((), dtype=torch.bool, device=device)
 

@@ -22,7 +22,7 @@ from truestep.engine.side_effects import SideEffects
 from truestep.engine.unowned_parameters import UnownedParameters
 from truestep.engine.untrained import LeftOut, refuse_untrained
 
-SEEDS_KEPT = 64
+SEEDS_KEPT = 64  # batches of ragged lengths have many shapes
 
 
 class Plan:
@@ -80,6 +80,7 @@ class Plan:
         self.side_effects = SideEffects(self.learners)
         owned = {id(weight) for learner in everybody for weight in learner.weights.parameters}
         names = ", ".join(repr(learner.name) for learner in self.learners)
+        # Where weights are divided a graph ends at the gathered copies, which no learner owns.
         self.unowned = None if self.hooks.divides_weights else UnownedParameters(names, owned)
         flags = (LeftOut(self.learners), SharedParameters(everybody))
         self._flags = [each for each in flags if each]
@@ -99,7 +100,8 @@ class Plan:
     def of(cls, learners: Sequence[Parts]) -> "Plan":
         """Return the plan of these learners, as it was decided if nothing has changed since."""
         context = learners[0].context
-        key = tuple(map(id, learners))
+        # By their ids, which are given to no others: the plan holds the learners.
+        key = (id(learners[0]),) if len(learners) == 1 else tuple(map(id, learners))
         plan: Plan | None = context.plans.get(key)
         if (
             plan is None

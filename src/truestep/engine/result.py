@@ -13,6 +13,21 @@ from truestep.engine.elsewhere import UPDATE
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import Weights
 
+MOST_NOTED_VALUES = 1 << 15
+"""Of gradients that are copied for their norm; those of 64 lines that wait take 8 MB at most."""
+
+
+class NotedNorm:
+    """The norm of gradients that were copied, computed where `float` asks for it; its bits are the same."""
+
+    __slots__ = ("_copies",)
+
+    def __init__(self, gradients: list[Tensor]) -> None:
+        self._copies = [gradient.clone() for gradient in gradients]
+
+    def __float__(self) -> float:
+        return float(total_norm(self._copies))
+
 
 class Update(Held):
     """What one update of one learner gave; every value is a 0-d tensor on the device, read only if you read it.
@@ -30,6 +45,7 @@ class Update(Held):
         self.sums = sums
         self._weights = weights
         self._norm = norm
+        # The gradients are this update's as long as nobody has dropped them.
         self._number = weights.num_cleared
 
     @property
@@ -77,6 +93,18 @@ class Update(Held):
             tensors = self._weights.gather().tensors
             self._norm = total_norm(tensors) if tensors else torch.zeros((), device=self.skipped.device)
         return self._norm
+
+    def note_norm(self) -> Tensor | NotedNorm:
+        """Return the gradient's norm, of a small gradient on a CPU as one that is computed later.
+
+        Its kernels take three times as long in the middle of updates, where others have driven them from the caches.
+        """
+        if self._norm is None and self.has_gradient:
+            tensors = self._weights.gather().tensors
+            at_hand = tensors and all(each.is_cpu for each in tensors)
+            if at_hand and sum(each.numel() for each in tensors) <= MOST_NOTED_VALUES:
+                return NotedNorm(tensors)
+        return self.gradient_norm
 
     def __repr__(self) -> str:
         metrics = "".join(f", {name}={float(value):.6g}" for name, value in self.metrics.items())

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from truestep.core.errors import CheckpointError
 from truestep.engine.counters import Counters
+from truestep.engine.divided_state import divided
 from truestep.engine.optimizers import KERNEL_OPTIONS
 from truestep.engine.parts import Parts
-from truestep.engine.processes.shards import divided_as, divided_by_name
 from truestep.engine.step import receive_report
 
 _OPTIONAL = ("settings", "buffers")  # not in every checkpoint of a learner
@@ -21,6 +21,7 @@ _OPTIONAL = ("settings", "buffers")  # not in every checkpoint of a learner
 def learner_state(learner: Parts) -> dict[str, Any]:
     """Return modules, optimizers, scaler, schedules, averages and counters."""
     receive_report(learner)
+    # The report first: it may move a schedule and count an update.
     state: dict[str, Any] = {
         "settings": settings(learner),
         "modules": dict(learner.module.state_dict()),
@@ -41,6 +42,7 @@ def learner_state(learner: Parts) -> dict[str, Any]:
 
 def check_learner_state(learner: Parts, state: dict[str, Any]) -> None:
     """Raise a CheckpointError unless `state` fits the learner: same parts, same tensors, same number of optimizers."""
+    # Compared with the state of now, and before anything is loaded: a refused one must leave the learner as it is.
     mine = learner_state(learner)
     mine["modules"] = _as_grown(learner.module, mine["modules"], state.get("modules", {}))
     problems = _differences(mine, state)
@@ -212,10 +214,11 @@ def load_learner_state(learner: Parts, state: dict[str, Any]) -> None:
     """Take over what `learner_state` returned; the caller has compared the structures before."""
     receive_report(learner)
     if learner.weights.are_divided:
-        state = _divided(learner, state)
+        state = divided(learner, state)
     learner.counters.load_state_dict(state["counters"])
     for name, buffer in _own_buffers(learner.module).items():
         if name in state["modules"] and buffer.shape != state["modules"][name].shape:
+            # torch's load_state_dict refuses another shape, and a buffer in the place of this one would lose its other names.
             buffer.resize_(state["modules"][name].shape)
     learner.module.load_state_dict(state["modules"])
     for name, master in learner.weights.masters.items():
@@ -228,25 +231,6 @@ def load_learner_state(learner: Parts, state: dict[str, Any]) -> None:
     if learner.average is not None:
         learner.average.load_state_dict(state["averages"])
     learner.transient.load_state_dict(state.get("buffers", {}))
-
-
-def _divided(learner: Parts, state: dict[str, Any]) -> dict[str, Any]:
-    """Return a state with this process's parts of what is whole in it."""
-    optimizers = []
-    for optimizer, saved in zip(learner.optimizers, state["optimizers"], strict=True):
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        kept = {
-            index: {name: divided_as(value, parameters[index]) for name, value in each.items()}
-            for index, each in saved["state"].items()
-        }
-        optimizers.append(saved | {"state": kept})
-    found = state | {
-        "modules": divided_by_name(state["modules"], learner.module.state_dict()),
-        "optimizers": optimizers,
-    }
-    if learner.average is not None:
-        found["averages"] = divided_by_name(state["averages"], learner.average.state_dict())
-    return found
 
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:

@@ -13,7 +13,18 @@ from truestep.engine.clipping import Gradients, norm_beside
 from truestep.engine.delayed_reports import Report
 from truestep.engine.losses import negative_weights
 from truestep.engine.parts import Parts
-from truestep.engine.policy import VERDICTS, Evidence, Policy, Verdict, evidence_of, nonfinite_error
+from truestep.engine.policy import (
+    APPLY,
+    EMPTY,
+    FINITE,
+    RAISE,
+    VERDICTS,
+    Evidence,
+    Policy,
+    Verdict,
+    evidence_of,
+    nonfinite_error,
+)
 from truestep.engine.result import Update
 from truestep.engine.strategies import Hooks
 from truestep.engine.sums import LossTotals
@@ -44,10 +55,10 @@ def decide(hooks: Hooks, learners: Sequence[Parts], sums: LossTotals) -> list[St
         if learner.delayed is None:
             evidence = _look(learner, sums, measured)
             verdict = VERDICTS[evidence][learner.policy.nonfinite]
-            if verdict is Verdict.RAISE:
+            if verdict is RAISE:
                 raise error_of(learner, float(sums.loss), None if measured is None else float(measured))
         norm = measured if learner.policy.measures_norm and isinstance(measured, Tensor) else None
-        steps.append(Step(learner, gradients, measured, norm, evidence, verdict))
+        steps.append(tuple.__new__(Step, (learner, gradients, measured, norm, evidence, verdict)))
     return steps
 
 
@@ -83,7 +94,7 @@ def _measure(hooks: Hooks, policy: Policy, gradients: list[Tensor], sums: LossTo
     if policy.measures_norm:
         norm_type = policy.clip.norm_type if policy.clip else 2.0
         norm, of_losses = norm_beside(gradients, losses, norm_type)
-        sums.is_finite = bool(losses) and all(math.isfinite(each) for each in of_losses)
+        sums.is_finite = bool(losses) and all(map(math.isfinite, of_losses))
         return hooks.joined(norm, norm_type)
     if policy.finite_check is None:
         return None
@@ -96,14 +107,14 @@ def _look(learner: Parts, sums: LossTotals, measured: Measured) -> Evidence:
     """Read the flags, which are there already (a CPU) or have to be waited for."""
     policy = learner.policy
     if sums.may_be_empty and not sums.total:
-        return Evidence.EMPTY
+        return EMPTY
     overflow = policy.scaler is not None and bool(policy.scaler.found_inf)
     is_finite = not policy.looks or (
         (sums.is_finite or math.isfinite(sums.loss))
         and (overflow or measured is None or math.isfinite(measured))
     )
     if is_finite and not overflow:
-        return Evidence.FINITE
+        return FINITE
     return evidence_of(
         empty=False,
         overflow=overflow,
@@ -125,7 +136,7 @@ def apply(step: Step, sums: LossTotals) -> Update:
         else:
             if learner.policy.scaler is not None:
                 learner.policy.scaler.adapt()
-            if step.verdict is Verdict.APPLY:
+            if step.verdict is APPLY:
                 step_optimizers(learner, step.gradients)
                 note_applied(learner)
             else:
@@ -219,5 +230,5 @@ def learn(learner: Parts, report: Report) -> None:
         overflows_in_a_row=counters.overflows_in_a_row,
     )
     counters.note_skipped(overflow=overflow)
-    if learner.policy.judge(evidence) is Verdict.RAISE:
+    if learner.policy.judge(evidence) is RAISE:
         raise error_of(learner, report.loss, report.norm)

@@ -23,8 +23,8 @@ class LossTotals:
 
     __slots__ = (
         *("_adds_up", "_expected", "_fixed_total", "_loss", "_means", "_metrics", "_outputs"),
-        *("_outputs_dim", "_weight", "_weights", "copies", "is_finite", "least", "may_be_empty"),
-        *("num_parts", "total"),
+        *("_outputs_dim", "_weight", "_weights", "copies", "has_more", "is_finite", "least"),
+        *("may_be_empty", "num_parts", "total"),
     )
 
     def __init__(
@@ -51,6 +51,8 @@ class LossTotals:
         """The total weight: a host number where every value counts one."""
         self.least: Tensor | None = None
         """The smallest weight, where it is known on the device only."""
+        self.has_more = False
+        """Whether the loss gave metrics or outputs besides its values."""
         self._metrics: list[dict[str, Tensor]] = []
         self._outputs_dim = outputs_dim  # that the batch's examples lie along
         self._outputs: Outputs | None = None  # most losses hand out nothing
@@ -94,6 +96,7 @@ class LossTotals:
         self._means, self._weights, self.copies = [self._loss], [total], None
         self._metrics = [{name: share / divisor for name, share in metrics.items()}] if metrics else []
         self.least = least
+        self.has_more = self.has_more or bool(metrics)
 
     def add(self, part: LossOutput, num_examples: int | None = None) -> None:
         """Add what one call of the loss function gave for so many examples (None: not counted)."""
@@ -117,11 +120,12 @@ class LossTotals:
         self.num_parts += 1
         self.total = self.total + weight
         self._loss = None
-        if part.metrics or part.outputs or self._metrics or self._outputs is not None:
+        if self.has_more or part.metrics or part.outputs:
             self._add_more(part)
 
     def _add_more(self, part: LossOutput) -> None:
         """Add what a loss gave besides its values."""
+        self.has_more = True
         if part.outputs or self._outputs is not None:
             self._add_outputs(part)
         if self._means[1:] and part.metrics.keys() != (self._metrics[0].keys() if self._metrics else set()):
@@ -149,6 +153,7 @@ class LossTotals:
     def take_outputs(self, other: "LossTotals") -> None:
         """Have what another evaluation of the same batch handed out."""
         self._outputs = other._outputs
+        self.has_more = other.has_more
 
     def _note_negative(self, weights: Tensor) -> None:
         """Refuse negative weights; on a device they are only noted, since nothing waits for it."""
@@ -229,11 +234,11 @@ class LossTotals:
     def factor(self) -> Tensor | float | None:
         """What the gradients still have to be multiplied by; None for one."""
         total = self.total
-        if self._fixed_total is not None or self._adds_up:
+        if self._fixed_total is not None or self._adds_up or (type(total) is int and total == self._expected):
             return None
+        expected = self.expected  # which may have to be asked for
         if isinstance(total, Tensor):
-            return self.expected / nonzero(total)
-        expected = self.expected
+            return expected / nonzero(total)
         return None if total == expected else expected / total
 
 

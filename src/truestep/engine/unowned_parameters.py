@@ -17,15 +17,18 @@ class UnownedParameters:
         self._learners = learners
         self._owned = owned  # the ids of all learners' parameters
         self._seen: set[Any] = set()
+        self._newest: Any = None
 
     def look(self, loss: Callable[..., Any] | None, values: Tensor) -> None:
         """Warn of the parameters under `values` that no learner owns, once for each loss function (None: no function)."""
         try:
+            # by its code: a lambda that is made anew for each batch is the same loss
             key: Any = loss.__code__  # type: ignore[union-attr]
         except AttributeError:
             key = loss.__class__
-        if key in self._seen:
+        if key is self._newest or key in self._seen:  # hashing code takes longer than all else here
             return
+        self._newest = key
         self._seen.add(key)
         found = [p for p in _parameters_under(values) if id(p) not in self._owned]
         if found:

@@ -78,6 +78,7 @@ class LeftOut:
         if not any(map(_trains, self._weights)):
             return
         self._find()
+        # Looked for again: the user may have given it to the optimizer meanwhile (add_param_group).
         if names := [(owner, name) for owner, name, weight in self._parameters if weight.requires_grad]:
             raise OptionError(
                 f"{len(names)} parameters of {names[0][0]!r} ({', '.join(name for _, name in names[:4])}) were frozen when the "

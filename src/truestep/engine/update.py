@@ -100,6 +100,7 @@ def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Los
         # Outside the except block: the traceback, and with it every activation, is gone now.
         size = cutting.sizes[0] if cutting.sizes else _count_to_split(batch, cutting.split, reason)
         plan.shrink_micro_batch(size, reason)
+        # Buffers and host streams as they were, so that the retry draws and normalises as a first try would.
         before.restore()
         release(plan.context.device)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.engine.clipping import Gradients, dense_gradient
-from truestep.engine.optimizers import has_sparse_gradients
+from truestep.engine.optimizers import sparse_embeddings
 from truestep.engine.processes.shards import here, is_divided
 
 _gradient: Callable[[Tensor], Tensor | None] = attrgetter("grad")
@@ -33,7 +33,11 @@ class Weights:
         self.parameters = list(module.parameters())
         self.stepped = list(stepped)
         self.has_half = any(parameter.dtype in _HALF for parameter in self.parameters)
-        self.has_sparse = has_sparse_gradients(module)
+        embeddings = sparse_embeddings(module)
+        self.has_sparse = bool(embeddings)
+        weights = (embedding._parameters.get("weight") for embedding in embeddings)
+        self.sparse = list(dict.fromkeys(weight for weight in weights if weight is not None))
+        """Those whose gradients hold few rows."""
         self.are_divided = any(map(is_divided, self.parameters))
         """Whether each process has a part of them only; gradients are gathered as the parts that are here."""
         self.are_usual = not (self.has_half or self.has_sparse or self.are_divided)
@@ -91,13 +95,14 @@ class Weights:
             look = dense_gradient if self.has_sparse else _gradient_here if self.are_divided else _gradient
             tensors: list[Any] = [*map(look, self.parameters)]
             if not any(map(is_, tensors, repeat(None))):  # `None in tensors` would compare tensors
-                return Gradients(self.names, self.parameters, tensors)
+                return tuple.__new__(Gradients, (self.names, self.parameters, tensors))
         names, parameters, found = [], [], []
         for name, parameter, stepped in zip(self.names, self.parameters, self.stepped, strict=True):
             gradient = self._sums.pop(parameter, None)
             if gradient is None:
                 gradient = dense_gradient(parameter)
             if stepped is not parameter:
+                # Whoever asks for the norm afterwards comes here again: then the master has the gradient already.
                 gradient = stepped.grad if gradient is None else gradient.to(stepped.dtype)
                 stepped.grad, parameter.grad = gradient, None
             if gradient is not None:

@@ -17,7 +17,7 @@ _CORRECT = (
     "def correct(batch): x, y = batch; return (net(x).argmax(1) == y).float(), and then net.evaluate(correct, run.data(test_set, "
     "batch_size=256))."
 )
-_MOST_LEAVES = 6
+_MOST_LEAVES = 6  # of a batch that are shown; more would hide the error they stand beside
 _BETWEEN = ("truestep.engine.", "torch.nn.modules.module")
 _COMPUTED = (
     "For a loss that is computed already write with net.accumulating() as update: update.backward(loss)."

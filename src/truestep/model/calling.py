@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from truestep.core.errors import ModelError
+from truestep.core.modules import only_looking
 from truestep.core.random_streams import host_streams, set_host_streams
-from truestep.nn.keeping import only_looking
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from truestep.core.modules import model_of
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size, number, number_or_dash
-from truestep.nn.layers import model_of
 
 
 @dataclass(frozen=True, kw_only=True)

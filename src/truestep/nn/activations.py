@@ -35,7 +35,7 @@ def activation_gain(activation: Activation) -> float:
     """
     if isinstance(activation, type) or not callable(activation):
         raise OptionError(
-            f"An activation is an instance or a function, nn.ReLU() or F.relu; got {activation!r}."
+            f"An activation is an instance or a function (nn.ReLU(), F.relu), got {activation!r}."
         )
     points = torch.linspace(-_HALF_WIDTH, _HALF_WIDTH, _NUM_POINTS, dtype=torch.float64)
     density = torch.exp(-points.square() / 2) / math.sqrt(2 * math.pi)
@@ -46,9 +46,7 @@ def activation_gain(activation: Activation) -> float:
         raise OptionError(f"{activation!r} looks at several numbers at once; a gain is of one alone.")
     second = float(torch.trapezoid(values.square() * density, points))
     if not (0 < second < math.inf):
-        raise OptionError(
-            f"{activation!r} has no gain: of normal numbers it makes a mean square of {second}."
-        )
+        raise OptionError(f"{activation!r} has no gain: its mean square over normal numbers is {second}.")
     return 1 / math.sqrt(second)
 
 

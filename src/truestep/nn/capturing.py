@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from truestep.core.errors import LossError, OptionError
+from truestep.core.modules import model_of
 from truestep.nn.derivatives.undisturbed import eager
-from truestep.nn.layers import model_of, select
+from truestep.nn.layers import select
 
 Layers = str | nn.Module | Sequence[str | nn.Module]
 Edit = Callable[[str, Any], Any]

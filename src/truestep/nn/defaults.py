@@ -7,9 +7,9 @@ from typing import Self
 
 import torch
 
+from truestep.core.devices import usable_device
 from truestep.core.errors import OptionError
 from truestep.core.results import RenderableType, Result
-from truestep.nn.devices import usable_device
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # all that torch takes as a default
 NOT_GOVERNED = (
@@ -31,8 +31,10 @@ class Defaults(Result):
     _open: list[ExitStack] = field(default_factory=list, repr=False, compare=False)
 
     def __rich__(self) -> RenderableType:
-        dtype, device = self.dtype or "as before", self.device or "as before"
-        return "\n  ".join([f"default dtype {dtype}, device {device}; not governed:", *self.not_governed])
+        what = (
+            f"default dtype {self.dtype or 'as before'}, device {self.device or 'as before'}; not governed:"
+        )
+        return "\n  ".join([what, *self.not_governed])
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from truestep.core.errors import OptionError, check_flag
+from truestep.core.modules import model_of
 from truestep.core.results import Result
-from truestep.nn.layers import full_name, model_of, refuse_lazy, select_within
+from truestep.nn.layers import full_name, refuse_lazy, select_within
 
 SHOWN_NAMES = 6
 

@@ -14,7 +14,6 @@ from torch.nn.utils import parametrize
 
 from truestep.core.errors import OptionError, nearest
 
-NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 SHOWN_NAMES = 20
 
 Selector = type[nn.Module] | str
@@ -52,27 +51,6 @@ def full_name(layer: str, tensor: str) -> str:
     return f"{layer}.{tensor}" if layer else tensor
 
 
-def called_module(function: object) -> nn.Module | None:
-    """Return the module that is called: a module itself, a learner's, or a bound method's."""
-    function = getattr(function, "__self__", function)
-    module = function if isinstance(function, nn.Module) else getattr(function, "module", None)
-    return module if isinstance(module, nn.Module) else None
-
-
-def module_of(function: object) -> nn.Module | None:
-    """Return the module that is called; of one that `torch.compile` made, the original."""
-    called = called_module(function)
-    return getattr(called, "_orig_mod", called)
-
-
-def model_of(model: object, piece: str) -> nn.Module:
-    """Return the module that a user's `model` is or owns (a learner, a compiled module)."""
-    module = module_of(model)
-    if module is None:
-        raise OptionError(f"{piece} needs a module, or a learner of a run, got {type(model).__name__}.")
-    return module
-
-
 def check_model(model: object) -> None:
     """Raise an OptionError unless `model` is a module; what changes a model's tensors takes no learner, which knows them."""
     if not isinstance(model, nn.Module):
@@ -103,12 +81,9 @@ def select(pattern: str, names: Iterable[str], kind: str) -> list[str]:
 def select_within(pattern: str, names: Iterable[str], kind: str) -> list[str]:
     """Do the same, where the name of a module stands for everything inside it: "encoder" is "encoder.*" too."""
     known = list(names)
-    inside = [name for name in known if any(fnmatchcase(part, pattern) for part in _prefixes(name))]
+    outer = {name: accumulate(name.split("."), "{}.{}".format) for name in known}  # "a.b": "a", "a.b"
+    inside = [name for name, parts in outer.items() if any(fnmatchcase(part, pattern) for part in parts)]
     return inside or select(pattern, known, kind)
-
-
-def _prefixes(name: str) -> Iterable[str]:
-    return accumulate(name.split("."), "{}.{}".format)
 
 
 def _near(word: str, known: list[str]) -> str:

@@ -45,7 +45,7 @@ class Upsample(nn.Module):
         super().__init__()
         check_choice("ts.nn.Upsample", "mode", mode, (*_INTERPOLATIONS, "transposed"))
         scales = scale if isinstance(scale, tuple) else (scale,)
-        if not all(_is_count(one) for one in scales) or not 1 <= len(scales) <= 3:
+        if not all(type(one) is int and one >= 1 for one in scales) or not 1 <= len(scales) <= 3:
             raise OptionError(
                 f"scale={scale!r}: give a whole number from 1 on, or a tuple of one to three. For other sizes write "
                 "F.interpolate(x, size=...), which has a size to keep and no multiple."
@@ -58,8 +58,8 @@ class Upsample(nn.Module):
                 f"scale={scale} has {len(scale)} dimensions and num_dims={num_dims}: leave that out."
             )
         self.mode, self.channels = mode, channels
-        self.num_dims = num_dims if isinstance(scale, int) else len(scales)
-        self.scales = scales * (self.num_dims or 1) if isinstance(scale, int) else scales
+        self.num_dims = len(scales) if isinstance(scale, tuple) else num_dims
+        self.scales = scales if isinstance(scale, tuple) else scales * (num_dims or 1)
         if mode == "transposed":
             self._make_weights()
 
@@ -116,10 +116,6 @@ class Upsample(nn.Module):
             )
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
 def _linear_kernel(scales: tuple[int, ...]) -> Tensor:
     """Return the weights with which a stride of `scales` interpolates linearly, 2·scale taps along each dimension."""
     kernel = torch.ones(())
@@ -128,10 +124,6 @@ def _linear_kernel(scales: tuple[int, ...]) -> Tensor:
         taps = 1 - (torch.arange(2 * scale) - centre).abs() / scale
         kernel = kernel[..., None] * taps
     return kernel
-
-
-def _linear(images: Tensor, scales: tuple[int, ...]) -> Tensor:
-    return F.interpolate(images, scale_factor=scales, mode=_LINEAR[len(scales)], align_corners=False)
 
 
 def _cubic(images: Tensor, scales: tuple[int, ...]) -> Tensor:
@@ -147,6 +139,8 @@ def _cubic(images: Tensor, scales: tuple[int, ...]) -> Tensor:
 _INTERPOLATIONS: dict[str, Callable[[Tensor, tuple[int, ...]], Tensor]] = {
     # torch's "nearest" would round i / scale down, and 49 · (1 / 49) is less than 1
     "nearest": lambda images, scales: F.interpolate(images, scale_factor=scales, mode="nearest-exact"),
-    "linear": _linear,
+    "linear": lambda images, scales: F.interpolate(
+        images, scale_factor=scales, mode=_LINEAR[len(scales)], align_corners=False
+    ),
     "cubic": _cubic,
 }

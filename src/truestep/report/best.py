@@ -3,7 +3,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from truestep.core.charts.curve import Curve, Extreme
 
@@ -19,6 +19,13 @@ MEASURED = {"learning_rate", "gradient_norm", "samples_per_second", "memory_byte
 Better = Literal["max", "min"]
 
 
+class Extremes(NamedTuple):
+    """The min and the max of a metric, each with its step; None where no value was finite."""
+
+    lowest: Extreme | None
+    highest: Extreme | None
+
+
 def better(name: str) -> Better | None:
     """Return whether the max or the min of a metric is its best value; None where its name does not tell."""
     if name.rpartition("/")[2] in MEASURED:
@@ -27,12 +34,12 @@ def better(name: str) -> Better | None:
     return "max" if words & HIGHER else "min" if words & LOWER else None
 
 
-def best(name: str, curve: Curve) -> Extreme | None:
-    """Return the best value of a curve and its step."""
+def best(name: str, curve: Curve | Extremes) -> Extreme | None:
+    """Return the best value of a metric and its step."""
     return {"max": curve.highest, "min": curve.lowest, None: None}[better(name)]
 
 
-def deciding(curves: Mapping[str, Curve]) -> str | None:
+def deciding(curves: Mapping[str, Curve] | Mapping[str, Extremes]) -> str | None:
     """Return the metric that runs are best compared by: of an evaluation before training, a score before a loss."""
     known = [name for name, curve in curves.items() if best(name, curve) is not None]
     return min(known, key=_order, default=None)

@@ -14,6 +14,7 @@ from truestep.report.findings import findings_of, findings_table
 from truestep.report.page import curves, page_script, page_style, section
 from truestep.report.record import Record
 from truestep.report.tables import text_of
+from truestep.report.timeline import timeline
 
 Row = tuple[str, Sequence[str], int | None]
 """A label, a cell for each run, and the number of the best one."""
@@ -33,7 +34,11 @@ def comparison_page(records: Sequence[Record]) -> str:
         tag("footer", "Drawn from the files of the runs' directories; this page loads nothing else."),
     ]
     return document(
-        f"{title} · Truestep report", tag("main", *body), style=page_style(), script=page_script()
+        f"{title} · Truestep report",
+        tag("main", *body),
+        timeline(records),
+        style=page_style(),
+        script=page_script(),
     )
 
 
@@ -115,7 +120,7 @@ def _curves(records: Sequence[Record]) -> Iterator[Html]:
     if not drawn:
         return
     first, last = min(record.first_step for record in drawn), max(record.last_step for record in drawn)
-    starts = {tuple(sorted(record.epochs.values())) for record in drawn}
+    starts = {tuple(record.epoch_starts) for record in drawn}
     epochs = starts.pop() if len(starts) == 1 else ()
     figures = figures_for(_grouped(records))
     yield from curves(figures, Steps(axis=span_axis(first, last), epoch_starts=epochs))
@@ -135,6 +140,7 @@ def _grouped(records: Sequence[Record]) -> dict[str, list[Series]]:
                 curve=record.curves[name],
                 colour=place % NUM_COLOURS,
                 pattern=pattern + len(members) * (place // NUM_COLOURS),
+                run=place,
             )
             for place, record in enumerate(records)
             for pattern, name in enumerate(members)

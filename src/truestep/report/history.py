@@ -35,6 +35,7 @@ def go_back(path: Path, mark: Mark, others: Sequence[Mark] = ()) -> bool:
     """Let the file end after `mark`, and keep what any of the `others` needs; False where marked lines were changed or lost."""
     kept = {file: read_regular(file) for file in _kept(path)}
     current = _content(path)
+    # By checksum, not by name: which of the files a checkpoint was saved beside is written nowhere.
     source = next((content for content in (current, *kept.values()) if mark.is_in(content)), None)
     found = source is not None
     if source is None:

@@ -12,8 +12,8 @@ from truestep.checkpoints.sources import FOLDER
 from truestep.core.errors import OptionError, RunDirectoryError, near_path, nearest
 from truestep.core.results import RenderableType, Result
 from truestep.report.best import best, better, deciding
+from truestep.report.digest import Digest, digest_of, forget_oldest
 from truestep.report.names import CONFIG, METRICS, REPORT
-from truestep.report.record import Record, read_curves
 from truestep.report.state import state_of
 
 MAX_DEPTH = 4  # a run lies no deeper: a folder of data below is not searched to its ground
@@ -60,10 +60,11 @@ def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
     where = Path(folder)
     if not where.is_dir():
         raise RunDirectoryError(_without_folder(where))
-    found = [(path, read_curves(path)) for path in runs_in(where)]
+    found = [(path, digest_of(path)) for path in runs_in(where)]
+    forget_oldest()
     if best is not None:
-        _check_metric(best, [record for _, record in found])
-    listed = [_summary(path, record, best) for path, record in found]
+        _check_metric(best, [digest for _, digest in found])
+    listed = [_summary(path, digest, best) for path, digest in found]
     listed.sort(key=lambda run: run.changed_at, reverse=True)
     if best is not None:
         sign = -1 if better(best) == "max" else 1
@@ -71,8 +72,8 @@ def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
     return RunList(folder=str(where), runs=tuple(listed))
 
 
-def _check_metric(metric: str, records: list[Record]) -> None:
-    known = {name for record in records for name in record.curves if better(name)}
+def _check_metric(metric: str, digests: list[Digest]) -> None:
+    known = {name for digest in digests for name in digest.extremes}
     if metric not in known:
         raise OptionError(
             f"No run here has logged {metric!r} as a metric whose name tells which way is better. {nearest(metric, known)}"
@@ -108,21 +109,21 @@ def _found(folder: Path, depth: int) -> Iterator[Path]:
                 yield from _found(path, depth - 1)
 
 
-def _summary(path: Path, record: Record, metric: str | None) -> RunSummary:
-    metric = metric or deciding(record.curves)
-    curve = record.curves.get(metric) if metric else None
-    extreme = best(metric, curve) if metric and curve else None
-    state = state_of(path, record.last_step)
+def _summary(path: Path, digest: Digest, metric: str | None) -> RunSummary:
+    metric = metric or deciding(digest.extremes)
+    extremes = digest.extremes.get(metric) if metric else None
+    extreme = best(metric, extremes) if metric and extremes else None
+    state = state_of(path, digest.last_step)
     size, changed = _size_and_time(path)
     return RunSummary(
         directory=str(path),
         state=state.word,
         why=state.why,
-        step=record.last_step,
+        step=digest.last_step,
         metric=metric,
         best_value=extreme.value if extreme else None,
         best_step=extreme.step if extreme else None,
-        elapsed_seconds=round(record.elapsed_seconds, 3),
+        elapsed_seconds=round(digest.elapsed_seconds, 3),
         size_bytes=size,
         changed_at=datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds"),
     )

@@ -7,7 +7,7 @@ from importlib import resources
 from truestep.core.charts.axes import span_axis
 from truestep.core.charts.chart import MAX_EPOCH_LINES, Steps, draw
 from truestep.core.charts.document import document, header
-from truestep.core.charts.markup import Html, data, tag
+from truestep.core.charts.markup import Html, tag
 from truestep.report.figures import KNOWN, Figures, figures_for, grouped
 from truestep.report.findings import findings_of, findings_table
 from truestep.report.gallery import cards
@@ -15,6 +15,7 @@ from truestep.report.headline import headline
 from truestep.report.layers import layers_section
 from truestep.report.record import Record
 from truestep.report.tables import choices_table, table_of
+from truestep.report.timeline import timeline
 
 
 def page(record: Record) -> str:
@@ -36,7 +37,7 @@ def page(record: Record) -> str:
     return document(
         f"{record.name} · Truestep report",
         tag("main", *body),
-        _timeline(record),
+        timeline([record]),
         style=page_style(),
         script=page_script(),
     )
@@ -48,8 +49,8 @@ def page_style() -> str:
 
 
 def page_script() -> str:
-    """Return the script of reports: values under the pointer, smoothing, axes, CSV."""
-    return _asset("script.js") + _asset("controls.js")
+    """Return the script of reports: axes, smoothing, values under the pointer, CSV."""
+    return "".join(map(_asset, ("horizontal.js", "drawing.js", "pointer.js", "controls.js")))
 
 
 def _asset(name: str) -> str:
@@ -77,7 +78,7 @@ def _curves(record: Record, figures: Figures) -> Iterator[Html]:
     if not record.num_lines:
         return
     axis = span_axis(record.first_step, record.last_step)
-    yield from curves(figures, Steps(axis=axis, epoch_starts=sorted(record.epochs.values())))
+    yield from curves(figures, Steps(axis=axis, epoch_starts=record.epoch_starts))
     yield tag("p", _how_to_read(record, figures), class_="note")
 
 
@@ -100,7 +101,7 @@ def _how_to_read(record: Record, figures: Figures) -> str:
             f"Where they are dense, up to {densest:,} share a point: the line is their mean, "
             "the band reaches from the min to the max."
         )
-    if 1 < len(record.epochs) <= MAX_EPOCH_LINES:
+    if 1 < len(record.epoch_ends) <= MAX_EPOCH_LINES:
         words.append("Dotted lines mark where epochs begin.")
     if figures.absent:
         words.append(f"Not logged: {', '.join(figures.absent)}.")
@@ -135,19 +136,3 @@ def _tables(record: Record) -> Iterator[Html]:
     for title, value in (("Configuration", record.config), ("Environment", record.environment)):
         if value:
             yield section(title, tag("div", table_of(value), class_="card"), class_="wide")
-
-
-def _timeline(record: Record) -> Html | None:
-    """Give the script when each step was, and in which epoch."""
-    if record.elapsed is None:
-        return None
-    points = record.elapsed.points()
-    starts = sorted((step, epoch) for epoch, step in record.epochs.items())
-    return data(
-        {
-            "steps": [round(point.step) for point in points],
-            "seconds": [round(point.mean, 2) for point in points if point.is_finite],
-            "epochs": starts[:10_000],
-        },
-        id="timeline",
-    )

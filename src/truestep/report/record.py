@@ -33,11 +33,16 @@ class Record:
     curves: dict[str, Curve] = field(default_factory=dict)
     samples: list[LoggedSamples] = field(default_factory=list)  # pictures, sounds and texts
     elapsed: Curve | None = None
-    epochs: dict[int, int] = field(default_factory=dict)  # the first step of each
+    epoch_ends: dict[int, int] = field(default_factory=dict)  # the last logged step of each
     first_step: int = 0
     last_step: int = 0
     num_lines: int = 0
     problems: list[str] = field(default_factory=list)
+
+    @property
+    def epoch_starts(self) -> list[int]:
+        """The first step of each epoch: the one after the last of the epoch before."""
+        return [self.first_step, *(end + 1 for end in sorted(self.epoch_ends.values())[:-1])]
 
     @property
     def elapsed_seconds(self) -> float:
@@ -121,9 +126,7 @@ def _take(columns: MetricColumns, record: Record) -> None:
     """Add lines to the curves."""
     steps = columns.steps
     if len(steps):
-        epochs, first = np.unique(columns.epochs, return_index=True)
-        for number in np.argsort(first):
-            record.epochs.setdefault(int(epochs[number]), int(steps[first[number]]))
+        _take_epochs(columns.epochs, steps, record)
         least = int(steps.min())
         record.first_step = least if record.num_lines == 0 else min(record.first_step, least)
         record.last_step = max(record.last_step, int(steps.max()))
@@ -131,6 +134,13 @@ def _take(columns: MetricColumns, record: Record) -> None:
         record.elapsed = _add(record.elapsed, steps, columns.elapsed_seconds)
     for name, (its_steps, values) in columns.values.items():
         record.curves[name] = _add(record.curves.get(name), its_steps, values)
+
+
+def _take_epochs(epochs: Steps, steps: Steps, record: Record) -> None:
+    """Note the last step of each epoch; lines of one epoch stand together."""
+    ends = np.append(np.flatnonzero(epochs[1:] != epochs[:-1]), len(epochs) - 1)
+    for epoch, last in zip(epochs[ends].tolist(), steps[ends].tolist(), strict=True):
+        record.epoch_ends[epoch] = max(last, record.epoch_ends.get(epoch, last))
 
 
 def _add(curve: Curve | None, steps: Steps, values: Values) -> Curve:

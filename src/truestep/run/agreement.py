@@ -50,6 +50,7 @@ class Agreement:
         seconds = (time.monotonic() - self._since) / max(self._batches, 1)
         mine = min(MOST_BATCHES, int(SECONDS_BETWEEN / max(seconds, 1e-6)))
         found = self._world.meet(what, *wishes, mine)
+        # rank 0's number: all ask again behind the same batch
         self._left = max(1, int(found[0][3]))
         self._batches, self._since = 0, time.monotonic()
         return Wishes(int(max(each[0] for each in found)), any(each[1] for each in found), bool(found[0][2]))
@@ -85,7 +86,12 @@ class Agreement:
         world.give_bytes(pack(made), what)
         return made
 
-    def refuse_differences(self, what: str, facts: Callable[[], dict[str, Any]]) -> None:
+    def refuse_differences(
+        self,
+        what: str,
+        facts: Callable[[], dict[str, Any]],
+        advice: str = "run the same code with the same values",
+    ) -> None:
         """Raise an OptionError where a rank has another value than rank 0, or none; alone, no facts are gathered."""
         if self._world is None:
             return
@@ -97,8 +103,7 @@ class Agreement:
                 if one != other:
                     raise OptionError(
                         f"The ranks differ in {what}: {name} is {one} on rank 0 and {other} on rank {rank}. All of "
-                        "them run the same code with the same values; what is measured on one rank alone is no measure of the run "
-                        "(net.evaluate gives all ranks the same)."
+                        f"them {advice}."
                     )
 
     def gathered(self, what: str, mine: Any) -> list[Any]:

@@ -105,12 +105,6 @@ class Stream:
         done = (self.batch if limit is None else self.given) if self._resumed else 0
         return None if total is None else max(total - done, 0)
 
-    def give_out(self) -> None:
-        """A batch is given out."""
-        self.in_body = True
-        self.batch += 1
-        self.given += 1
-
     def refuse_reader(self) -> NoReturn:
         """Raise a DataError where a loop that was left goes on after the program went on to something else."""
         raise DataError(
@@ -417,6 +411,7 @@ class Cursor:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the place in everything."""
+        # A save counts bodies that are over: here what was given out and what is done are the same.
         self.epoch, self.step, self.done = state["epoch"], state["step"], state["step"]
         self.finished = state.get("finished", False)
         for name, saved in state["streams"].items():

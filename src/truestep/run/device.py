@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.core.devices import usable_device
 from truestep.core.errors import OptionError
 from truestep.engine.batches import map_tensors
 from truestep.engine.context import Context
-from truestep.nn.devices import usable_device
 from truestep.nn.seeds.repeatability import make_deterministic
 from truestep.run.ranks import launched
 

@@ -59,6 +59,7 @@ def _made(base: Path, launched: Launch | None) -> Path:
         path = base if number == 1 else base.with_name(f"{base.name}-{number}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            # Of several processes one makes it: `mkdir` is the question and the answer.
             path.mkdir()
         except FileExistsError:
             continue
@@ -78,6 +79,7 @@ def _of_earlier_attempt(base: Path, launched: Launch) -> Path | None:
         try:
             content = json.loads(read_regular(path / LAUNCHED))
             job, attempts = content["job"], list(content["attempts"])
+        # no such file, or none that a launcher's job has left
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
         if job == launched.job and launched.attempt not in attempts:

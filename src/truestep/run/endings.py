@@ -148,4 +148,5 @@ def explain(error: BaseException) -> None:
 
 def identity(error: BaseException | None) -> int | None:
     """Return what an exception is recognised by; to keep it would keep every tensor in its frames."""
+    # an exception of python's own takes no weak reference
     return None if error is None else id(error)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from truestep.run.run import Run
 
 SCHEMA_VERSION = 1
+_WATCHING = "truestep.doctor.runtime.watch"
 
 
 class FirstSteps:
@@ -46,7 +47,8 @@ class FirstSteps:
     def updated(self, learner: "Parts") -> None:
         """A learner's update is done; one that was skipped tells nothing of its parameters."""
         if self._watch is None:
-            if (watch := _watch_of_the_script()) is not None:
+            # asked for by its name, so that what watches is not imported where nobody does
+            if (module := sys.modules.get(_WATCHING)) is not None and (watch := module.active()) is not None:
                 watch.dispatcher.engine_updated()
             return
         if not self._watch.is_on or learner.options.compile:
@@ -73,12 +75,6 @@ class FirstSteps:
                 _keep(self._run.directory / FINDINGS, [each.to_dict() for each in watch.findings])
             except RunDirectoryError as error:  # a full disk, say: no reason to stop a training
                 self._run.session.say(f"what the doctor found could not be kept ({error})")
-
-
-def _watch_of_the_script() -> "Watch | None":
-    """Return the watch that the user began, without importing what watches where nobody did."""
-    module = sys.modules.get("truestep.doctor.runtime.watch")
-    return module.active() if module is not None else None
 
 
 def _sentence(finding: "Finding") -> str:

@@ -70,6 +70,7 @@ def are_finite(context: Context) -> bool:
     measured = [
         weight for weight in weights if weight.numel() and (weight.is_floating_point() or weight.is_complex())
     ]
+    # the largest entry of each: not finite where one is not, and never an overflow of its own, as a sum may be
     norms = torch._foreach_norm(measured, float("inf")) if measured else ()
     return all(bool(torch.isfinite(norm)) for norm in norms)
 
@@ -83,6 +84,7 @@ def check_weights(context: Context, everybody: list[dict[str, list[float]]]) -> 
             for parameter, mine, first in zip(
                 learner.weights.names, sums[name], everybody[0][name], strict=True
             ):
+                # as text, in which NaN is equal to itself
                 if repr(mine) != repr(first):
                     raise RankError(
                         f"The weights of {name!r} are not the same on all ranks any more: {parameter} sums up to {first!r} on rank "

@@ -18,9 +18,9 @@ from truestep.report.history import NOTHING, Mark, forget, go_back, is_kept
 from truestep.report.media import MediaLine
 from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
 from truestep.run.media.folder import remove_unlisted
-from truestep.run.readback import Readback, Values
+from truestep.run.readback import Line, Readback, Values
 from truestep.run.trackers.hub import Trackers
-from truestep.run.window import UpdateWindow
+from truestep.run.window import UpdateWindow, read_together
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +40,7 @@ class Logbook:
         *,
         writes: bool = True,
     ) -> None:
+        """`writes`: whether this process does."""
         self.every = every
         self._writes = writes  # one process of a run writes; all know the same numbers
         self._newest: dict[str, float] = {}
@@ -51,13 +52,14 @@ class Logbook:
         self._learners = learners
         self._windows: dict[str, UpdateWindow] = {}
         self._readback = Readback()
+        self._unread: list[UpdateWindow] = []  # of lines that wait
         self._memory_read, self._memory_bytes = 0.0, 0.0
         self._began = self._since = self._read = time.monotonic()
 
     @property
     def newest(self) -> dict[str, float]:
         """The values logged last, by name."""
-        self._take(self._readback.ready())
+        self._take(self._readback.ready)
         return self._newest
 
     @property
@@ -81,10 +83,10 @@ class Logbook:
 
     def write_if_due(self, step: int, epoch: int) -> bool:
         """Write a line after every so many steps; return whether it was."""
-        is_due = step % self.every == 0
-        if is_due:
-            self.write_window(step, epoch)
-        return is_due
+        if step % self.every:
+            return False
+        self.write_window(step, epoch)
+        return True
 
     def write_window(self, step: int, epoch: int) -> None:
         """Write one line about the updates since the last one."""
@@ -97,7 +99,10 @@ class Logbook:
             for name, learner in self._learners.items()
             if name in windows
         ]
-        at_hand = all(learner.context.device.type == "cpu" for learner in self._learners.values())
+        context = next(iter(self._learners.values())).context  # that of all
+        at_hand = context.device.type == "cpu"
+        if at_hand:
+            self._unread += windows.values()
         now = time.monotonic()
         values = partial(_values_of, parts, self._machine(now), max(now - self._since, 1e-9))
         self._since = now
@@ -122,18 +127,22 @@ class Logbook:
     def _write(
         self, where: dict[str, Any], values: Callable[[], Values], now: float, *, at_hand: bool
     ) -> None:
-        where["elapsed_seconds"] = round(now - self._began, 3)
+        where["elapsed_seconds"] = now - self._began
         self._readback.push(where, values, at_hand=at_hand)
         if len(self._trackers) or now - self._read > READ_SECONDS or len(self._readback) >= READ_LINES:
             self._read = now
-            self._take(self._readback.ready())
+            self._take(self._readback.ready)
 
     def flush(self) -> None:
         """Wait for values that are still on their way from the device, and write them."""
-        self._take(self._readback.flush())
+        self._take(self._readback.flush)
 
-    def _take(self, lines: list[tuple[dict[str, Any], dict[str, float]]]) -> None:
-        for where, values in lines:
+    def _take(self, read: Callable[[], list[Line]]) -> None:
+        if self._unread:
+            unread, self._unread = self._unread, []
+            read_together(unread)
+        for where, values in read():
+            where["elapsed_seconds"] = round(where["elapsed_seconds"], 3)
             if self._writes:
                 self._tell(where, values)  # before it is written: a tracker may yet read the file
                 self.file.append(**where, values=values)
@@ -148,6 +157,7 @@ class Logbook:
         """Return the end of the file (which is on disk then) and what is not in it yet."""
         self.flush()
         if self._writes:
+            # The mark names bytes of the file: after a loss of power they must be there if the checkpoint is.
             self.file.flush(durable=True)
             self._trackers.flush()
         return {
@@ -186,6 +196,7 @@ class Logbook:
     def load_state_dict(self, state: dict[str, Any], others: Sequence[Mark]) -> None:
         """Cut the file back to where it was and take over what was not in it yet; `others`: of other checkpoints."""
         self.go_back(Mark(*state["mark"]), others)
+        # so that the time of the whole run goes on where it stood
         self._began = time.monotonic() - state["elapsed_seconds"]
         for name, window in state["windows"].items():
             self._windows[name] = UpdateWindow()
@@ -206,7 +217,7 @@ class Logbook:
 
 def _measured(learner: Parts, window: UpdateWindow) -> Values:
     """Return what is true now, and not of the whole window."""
-    norm = window.gradient_norm
+    norm = window.note_norm()
     values: Values = {} if norm is None else {"gradient_norm": norm}
     values["learning_rate"] = learner.learning_rate
     values["updates_skipped"] = float(learner.counters.skipped)

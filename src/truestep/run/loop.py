@@ -29,6 +29,7 @@ class Loop:
                 session.random.epoch_begins()
                 cursor.in_epoch_body = True
                 yield cursor.epoch
+                # The body may have forked, and its child comes here, too.
                 session.owner.check()
                 cursor.in_epoch_body = False
                 cursor.go_on()
@@ -123,7 +124,9 @@ class Loop:
 
     def _give_out(self, stream: Stream, batch: Any, *, leads: bool) -> None:
         """Count a batch that is about to be given out; the leader's are the run's steps."""
-        stream.give_out()
+        stream.in_body = True
+        stream.batch += 1
+        stream.given += 1
         if not leads:
             return
         run = self._run

@@ -36,6 +36,7 @@ class LoopRandom:
 
     def epoch_begins(self) -> None:
         """The body of an epoch begins."""
+        # After a resume it is the top of the body that was saved: it stays that of a second resume within this epoch.
         if self._at_save is None:
             self.at_epoch = random_state(self._context.device)
 

@@ -45,7 +45,7 @@ class Moments:
         """A learner was updated."""
         if self._cursor.leader is None and self._ahead.is_whole_pass:
             self._tell_of_ahead()
-        self._ahead.updated()
+        self._ahead.made += 1
 
     def body_done(self) -> None:
         """The next batch is asked for."""
@@ -107,7 +107,7 @@ class Moments:
         if stream.given != given or self._cursor.leader is stream:
             return False
         error.add_note(
-            f"truestep: the run went on in the midst of epoch {self._cursor.epoch + 1}, behind a pass through {stream.label!r} "
+            f"truestep: the run went on in the middle of epoch {self._cursor.epoch + 1}, behind a pass through {stream.label!r} "
             "that was over, so the loop over it had no batch here. A variable that such a loop sets is not there, and a sum is "
             "empty: set it before the loop, keep it in run.state, or measure with net.evaluate. Nothing was saved, and the next "
             "start goes back to a checkpoint before that pass was over."

@@ -13,7 +13,7 @@ _EPOCHS_WAITED = 2  # with something logged in each; an evaluation may come in e
 
 
 class Omissions:
-    """Looks at the end of each epoch and of the run; each thing is said once. `best`: what `ts.Saving` waits for in vain."""
+    """Looks at the end of each epoch and of the run, and says each thing once. `best`: what `ts.Saving` waits for in vain."""
 
     def __init__(
         self, context: Context, cursor: Cursor, best: Callable[[], str | None], say: Callable[[str], None]

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from torch import Tensor
+
 from truestep.core.errors import OptionError, check_choice, check_flag, check_number
 from truestep.engine.policy import NON_FINITE
 from truestep.engine.result import Update
@@ -148,8 +150,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(member) for member in value]
     if isinstance(value, set | frozenset):
-        return sorted(_plain(member) for member in value)
+        members = [_plain(member) for member in value]
+        try:
+            return sorted(members)  # its own order is another in each process
+        except TypeError:  # kinds that don't compare: a number beside a name
+            return sorted(members, key=repr)
     text = str(value)
+    # python's own words for an object are its address, which is another in each process
     if " at 0x" in text:
         raise OptionError(
             f"config holds {text}, which no later process could recognise as the same. Give names, numbers, paths and the like."
@@ -161,7 +168,8 @@ def as_number(name: str, value: Any) -> float:
     """Return what was logged as a number, or say what can be logged."""
     check_name(name, by="run.log was given")
     try:
-        return float(value)
+        # torch warns of float(tensor) where the tensor has a gradient
+        return float(value.detach() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise OptionError(
             f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
@@ -223,6 +231,7 @@ def check_statuses(statuses: Any) -> dict[int, int]:
         return {}
     if not isinstance(statuses, Mapping):
         raise OptionError(f"exit_statuses={statuses!r}: give a dict, such as {{signal.SIGUSR1: 0}}.")
+    # these two reach no handler
     caught = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
     for number, status in statuses.items():
         if number not in caught:

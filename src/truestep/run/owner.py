@@ -56,6 +56,7 @@ class DirectoryHolder(Protocol):
         """Let go of it; of several processes all at once, since where a run ends they meet."""
 
 
+# Weak, here and below: a run that somebody dropped must be free to go, and holds nothing any more.
 HOLDERS: "weakref.WeakValueDictionary[str, DirectoryHolder]" = weakref.WeakValueDictionary()
 """By the directory's real path."""
 
@@ -100,4 +101,5 @@ def disarm_in_children(armed: Disarmed) -> None:
 def _disarm_all() -> None:
     for armed in list(_armed):
         armed.disarm()
+    # what the child makes of its own is armed for its own children
     _armed.clear()

@@ -3,13 +3,14 @@
 
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from truestep.checkpoints.part_writer import PartWriter
 from truestep.core.errors import CheckpointError, RankError
+from truestep.engine.processes.asking import ask
 from truestep.engine.processes.notes import PATIENCE_SECONDS
 from truestep.engine.processes.world import World
 from truestep.run.agreement import Agreement
@@ -48,6 +49,7 @@ class SavesInPieces:
         self._writer = PartWriter(world.rank, tell=self._tell, background=background)
         self.folder = ""
         """The name of the folder that rank 0 has begun."""
+        self._lost: tuple[int, str] | None = None  # who has ended a save by writing nothing more
 
     def begin(self, folder: Path) -> Callable[[], list[int]]:
         """Note, on rank 0, where the others are to write; return what waits for them."""
@@ -72,11 +74,12 @@ class SavesInPieces:
         others = list(range(1, self._world.size))
         waits, size, since = set(others), -1, time.monotonic()
         while waits := {rank for rank in waits if not self._has_written(rank, folder)}:
+            # A rank that writes slowly is waited for as long as something grows.
             found = sum(path.stat().st_size for path in folder.iterdir())
             if found != size:
                 size, since = found, time.monotonic()
             if time.monotonic() - since > self._limit:
-                raise self._error(folder, min(waits), f"has written nothing for {self._limit:g} seconds")
+                raise self._losing(folder, min(waits), f"has written nothing for {self._limit:g} seconds")
             time.sleep(POLL_SECONDS)
         return others
 
@@ -84,21 +87,35 @@ class SavesInPieces:
         # looked at before: it may have told, and left
         gone = self._world.notes.processes[rank].trouble == "is gone"
         try:
-            problem = self._world.notes.written(rank, folder.name)
+            problem = ask(lambda: self._world.notes.written(rank, folder.name), self._limit)
         except (RuntimeError, OSError) as error:
             raise self._error(
-                folder, rank, "can't be asked: the store that the ranks meet in is gone"
+                folder, rank, "can't be asked: the store that the ranks meet in is gone, or out of reach"
             ) from error
         if problem:
             raise self._error(folder, rank, f"could not write its part: {problem}")
         if problem is None and gone:
-            raise self._error(folder, rank, "is gone: it was killed, or left without a word")
+            raise self._losing(folder, rank, "is gone: it was killed, or left without a word")
         return problem is not None
 
     @property
     def _limit(self) -> float:
         """How long nothing may be written; of ranks that have failed nothing more is to be expected."""
         return self._world.timeout_seconds if self._world.error is None else PATIENCE_SECONDS
+
+    @contextmanager
+    def blaming(self) -> Iterator[None]:
+        """Stop all ranks by the name of the one that a save has lost, as any other waiting for it does."""
+        try:
+            yield
+        except CheckpointError as error:
+            if self._lost is None:
+                raise
+            raise self._world.lost(*self._lost) from error
+
+    def _losing(self, folder: Path, rank: int, what: str) -> CheckpointError:
+        self._lost = rank, self._world.notes.describe(rank, what)
+        return self._error(folder, rank, what)
 
     def _error(self, folder: Path, rank: int, what: str) -> CheckpointError:
         name = folder.name.removeprefix(".tmp-").rpartition("-")[0]

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.engine.result import NotedNorm
+
 Line = tuple[dict[str, Any], dict[str, float]]
-Values = dict[str, Tensor | float]
+Values = dict[str, Tensor | NotedNorm | float]
 
 
 class Readback:
@@ -58,6 +60,7 @@ def _sent(values: Values) -> tuple[Callable[[], Values], "torch.cuda.Event | Non
         return lambda: values, None
     wide = [tensor.detach().double() for tensor in tensors.values()]
     together = torch.stack([tensor.to(device, non_blocking=True) for tensor in wide])
+    # into page-locked memory, or the copy would wait for the device
     host = torch.empty(len(tensors), dtype=torch.float64, pin_memory=True).copy_(together, non_blocking=True)
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record()

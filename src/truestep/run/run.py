@@ -106,7 +106,7 @@ class Run(Sealed, Shown):
         trackers: what else is told all that is logged: `ts.CsvTracker()`, `ts.TensorBoardTracker()`, a `ts.Tracker` of your own.
             One that fails is left out, and the run goes on.
         watch_layers: look at the layers in one update of so many, for the report and to say which of them do not learn; 0 for
-            never; "auto" is 64, and fewer looks where they would take over 2 % of the time. The run's numbers are the same.
+            never; "auto" is 64, and fewer looks where they would take over 1 % of the time. The run's numbers are the same.
     """
 
     _called, _elsewhere, _set_instead = "A run", elsewhere.ATTRIBUTES, elsewhere.SET
@@ -163,7 +163,7 @@ class Run(Sealed, Shown):
         self.context.choose("precision", self.precision.name, self.precision.meaning)
         set_determinism(self.context, deterministic=deterministic)
         seed_everything(seed)
-        self.context.observer = self.session
+        self.context.observer = self.session  # last: whatever is computed now comes to a run that is whole
         self._seal()
 
     def _choose_directory(self, directory: Path | None, resume: Resume) -> Path:
@@ -349,7 +349,9 @@ class Run(Sealed, Shown):
             check_name(name, by="run.log was given")
         numbers = {name: as_number(name, value) for name, value in values.items() if name not in media}
         self.agreement.refuse_differences(
-            f"run.log({', '.join(values)})", lambda: {name: repr(value) for name, value in numbers.items()}
+            f"run.log({', '.join(values)})",
+            lambda: {name: repr(value) for name, value in numbers.items()},
+            "log the same values: what is measured on one rank alone is no measure of the run (net.evaluate gives all the same)",
         )
         self.session.log(numbers, media)
 

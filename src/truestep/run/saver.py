@@ -15,12 +15,16 @@ from truestep.run.agreement import Wishes
 from truestep.run.announcements import Beginning
 from truestep.run.directory import CHECKPOINTS
 from truestep.run.pieces import SAID, SavesInPieces, all_see
+from truestep.run.reading import Choose, Found, Read, SharedReading, read_alone
 from truestep.run.tracking import sizes
 from truestep.run.user_state import digest, glance
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Checkpoint, CheckpointStore
     from truestep.run.run import Run
+
+
+_num_attempts = operator.attrgetter("counters.attempts")
 
 
 class Saver:
@@ -31,6 +35,7 @@ class Saver:
         self._options = run.saving
         self._store: CheckpointStore | None = None
         self._pieces: SavesInPieces | None = None  # where each rank writes what it has of the weights
+        # a run that has just begun is not due by time
         self._saved_at = time.monotonic()
         self._saved_place: tuple[Any, ...] | None = None
         self._went_on_from: str | None = None
@@ -90,7 +95,7 @@ class Saver:
 
     def resume(self) -> Beginning | None:
         """Bring the run to its newest checkpoint; return what it begins from, None where there is nothing."""
-        found = self._run.agreement.tree_from_rank_0("the checkpoint that it goes on from", self._found)
+        found = self._read("the checkpoint that it goes on from", self._to_go_on_from)
         self._mark_boundary()
         if found is None and self._run.resume == "must":
             raise RunDirectoryError(
@@ -105,6 +110,7 @@ class Saver:
             changed = snapshot.edits_of(self._run, state)
         except TruestepError:
             if self._run.is_main:
+                # It was the code that was refused: no attempt has died of this checkpoint.
                 self.store.forget_attempt(name)
             raise
         changed += snapshot.put_back(self._run, state, _marks_in(self.store) if self._run.is_main else ())
@@ -115,10 +121,23 @@ class Saver:
             self._way_back = next(map(_sequence, filter(_finds_its_way, self.store.usable())), None)
         return Beginning(name, state["environment"], changed, sizes(snapshot.tracked_in(self._run, state)))
 
-    def _found(self) -> tuple[str, dict[str, Any]] | None:
-        """Return the newest sound checkpoint's name and state."""
-        found = self.store.resume() if self._run.holds_run else None
-        return None if found is None else (found.checkpoint.name, found.state)
+    def _read(self, what: str, choose: Choose, *under: str) -> Found:
+        """Return the checkpoint that rank 0 chooses, and what it has under a path.
+
+        Where weights are divided and all see the disk, each rank reads what it needs; else rank 0 reads, and gives it to all.
+        """
+        run, world = self._run, self._run.context.world
+        if self._pieces is None or world is None:
+            return run.agreement.tree_from_rank_0(what, lambda: read_alone(choose, lambda c: c.load(*under)))  # type: ignore[no-any-return]
+        part_of = snapshot.parts_of(run)
+        reading = SharedReading(
+            world, run.directory / CHECKPOINTS, what, lambda c: c.load(*under, part_of=part_of)
+        )
+        return reading.found(choose)
+
+    def _to_go_on_from(self, read: Read) -> "Checkpoint | None":
+        found = self.store.resume(read) if self._run.holds_run else None
+        return None if found is None else found.checkpoint
 
     @property
     def is_time(self) -> bool:
@@ -143,8 +162,9 @@ class Saver:
     def may_be_due(self) -> bool:
         """Whether `is_due` could be true without anybody asking: most batches end without."""
         every = self._options.every_steps
-        by_steps = every is not None and self._run.cursor.done % every == 0
-        return by_steps or self._best_found or self._due is not None or bool(self._metrics) or self.is_time
+        if every is not None and self._run.cursor.done % every == 0:
+            return True
+        return self._best_found or self._due is not None or bool(self._metrics) or self.is_time
 
     def is_due(self, asked: Wishes) -> bool:
         """Whether something is to be done between two batches, as soon as a run could go on from there."""
@@ -179,7 +199,11 @@ class Saver:
             learner.counters.skipped_in_a_row < self._options.rollback_after for learner in learners.values()
         ):
             return None
-        found = self._run.agreement.tree_from_rank_0("the newest healthy checkpoint", self._healthy)
+        found = self._read(
+            "the newest healthy checkpoint",
+            lambda read: self.store.newest(healthy=True, use=read),
+            "learners",
+        )
         if found is None:
             raise NonFiniteError(
                 f"{self._options.rollback_after} updates in a row were not finite, and there is no healthy checkpoint to go back "
@@ -189,13 +213,9 @@ class Saver:
         for name, learner in learners.items():
             skipped = learner.counters.skipped
             load_learner_state(learner, saved[name])
+            # What was skipped since then stays counted; the checkpoint knows less.
             learner.counters.skipped, learner.counters.skipped_in_a_row = skipped, 0
         return str(checkpoint)
-
-    def _healthy(self) -> tuple[str, dict[str, Any]] | None:
-        """Return the newest healthy checkpoint's name and learners."""
-        checkpoint = self.store.newest(healthy=True)
-        return None if checkpoint is None else (checkpoint.name, checkpoint.load()["learners"])
 
     def between_epochs(self, *, has_waited: bool) -> None:
         """Save at the end of an epoch, unless one was saved a moment ago."""
@@ -247,6 +267,7 @@ class Saver:
 
         Return where it is, and what the next start goes on from.
         """
+        # its handler raises it in whatever line is running, between two updates of one batch, say
         anywhere = isinstance(error, KeyboardInterrupt)
         complete = resumable and not anywhere and self._updates() == self._attempts
         self._save(f"exception {type(error).__name__}", complete=complete)
@@ -280,7 +301,7 @@ class Saver:
 
     def _wait(self) -> None:
         if self._run.is_main:
-            with self._busy():
+            with self._blaming(), self._busy():
                 self.store.wait()
 
     def _wait_unless_in_background(self) -> None:
@@ -325,11 +346,16 @@ class Saver:
         """Have the store write a state; return whether it did, or the folder that the other ranks write in."""
         run, number = self._run, self.store.next_sequence
         keep = self._way_back if keep_way_back else None
-        saved = self.store.save(run.cursor.done, state, complete=complete, keep=keep, **told)
+        with self._blaming():  # of the save before
+            saved = self.store.save(run.cursor.done, state, complete=complete, keep=keep, **told)
         run.logbook.stall_seconds = self.store.stall_seconds.total
         if saved and complete and not keep_way_back:
             self._way_back = number
         return self._pieces.folder if saved and self._pieces is not None else saved
+
+    def _blaming(self) -> AbstractContextManager[None]:
+        """Where each rank writes, name the one that a save has lost."""
+        return nullcontext() if self._pieces is None else self._pieces.blaming()
 
     def _busy(self) -> AbstractContextManager[None]:
         """Have the other processes wait for as long as the disk takes."""
@@ -359,8 +385,7 @@ class Saver:
         )
 
     def _updates(self) -> list[int]:
-        learners = self._run.context.learners.values()
-        return [learner.counters.updates + learner.counters.skipped for learner in learners]
+        return [*map(_num_attempts, self._run.context.learners.values())]
 
     def _made(self) -> list[int]:
         return list(map(operator.sub, self._updates(), self._begun))

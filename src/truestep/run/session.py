@@ -57,15 +57,13 @@ class Session:
         self._moments = Moments(run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say)
         self._first_steps = FirstSteps(run, wanted=watching.doctor)
         self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
-        # where weights are divided nobody has whole ones to look at
-        looks = run.is_main and not run.context.strategy.divides_weights
-        self._layers.every = watching.layers_every if looks else 0
+        whole_here = run.is_main and not run.context.strategy.divides_weights  # else there is none to look at
+        self._layers.every = watching.layers_every if whole_here else 0
         self._rates = Rates(run.context, run.cursor, self.say)
         self._omissions = Omissions(run.context, run.cursor, lambda: self._saver.waits_for, self.say)
         self.started = self.save_requested = False
         self.random = LoopRandom(run.context, run.cursor)
         self._handled: int | None = None  # the exception that was being handled when the loop began
-        self._trains_in: int | None = None  # the thread that makes the updates
         self._closed = False  # what is tracked is the user's own again
         self._crashed = False  # an exception ended it: what is there now is no state to go on from
 
@@ -126,10 +124,10 @@ class Session:
             remove_partial(run.directory)
             write_json(run.directory / "environment.json", fingerprint(run.context.device))
         refuse_different_ranks(run.agreement, run.context.learners)
+        self._saver.divide()
         resumed = self._saver.resume()
         if resumed is None:
             share_weights(run.context)
-        self._saver.divide()
         self.started = True  # only now: a run that could not be restored must not save what it holds
         run.accept_edits()
         run.trackers.open()
@@ -195,7 +193,7 @@ class Session:
     def batch_done(self, stream: Stream) -> None:
         """Between two batches: write, show, save, stop."""
         run, cursor = self._run, self._run.cursor
-        if self._trains_in not in (None, threading.get_ident()):
+        if run.context.draws.thread not in (0, threading.get_ident()):
             raise DataError(
                 "run.batches is read in another thread than the one that calls update: between two batches here an update may be "
                 "half done there, and nothing could be saved. Read it in the same thread; num_workers= loads ahead."
@@ -276,7 +274,6 @@ class Session:
 
     def updated(self, learner: Parts, update: Update) -> None:
         """Note a learner's update."""
-        self._trains_in = threading.get_ident()
         self._moments.updated()
         self._omissions.trains = True
         self._run.logbook.updated(learner, update)
@@ -377,7 +374,7 @@ class Session:
             self._finish(alive=False)
 
     def interrupted(self) -> None:
-        """A cell was interrupted in the midst of a body: what stands there is no state to go on from, unless the user does."""
+        """A cell was interrupted in the middle of a body: what stands there is no state to go on from, unless the user does."""
         cursor = self._run.cursor
         cursor.half_done = cursor.in_body
         cursor.take_up()
@@ -430,7 +427,7 @@ class Session:
         return self._run.agreement.rank_0_says("the end of the run", unsaved)
 
     def _finish(self, *, alive: bool = True, ended: str | None = None) -> None:
-        self._first_steps.end()
+        self._first_steps.end()  # first whatever could call in while the rest is closed: hooks, signals
         self._layers.end()
         self._endings.release()
         self._signals.release()

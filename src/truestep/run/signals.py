@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
+# 128 and the signal's number, as shells report a process that it ended.
 EXIT_STATUS: dict[int, int] = {
     signal.SIGINT: 130,
     signal.SIGTERM: 143,
@@ -77,6 +78,7 @@ def _handle(number: int, _frame: FrameType | None) -> None:
     if told and told[-1].requested is None:
         told[-1].requested = number
         return
+    # The second time it is an order: nobody is asked any more, and it goes where it would have gone without us.
     if told:
         _listening.clear()
     _give_back()

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from truestep.checkpoints.boxes import PartOf
 from truestep.core.errors import CheckpointError, DataError, OptionError, nearest
+from truestep.engine.divided_state import parts_here
 from truestep.engine.processes.shards import pieces, whole
 from truestep.engine.state import (
     changed_options,
@@ -58,6 +60,15 @@ def take(run: "Run", *, in_pieces: bool = False) -> Taken:
     }
     state["ranks"], healthy = _ranks(run, own)
     return Taken(state, healthy)
+
+
+def parts_of(run: "Run") -> PartOf:
+    """Return what says which part of a tensor in a checkpoint this process needs: that of the weights which it has."""
+    learners = run.context.learners.items()
+    parts = [
+        parts_here(learner, "learners", name) for name, learner in learners if learner.weights.are_divided
+    ]
+    return lambda name, shape: next(filter(None, (part_of(name, shape) for part_of in parts)), None)
 
 
 def _undivided(state: dict[str, Any], *, in_pieces: bool, is_main: bool) -> Any:
@@ -122,6 +133,7 @@ def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[s
     differences: list[str] = []
     edited = run.resume == "edited"
     run.cursor.load_state_dict(state["cursor"])
+    # A run that `run.finish()` has ended is taken up again by resume="edited".
     run.cursor.finished = run.cursor.finished and not edited
     for name, saved in state["learners"].items():
         learner = run.context.learners[name]

@@ -13,24 +13,22 @@ class TakenAhead:
     """Counts the updates that each body of a pass makes."""
 
     def __init__(self) -> None:
+        self.made = 0
+        """Updates in the body under way; whoever hears of one adds it."""
         self.pass_begun()
 
     def pass_begun(self) -> None:
         """No body of this pass is over yet."""
-        self._made = self._idle = self._idle_first = self._busy = 0
-
-    def updated(self) -> None:
-        """An update was made."""
-        self._made += 1
+        self.made = self._idle = self._idle_first = self._busy = 0
 
     def body_done(self) -> bool:
         """The next batch is asked for; return whether updates come one batch late: none at first, then one after each batch."""
-        if self._made:
+        if self.made:
             self._idle, self._busy = 0, self._busy + 1
         else:
             self._idle, self._busy = self._idle + 1, 0
             self._idle_first = max(self._idle_first, self._idle)
-        self._made = 0
+        self.made = 0
         return 0 < self._idle_first <= _MOST and self._busy == 2
 
     @property

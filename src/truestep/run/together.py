@@ -107,6 +107,7 @@ def _launched_world(found: Launched, device: torch.device, timeout_seconds: floa
         rank=rank,
         world_size=size,
         timeout=timedelta(seconds=timeout_seconds) if on_gpu else LIMIT,
+        # (torch would else guess a rank's GPU from its number when the first collective comes)
         device_id=device if on_gpu else None,
     )
     control = dist.new_group(backend="gloo", timeout=LIMIT)
@@ -127,7 +128,9 @@ def _store(found: Launched) -> Any:
                 found.place.size,
                 is_master=found.place.rank == 0 and not agents,
                 timeout=timedelta(seconds=START_SECONDS),
+                # (`_fresh` waits for them, and names who does not come)
                 wait_for_workers=False,
+                # (a second run of this process gets the server that the first one has open)
                 multi_tenant=True,
             )
         except (dist.DistNetworkError, dist.DistStoreError, TimeoutError) as error:
@@ -143,7 +146,7 @@ def _fresh(store: Any, rank: int, size: int) -> Any:
     """Return a part of the store that nobody has written to: an agent keeps its store when it starts its workers again.
 
     Every rank writes a word of its own, and rank 0 offers a name with the words that it has read; who finds its word in an offer
-    says yes. A word of an earlier attempt is found in vain, so the name that all say yes to was made by those who are here.
+    says yes. A word of an earlier attempt is nobody's word now, so the name that all say yes to was made by those who are here.
     """
     word = uuid.uuid4().hex
     store.set(f"truestep/word/{rank}", word)

@@ -54,6 +54,7 @@ class Tracked:
                 )
             check_name(name, by="run.track was given")
             _check_kind(name, tracked)
+            # Taken once now: what can't be saved is refused where it is tracked, not at the first save.
             _encoded(name, tracked)
         self._objects |= objects
         self.per_rank |= objects.keys() if per_rank else set()

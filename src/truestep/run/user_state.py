@@ -17,8 +17,9 @@ from truestep.checkpoints.memory import bytes_of
 from truestep.checkpoints.regions import problem_of_tensor
 from truestep.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
 from truestep.core.errors import CheckpointError
+from truestep.core.trees import leaves
 
-MAX_DEPTH = 30
+MAX_DEPTH = 30  # a checkpoint takes 100, of which a run and the objects that it tracks need some
 
 _ADVICE = ADVICE | {
     "defaultdict": "dict(value)",
@@ -136,20 +137,18 @@ def digest(tree: Any) -> str | None:
     if not tree:
         return None
     hashed = hashlib.sha256()
-    for leaf in _leaves_by_path(tree, ()):
-        hashed.update(leaf)
+    for path, leaf in leaves(tree):
+        for part in _bytes_of_leaf(path, leaf):
+            hashed.update(part)
     return hashed.hexdigest()
 
 
-def _leaves_by_path(tree: Any, path: tuple[Any, ...]) -> Iterator[bytes | memoryview]:
-    if isinstance(tree, Tensor):
-        yield repr((path, tree.dtype, tuple(tree.shape))).encode()
-        yield bytes_of(tree.detach().resolve_conj().resolve_neg().cpu().contiguous())
-    elif isinstance(tree, dict | list | tuple):
-        for key, member in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from _leaves_by_path(member, (*path, key))
+def _bytes_of_leaf(path: tuple[Any, ...], leaf: Any) -> Iterator[bytes | memoryview]:
+    if isinstance(leaf, Tensor):
+        yield repr((path, leaf.dtype, tuple(leaf.shape))).encode()
+        yield bytes_of(leaf.detach().resolve_conj().resolve_neg().cpu().contiguous())
     else:
-        yield repr((path, tree)).encode("utf-8", "backslashreplace")
+        yield repr((path, leaf)).encode("utf-8", "backslashreplace")
 
 
 def encode_value(value: Any) -> Any:
@@ -166,16 +165,8 @@ def size_of(tree: Any) -> int:
     """Return the bytes of all tensors in an encoded value; what is JSON counts for its characters, roughly."""
     return sum(
         leaf.numel() * leaf.element_size() if isinstance(leaf, Tensor) else len(str(leaf))
-        for leaf in _leaves(tree)
+        for _, leaf in leaves(tree)
     )
-
-
-def _leaves(tree: Any) -> Iterator[Any]:
-    if isinstance(tree, dict | list | tuple):
-        for member in tree.values() if isinstance(tree, dict) else tree:
-            yield from _leaves(member)
-    else:
-        yield tree
 
 
 def _mapped(value: Any, transform: Any) -> Any:
@@ -194,6 +185,7 @@ def _with_arrays(value: Any) -> Any:
 
 def _of_array(value: Any) -> dict[Any, Any]:
     """Spell an array out, its dtype exactly; what no tensor can hold (text, dates, records) goes in as bytes."""
+    # a copy, also of what can't be written to or has negative strides, which torch.from_numpy refuses
     array = np.array(value, order="C")
     tensor = torch.empty(0, dtype=torch.uint8)
     if array.size:

@@ -2,14 +2,14 @@
 """The updates since the last line of metrics, averaged without waiting for the device."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from truestep.engine.means import mean_of, numbers_of
-from truestep.engine.result import Update
+from truestep.engine.result import NotedNorm, Update
 from truestep.engine.sums import LossTotals
 from truestep.run.options import check_name
 
@@ -26,20 +26,22 @@ class UpdateWindow:
     def __init__(self) -> None:
         self._noted: list[LossTotals] = []
         self._examples = 0
-        self._values: dict[str, list[Tensor]] = {}  # means, or copies of which none was taken yet
+        self._values: dict[str, list[Tensor | float]] = {}  # means, or copies of which none was taken yet
         self._weights: dict[str, list[Tensor | float]] = {}
         self._last: Update | None = None
         self._gradient_norm: Tensor | None = None
 
     def add(self, update: Update) -> None:
         """Note an update; nothing is read from the device."""
-        sums = update.sums
+        sums, noted = update.sums, self._noted
         self._last = update
-        self._noted.append(sums)
-        names = sums.names
-        is_new = names and not self._values.keys() >= names  # which may be refused, and in this update
-        if is_new or sums.has_outputs or len(self._noted) == MOST_NOTED:
+        noted.append(sums)
+        if len(noted) == MOST_NOTED or (sums.has_more and self._is_to_be_taken(sums)):
             self._take_in()
+
+    def _is_to_be_taken(self, sums: LossTotals) -> bool:
+        """Whether it holds outputs, which are as large as they are, or metrics by new names, which may be refused."""
+        return sums.has_outputs or not self._values.keys() >= sums.names
 
     def _take_in(self) -> None:
         """Take what the updates gave, which is kept for each of them."""
@@ -53,7 +55,8 @@ class UpdateWindow:
                 self._values[name].append(value)
                 self._weights[name].append(sums.total)
         if len(noted) == MOST_NOTED and not _are_on_device(self._values):
-            self._values = {name: [*_tensor(numbers_of(each))] for name, each in self._values.items()}
+            # means in the place of the copies that they were to be taken of
+            _read(self._values.values())
 
     @property
     def examples(self) -> int:
@@ -68,6 +71,13 @@ class UpdateWindow:
         if last is not None:
             self._gradient_norm = last.gradient_norm if last.has_gradient else None
         return self._gradient_norm
+
+    def note_norm(self) -> Tensor | NotedNorm | None:
+        """Return the same, of a small gradient on a CPU to be computed where it is read."""
+        if self._last is None or not self._last.has_gradient:
+            return self.gradient_norm
+        last, self._last = self._last, None
+        return last.note_norm()
 
     def averages(self) -> dict[str, Tensor | float]:
         """Return the mean of each value weighted by the updates' weights; NaN is not smoothed away.
@@ -86,10 +96,9 @@ class UpdateWindow:
         return averages
 
     def _averages_on_host(self) -> dict[str, Tensor | float]:
-        numbers = iter(numbers_of([value for values in self._values.values() for value in values]))
+        _read(self._values.values())
         return {
-            name: _mean([next(numbers) for _ in values], [float(each) for each in self._weights[name]])
-            for name, values in self._values.items()
+            name: _mean(values, [*map(float, self._weights[name])]) for name, values in self._values.items()
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -98,7 +107,7 @@ class UpdateWindow:
         return {
             "examples": self._examples,
             "gradient_norm": self.gradient_norm,
-            "values": {name: _stacked(list(map(mean_of, values))) for name, values in self._values.items()},
+            "values": {name: _stacked([*map(_mean_of, values)]) for name, values in self._values.items()},
             "weights": {name: _stacked(weights) for name, weights in self._weights.items()},
         }
 
@@ -109,15 +118,32 @@ class UpdateWindow:
         self._weights = {name: list(weights) for name, weights in state["weights"].items()}
 
 
-def _are_on_device(values: Mapping[str, Sequence[Tensor]]) -> bool:
-    return any(value.is_cuda for each in values.values() for value in each)
+def read_together(windows: Iterable[UpdateWindow]) -> None:
+    """Have numbers in the place of what is on the host, of many windows in one pass."""
+    held: list[list[Tensor | float]] = []
+    for each in windows:
+        each._take_in()
+        if not _are_on_device(each._values):
+            held += each._values.values()
+    _read(held)
 
 
-def _tensor(numbers: Sequence[float]) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.float64)
+def _read(held: Iterable[list[Tensor | float]]) -> None:
+    lists = [values for values in held if any(isinstance(value, Tensor) for value in values)]
+    numbers = iter(numbers_of([each for values in lists for each in values if isinstance(each, Tensor)]))
+    for values in lists:
+        values[:] = [next(numbers) if isinstance(each, Tensor) else each for each in values]
 
 
-def _mean(values: list[float], weights: list[float]) -> float:
+def _mean_of(value: Tensor | float) -> Tensor | float:
+    return mean_of(value) if isinstance(value, Tensor) else value
+
+
+def _are_on_device(values: Mapping[str, Sequence[Tensor | float]]) -> bool:
+    return any(isinstance(value, Tensor) and value.is_cuda for each in values.values() for value in each)
+
+
+def _mean(values: list[Any], weights: list[float]) -> float:
     """Return the weighted mean; an update over nothing (no weight) has none, and no share in this one."""
     total = sum(weights)
     shares = [value * weight for value, weight in zip(values, weights, strict=True) if weight != 0]

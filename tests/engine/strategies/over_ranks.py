@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import truestep as ts
 from truestep.engine.processes.shards import whole
@@ -374,6 +375,80 @@ def left_out(run):
     return {"weights": list(net.parameters()), "skipped": torch.tensor(skipped)}
 
 
+def gone_back(run):
+    """Values that are not finite, on one rank alone, until all go back to a checkpoint."""
+    net = run.learner(Blocks(), lambda p: torch.optim.Adam(p, lr=0.02, eps=1e-3), ema=ts.EMA(decay=0.9))
+    data = tokens(run, 30, 3)
+    update = 0
+    for _ in run.epochs(1):
+        for words, labels, _ in run.batches(data):
+            update += 1
+            scale = torch.full((len(words),), torch.nan if update in (6, 7) and run.is_main else 1.0)
+            net.update(
+                lambda part: F.cross_entropy(net(part[0]).mT, part[1], reduction="none").mean(1) * part[2],
+                (words, labels, scale.double()),
+            )
+    return {"weights": list(net.parameters())}
+
+
+def computed_again(run):
+    """A weight that is used within a reentrant checkpoint and outside of it: its gradient comes twice."""
+    first, last = nn.Linear(4, 4), nn.Linear(4, 1)
+    net = run.learner({"first": first, "last": last}, lambda p: torch.optim.SGD(p, lr=0.1))
+    data = run.data(torch.randn(14, 4, generator=generator(9), dtype=DOUBLE), batch_size=4)
+
+    def loss(rows):
+        again = lambda hidden: first(first(hidden).tanh())
+        hidden = checkpoint(again, first(rows).tanh(), use_reentrant=True)
+        return last(checkpoint(again, hidden, use_reentrant=True)).squeeze(1).square()
+
+    for _ in run.epochs(2):
+        for batch in run.batches(data):
+            net.update(loss, batch)
+    return {"weights": list(net.parameters())}
+
+
+class Bag(nn.Module):
+    """A table of words of which a batch needs few rows; the second table is used by some batches alone."""
+
+    def __init__(self, with_head=True):
+        super().__init__()
+        self.words, self.rare = (nn.Embedding(11, 3, sparse=True) for _ in range(2))
+        self.never = nn.Embedding(5, 3, sparse=True)
+        self.head = nn.Linear(3, 1) if with_head else nn.Flatten(0)
+
+    def forward(self, words):
+        found = self.words(words).mean(1)
+        if (rare := words[:, 0] == 0).any():
+            found = found + self.rare(words[:, 1]) * rare[:, None]
+        return self.head(found).view(len(words), -1).mean(1)
+
+
+def of_bags(run, factory, *, with_head, micro_batch):
+    net = run.learner(Bag(with_head), factory, clip=ts.ClipNorm(0.3), micro_batch=micro_batch)
+    words = run.data(torch.randint(0, 11, (21, 4), generator=generator(8)), batch_size=4)
+    for _ in run.epochs(2):
+        for batch in run.batches(words):
+            net.update(lambda rows: net(rows).square() + net(rows), batch)
+    return {"weights": list(net.parameters())}
+
+
+def few_rows(run):
+    """Gradients that hold few rows of a table, other ones on each rank; a table that a rank, or nobody, has used."""
+
+    def two(p):
+        is_table = lambda name, module, _: isinstance(module, nn.Embedding)
+        rest = p.where(lambda name, module, _: not isinstance(module, nn.Embedding))
+        return [torch.optim.SparseAdam(p.where(is_table), lr=0.05), torch.optim.SGD(rest, lr=0.1)]
+
+    return of_bags(run, two, with_head=True, micro_batch=1)
+
+
+def only_rows(run):
+    """No other gradients."""
+    return of_bags(run, lambda p: torch.optim.SGD(p, lr=0.1), with_head=False, micro_batch=None)
+
+
 CASES = {
     case.__name__: case
     for case in (
@@ -391,9 +466,16 @@ CASES = {
         one_after_another,
         together,
         left_out,
+        gone_back,
+        few_rows,
+        only_rows,
+        computed_again,
     )
 }
-OPTIONS = {"left_out": {"nonfinite": "skip"}}
+OPTIONS = {
+    "left_out": {"nonfinite": "skip"},
+    "gone_back": {"nonfinite": "rollback", "saving": ts.Saving(every_steps=4, rollback_after=2)},
+}
 DIRECTORIES = {"half": "resumed", "rest": "resumed"}
 MORE = {case.__name__: case for case in (half, rest, mixed, mixed_fp16, dropped)}
 """Cases of some strategies."""

@@ -118,6 +118,19 @@ class Machines:
         """Pull the cable out ("down"), or put it in again ("up")."""
         ip("-n", self.names[1], "link", "set", "cable", state)
 
+    def slow(self):
+        """Let one megabyte a second through the cable."""
+        for name in self.names:
+            words = ("dev", "cable", "root", "tbf", "rate", "8mbit", "burst", "16kb", "latency", "200ms")
+            subprocess.run(["tc", "-n", name, "qdisc", "replace", *words], check=True, timeout=30)
+
+    def fast(self):
+        """Let everything through it again."""
+        for name in self.names:
+            subprocess.run(
+                ["tc", "-n", name, "qdisc", "delete", "dev", "cable", "root"], check=True, timeout=30
+            )
+
     def said(self):
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
 
@@ -217,3 +230,25 @@ def test_a_cable_that_is_cut_and_restored_changes_nothing(machines, seconds):
     assert statuses == [0, 0], machines.said()
     assert set(bits(machines.said())) == expected != set()
     assert seconds > 20 or "RankError" not in machines.said()  # a moment is nothing but a wait
+
+
+@pytest.mark.skipif(not shutil.which("tc"), reason="slow cables need tc")
+def test_a_cable_that_is_cut_while_all_wait_in_one_meeting_ends_it_within_the_time_out(machines):
+    """What is under way would be waited for until TCP gives up, a quarter of an hour later."""
+    expected = undisturbed(machines)
+    machines.slow()
+    both = train(machines, "send", 9, -1)
+    wait_until_it_happens(machines)
+    time.sleep(4)  # of 16: both have said that they wait for it
+    machines.cable("down")
+    time.sleep(45)
+    in_time = machines.said()
+    machines.cable("up")
+    machines.fast()
+    statuses = [process.wait(timeout=400) for process in both]
+    if statuses[1]:
+        statuses = [process.wait(timeout=400) for process in train(machines, "send", 9, -1)]
+    assert statuses == [0, 0], machines.said()
+    assert "RankError: This is rank 0" in in_time
+    assert re.search(r"rank 1 \S+ \d+ on \S+ had come to ts.gather, and has shown no sign of life", in_time)
+    assert set(bits(machines.said())) == expected != set()

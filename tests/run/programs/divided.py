@@ -4,6 +4,7 @@
 It goes on from what FOLDER/run holds, to so many epochs, and prints a digest of what it began with and of what it ends with: all
 that its learners hold, gathered. Rank 0 leaves the latter in FOLDER/EPOCHS.pt. With the last two, this rank is killed by SIGKILL
 before it puts its file of this number, of all that it writes for checkpoints, on the disk; unless FOLDER/failed says that it was.
+The rank that the environment's DIES names is killed when it has read a checkpoint.
 """
 
 import ctypes
@@ -19,8 +20,30 @@ import torch
 from torch import nn
 
 import truestep as ts
+from truestep.checkpoints import Checkpoint
 from truestep.checkpoints.files import Files
-from truestep.engine.processes.shards import whole
+from truestep.engine.processes.shards import here, whole
+
+
+def watch_reading(dies):
+    """Say how much is kept of what is read of the learners; or kill this process when it has read, before it has told anybody."""
+    load = Checkpoint.load
+
+    def watched(*arguments, **options):
+        state = load(*arguments, **options)
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        print("bytes read", bytes_here(state["learners"]))
+        return state
+
+    Checkpoint.load = watched
+
+
+def bytes_here(tree):
+    """Return the size of what this process has of the tensors in a tree."""
+    if isinstance(tree, dict | list | tuple):
+        return sum(map(bytes_here, tree.values() if isinstance(tree, dict) else tree))
+    return here(tree).nbytes if isinstance(tree, torch.Tensor) else 0
 
 
 def kill_at(number, once):
@@ -107,4 +130,5 @@ def trains(folder, epochs, failing="-1", sync="0"):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    watch_reading(dies=os.environ.get("DIES") == os.environ["RANK"])
     trains(Path(sys.argv[1]), *sys.argv[2:])

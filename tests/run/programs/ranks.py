@@ -2,7 +2,7 @@
 """Programs for several ranks.
 
 `python ranks.py looks FOLDER` says what each rank sees. `python ranks.py trains FOLDER [HOW STEP RANK]` trains and, with the last
-three, fails at this step on this rank, unless FOLDER holds a file that says that it has.
+three, fails at this step on this rank (-1: on all), unless FOLDER holds a file that says that it has.
 """
 
 import hashlib
@@ -60,10 +60,10 @@ def seen_by(run):
     return found
 
 
-def metrics_of(run, net):
-    """Return averages over 1 to 9 samples, in batches that leave ranks without any."""
+def metrics_of(run, net, most=9):
+    """Return averages over 1 to so many samples, in batches that leave ranks without any."""
     found = []
-    for number in range(1, 10):
+    for number in range(1, most + 1):
         rows = torch.arange(float(number), dtype=torch.float64)[:, None].sin()
         data = run.data(rows, batch_size=4)
         weighted = net.evaluate(lambda b: ts.weighted(b[:, 0], b[:, 0] > 0, square=b[:, 0] ** 2), data)
@@ -151,12 +151,35 @@ def looks(folder):
     (folder / f"found-{run.rank}.json").write_text(json.dumps(found))
 
 
+def measures(folder):
+    """Write down what each of 1 to 50 samples gives."""
+    run = ts.Run(folder / "measures", seed=1, **OPTIONS)
+    net = run.learner(nn.Linear(1, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    (folder / f"measured-{run.rank}.json").write_text(json.dumps(metrics_of(run, net, 50)))
+
+
+def goes_on(folder, epochs):
+    """Train to so many epochs; write down which samples this rank has seen in each batch, and what was drawn for them."""
+    run = ts.Run(folder / "goes_on", seed=1, **OPTIONS)
+    net = run.learner(nn.Linear(1, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    data = run.data(Numbered(), batch_size=5, shuffle=True, num_workers=0)
+    found = []
+    for _ in run.epochs(int(epochs)):
+        for numbers, drawn in run.batches(data):
+            net.update(lambda rows: net(rows)[:, 0].square(), drawn.float()[:, None])
+            found.append([numbers.tolist(), drawn.tolist()])
+    run.close()
+    (folder / f"went-{epochs}-{run.rank}.json").write_text(json.dumps(found))
+
+
 def fail(how):
     """Come to the end, or to a halt, in the way that was asked for."""
     if how in ("hang", "wait"):
         time.sleep(3600 if how == "hang" else 3)
     elif how == "raise":
         raise ValueError("a bad sample")
+    elif how == "send":
+        ts.gather(torch.zeros(2**21))
     else:
         os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "ask": signal.SIGTERM}[how])
 
@@ -171,7 +194,7 @@ def trains(folder, how="", step="0", rank="0"):
     )
 
     def fails_now():
-        now = how and run.step == int(step) and run.rank == int(rank) and not once.exists()
+        now = how and run.step == int(step) and int(rank) in (run.rank, -1) and not once.exists()
         if now:
             once.write_text(str(time.time()))
         return now
@@ -193,4 +216,6 @@ def trains(folder, how="", step="0", rank="0"):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    {"looks": looks, "trains": trains}[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])
+    {"looks": looks, "trains": trains, "measures": measures, "goes_on": goes_on}[sys.argv[1]](
+        Path(sys.argv[2]), *sys.argv[3:]
+    )

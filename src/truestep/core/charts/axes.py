@@ -79,13 +79,14 @@ def other_axis(axis: Axis, low: float, high: float) -> Axis | None:
     return other if other is not None and len(other.ticks) > 1 else None
 
 
-def span_axis(low: float, high: float, num_ticks: int = 5) -> Axis:
-    """Return a linear axis that ends exactly at `low` and `high`, for the steps."""
+def span_axis(low: float, high: float, num_ticks: int = 5, *, whole: bool = True) -> Axis:
+    """Return a linear axis that ends exactly at `low` and `high`, for the steps; `whole`: its ticks are whole numbers."""
     if low == high:
-        return Axis(low=low - 1, high=high + 1, is_log=False, ticks=(low,))
-    step = max(1.0, _nice_step((high - low) / num_ticks))
-    if step % 1:
-        step *= 2  # 5 for 2.5: a step is a whole number
+        margin = max(1.0, abs(low) * 1e-9)  # one more than 10^16 is the same float
+        return Axis(low=low - margin, high=high + margin, is_log=False, ticks=(low,))
+    step = _nice_step((high - low) / num_ticks)
+    if whole:
+        step = max(1.0, step * 2 if step > 1 and step % 1 else step)  # 5 for 2.5
     return Axis(low=low, high=high, is_log=False, ticks=tuple(_multiples(low, high, step)))
 
 

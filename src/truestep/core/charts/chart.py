@@ -12,9 +12,10 @@ from itertools import groupby
 
 from truestep.core.charts.axes import Axis, axis_for, other_axis
 from truestep.core.charts.curve import Curve, Extreme, Point
-from truestep.core.charts.drawn import values_of
+from truestep.core.charts.drawn import Drawn, values_of
 from truestep.core.charts.marks import CurveMark, draw_marks
 from truestep.core.charts.markup import Html, data, tag
+from truestep.core.charts.spoiled import Span, labels_of, shades_of, spans_of
 from truestep.core.wording import number
 
 SIZE = 1000.0  # of the stretched drawing, in both directions
@@ -32,12 +33,13 @@ def style_of(colour: int, pattern: int = 0) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One curve of a chart, its name there, and the numbers of its colour and of the pattern of its line."""
+    """One curve of a chart: its name there, the numbers of its colour and its line's pattern, and of its run on the page."""
 
     name: str
     curve: Curve
     colour: int = 0
     pattern: int = 0
+    run: int = 0
 
     @property
     def style(self) -> str:
@@ -85,7 +87,10 @@ def draw(chart: Chart, steps: Steps) -> Html:
     points = [[_scaled(point, chart.divisor) for point in series.curve.points()] for series in chart.series]
     axis, other = _value_axes(chart, points)
     heading = f"{chart.title} ({chart.unit})" if chart.unit else chart.title
-    curves = [(series.name, series.style, curve) for series, curve in zip(chart.series, points, strict=True)]
+    curves = [
+        Drawn(series.name, series.style, series.run, curve)
+        for series, curve in zip(chart.series, points, strict=True)
+    ]
     labels = [*axis.labels(), *(other.labels() if other else ())]
     plot = tag(
         "div",
@@ -134,15 +139,10 @@ def _plot(
         tag("g", *_curve(curve, axis, steps), class_=series.style)
         for series, curve in zip(chart.series, points, strict=True)
     ]
-    spoiled = list(_spoiled_spans(points, steps))
-    shades = [
-        tag("rect", x=left, y=0, width=right - left, height=SIZE, class_="spoiled")
-        for left, right, _ in spoiled
-    ]
+    spoiled = _spoiled(points, steps)
     drawing = tag(
         "svg",
-        *_epoch_lines(steps),
-        *shades,
+        tag("g", *_epoch_lines(steps), *shades_of(spoiled, SIZE), class_="behind"),
         *curves,
         viewBox="0 0 1000 1000",
         preserveAspectRatio="none",
@@ -152,9 +152,10 @@ def _plot(
     title = tag("title", f"{chart.title} over the steps")
     words = tag("desc", _in_words(chart))
     grid = tag("g", *_grid(axis), class_="values-grid")
+    ticks = tag("g", *_step_ticks(steps), class_="steps-grid")
+    labels = tag("g", *labels_of(spoiled, SIZE), class_="spoiled-words")
     marks = draw_marks(chart.marks, steps.axis, axis)
-    parts = (title, words, grid, *_step_ticks(steps), drawing, *_spoiled_labels(spoiled), *marks)
-    return tag("svg", *parts, role="img", **attributes)
+    return tag("svg", title, words, grid, ticks, drawing, labels, *marks, role="img", **attributes)
 
 
 def _in_words(chart: Chart) -> str:
@@ -226,36 +227,14 @@ def _curve(points: Sequence[Point], axis: Axis, steps: Steps) -> Iterator[Html]:
         yield tag("path", d=dots, class_="dots")
 
 
-def _spoiled_spans(points: Sequence[Sequence[Point]], steps: Steps) -> Iterator[tuple[float, float, str]]:
-    """Yield where values were NaN or infinite, near ones as one: left, right and the word for them."""
-    marks = sorted(
+def _spoiled(points: Sequence[Sequence[Point]], steps: Steps) -> list[Span]:
+    marks = [
         (steps.x(point.step), "NaN" if point.num_nan else "∞")
         for curve in points
         for point in curve
         if point.num_nan or point.num_infinite
-    )
-    if not marks:
-        return
-    left, word = marks[0]
-    right = left
-    for x, other in [*marks[1:], (math.inf, "")]:
-        if x - right > 6:
-            yield left - 1.5, right + 1.5, word
-            left, word = x, other
-        elif other != word:
-            word = "NaN, ∞"
-        right = x
-
-
-def _spoiled_labels(spans: Sequence[tuple[float, float, str]]) -> Iterator[Html]:
-    free_from = -math.inf
-    for left, right, word in spans:
-        centre = (left + right) / 2
-        if centre < free_from:
-            continue
-        anchor = "start" if centre < 60 else "end" if centre > SIZE - 60 else "middle"
-        yield tag("text", word, x=_per_cent(centre / SIZE), y=0, dy=-5, text_anchor=anchor, class_="bad")
-        free_from = centre + (180 if len(word) > 3 else 120)
+    ]
+    return spans_of(marks)
 
 
 def _table(chart: Chart) -> Html:

@@ -71,10 +71,12 @@ class Curve:
         self.num_values += len(values)
 
     def _put_into_bins(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        # Bins begin at the first step and only ever double, so that old values keep a bin of their own without being kept.
         while (int(steps.max()) - self.first_step) // self.steps_per_bin >= NUM_BINS:
             self._double()
         bins = np.maximum(0, (steps - self.first_step) // self.steps_per_bin)
         finite, nan = np.isfinite(values), np.isnan(values)
+        # `add.at` and not `self._steps[bins] +=`, which counts a bin that comes twice once
         np.add.at(self._steps, bins, steps)
         with np.errstate(over="ignore"):
             np.add.at(self._sums, bins[finite], values[finite])

@@ -3,25 +3,43 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from truestep.core.charts.axes import Axis
 from truestep.core.charts.curve import Point
 
 
+class Drawn(NamedTuple):
+    """A curve as it is drawn: the number of its run says on which timeline of the page its steps lie."""
+
+    name: str
+    style: str
+    run: int
+    points: Sequence[Point]
+
+
 def values_of(
-    curves: Sequence[tuple[str, str, Sequence[Point]]],
+    curves: Sequence[Drawn],
     steps: Axis,
     axes: tuple[Axis, Axis | None],
     unit: str,
 ) -> dict[str, object]:
-    """Return the curves (each its name, its style and its points) on their axes, rounded to what can be read off."""
+    """Return the curves on their axes, rounded to what can be read off."""
     axis, other = axes
     return {
         "x": [steps.low, steps.high],
         "y": _ends(axis),
-        **({"other": {"y": _ends(other), "ticks": _ticks(other)}} if other else {}),
+        **({"other": {"y": _ends(other), "ticks": ticks_of(other)}} if other else {}),
         "unit": unit,
-        "series": [{"name": name, "style": style, **_columns(points)} for name, style, points in curves],
+        "series": [
+            {
+                "name": curve.name,
+                "style": curve.style,
+                **({"run": curve.run} if curve.run else {}),
+                **_columns(curve.points),
+            }
+            for curve in curves
+        ],
     }
 
 
@@ -29,7 +47,8 @@ def _ends(axis: Axis) -> list[float]:
     return [axis.low, axis.high, int(axis.is_log)]
 
 
-def _ticks(axis: Axis) -> list[tuple[float, str]]:
+def ticks_of(axis: Axis) -> list[tuple[float, str]]:
+    """Return the ticks of an axis, each its place from 0 to 1 and its label."""
     places = (round(axis.position(tick), 4) for tick in axis.ticks)
     return list(zip(places, axis.labels(), strict=True))
 

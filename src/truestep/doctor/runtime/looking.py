@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from truestep.core.trees import leaves
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -40,15 +42,10 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors in nested lists, tuples and dicts."""
+    """Return the tensors in nested lists, tuples and dicts."""
     from torch import Tensor
 
-    if isinstance(value, Tensor):
-        yield value
-        return
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    for each in parts:
-        yield from tensors_of(each)
+    return (leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor))
 
 
 def first_tensor(value: Any) -> Tensor | None:

@@ -48,6 +48,7 @@ class ClipAdaptive(Clip):
                         "few rows. Use ts.ClipNorm, or nn.Embedding(..., sparse=False)."
                     )
                 largest = unit_norms(parameter.detach()).clamp(min=self.min_weight_norm) * self.ratio
+                # a unit whose gradient is zero is divided by something
                 factor = (largest / unit_norms(gradient).clamp(min=1e-6)).clamp(max=1.0)
                 gradient.mul_(factor.to(gradient.dtype))
 

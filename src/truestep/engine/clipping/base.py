@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a kind of clipping is, and the norm of a set of gradients."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+_HALF = (torch.float16, torch.bfloat16)
 
 
 class Gradients(NamedTuple):
@@ -32,6 +35,7 @@ def dense_gradient(parameter: Tensor) -> Tensor | None:
     """Return the gradient; of a sparse one the rows that are there, whose memory is the gradient's own."""
     if parameter.grad is None or not parameter.grad.is_sparse:
         return parameter.grad
+    # Put back: `_values` is then the memory that the optimizer reads, with each row once.
     parameter.grad = parameter.grad.coalesce()
     return parameter.grad._values()
 
@@ -48,11 +52,10 @@ def norm_beside(
     gradients: list[Tensor], others: Sequence[Tensor], norm_type: float
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """Return the norm of all gradients seen as one vector, and the norm of each other tensor, in one pass."""
-    if norm_type == float("inf"):
+    if norm_type == math.inf:
+        # torch has no largest element of an empty tensor
         gradients = [gradient for gradient in gradients if gradient.numel()] or [gradients[0].new_zeros(1)]
-    half = gradients[0].dtype in (torch.float16, torch.bfloat16)
-    norms = torch._foreach_norm(
-        [*gradients, *others], norm_type, **({"dtype": torch.float32} if half else {})
-    )
+    half = gradients[0].dtype in _HALF
+    norms = torch._foreach_norm([*gradients, *others], norm_type, dtype=torch.float32 if half else None)
     first, rest = norms[: len(gradients)], norms[len(gradients) :]
     return torch.linalg.vector_norm(torch.stack(first), norm_type), rest

@@ -160,6 +160,7 @@ def _unscale(scaler: GradScaler | None, optimizer: Optimizer | None, gradients: 
             f"The optimizer does not hold {', '.join(strangers[:6])}, so their gradients would stay scaled beside unscaled ones. "
             "Clip the parameters of one optimizer at a time."
         )
+    # torch has no public way to ask; a second unscale_ raises, and gradients that were never unscaled would be clipped too hard.
     stage = scaler._per_optimizer_states[id(optimizer)]["stage"]
     if stage is OptState.STEPPED:
         raise OptionError(

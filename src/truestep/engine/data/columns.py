@@ -16,7 +16,7 @@ from truestep.engine import structure
 Column = torch.Tensor | npt.NDArray[Any]
 
 ROWS_IN_FINGERPRINT = 16
-_NUMBERS = "biufc"
+_NUMBERS = "biufc"  # NumPy's letters: booleans, whole numbers with and without sign, floats, complex numbers
 _WITHOUT_NUMPY = (torch.bfloat16, torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2)
 
 
@@ -107,6 +107,7 @@ def find_columns(data: Any) -> Columns | None:
         data = data.dataset
     if type(data) is TensorDataset:
         data = data.tensors
+    # A list is not looked into: it holds samples, one after the other.
     if isinstance(data, (torch.Tensor, np.ndarray, tuple)):
         return Columns(data, rows)
     return Columns(data, rows) if isinstance(data, Mapping) or _is_data_class_of_tensors(data) else None
@@ -120,12 +121,14 @@ def _is_data_class_of_tensors(data: Any) -> bool:
 def _as_tensor(leaf: Column) -> Column:
     """Return an array as a tensor over the same memory, where torch has such a tensor."""
     if isinstance(leaf, torch.Tensor):
+        # a leaf that needs a gradient would keep every batch's graph
         return leaf.detach()
     plain = leaf.dtype.isnative and leaf.dtype.kind in _NUMBERS and leaf.dtype.itemsize <= 16
     if not (plain and leaf.flags.writeable and all(stride >= 0 for stride in leaf.strides)):
         return leaf  # a read-only memory map, text: rows are taken by numpy
     try:
         return torch.from_numpy(leaf)
+    # NumPy has numbers that torch lacks (long double)
     except TypeError:
         return leaf
 

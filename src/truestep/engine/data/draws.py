@@ -53,5 +53,6 @@ class WeightedDraws:
         """Return the indices into the data of the samples at `positions`; O(log n) each."""
         numbers = uniform(keyed(derive(self._seed, "weighted order", epoch), positions))
         found = np.searchsorted(self._cumulative, numbers * self._cumulative[-1], side="right")
+        # a number just below 1 times the sum may round up to the sum, behind the last sample
         drawn: Indices = np.minimum(found, self._last)
         return drawn

@@ -61,6 +61,7 @@ def _order(loader: DataLoader[Any]) -> tuple[Any, dict[str, Any]]:
     batches = loader.batch_sampler
     if batches is None:
         raise _refusal(loader, "batch_size=None: its sampler makes the batches")
+    # The exact type, here and below: a subclass may order otherwise.
     if type(batches) is not BatchSampler:
         raise _refusal(loader, f"the batch sampler {type(batches).__name__}")
     data, order = _order_of_samples(loader, batches.sampler)

@@ -11,7 +11,7 @@ import torch
 
 from truestep.engine.data.keys import GOLDEN, MASK
 
-_LOW = 0xFFFFFFFF
+_LOW = 0xFFFFFFFF  # torch's CPU generator uses no more than these bits of a seed
 _MERSENNE_BYTES = 625 * 4  # 624 words and the position among them
 
 
@@ -77,6 +77,7 @@ class MersenneBits:
     """
 
     def __init__(self, bits: Any) -> None:
+        # held, since the address below is of its memory
         self._bits = bits
         address = bits.ctypes.state_address
         self._memory = (ctypes.c_char * _MERSENNE_BYTES).from_address(address)
@@ -110,6 +111,7 @@ class NumpyStream:
     def seed(self, key: int) -> None:
         """Set the generator from a 64-bit key."""
         if self._name in ("PCG64", "PCG64DXSM"):  # default_rng's: written directly, at a tenth of the cost
+            # (PCG's increment has to be odd)
             state = {"state": key * GOLDEN & MASK | key << 64, "inc": 2 * key + 1}
             self.bits.state = {"bit_generator": self._name, "state": state, "has_uint32": 0, "uinteger": 0}
         elif self._mersenne is not None:

@@ -29,6 +29,7 @@ def mix(values: Keys) -> Keys:
 
 def keyed(key: int, positions: npt.NDArray[np.int64] | Keys) -> Keys:
     """Return one key per position: a counter-based generator entered at `positions`."""
+    # from 1 on, and hashed twice with the key: `mix` takes 0 to 0
     counters = positions.astype(np.uint64) + np.uint64(1)
     return mix(mix(counters * np.uint64(GOLDEN) + np.uint64(key)) ^ np.uint64(key))
 

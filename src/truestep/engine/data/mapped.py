@@ -30,6 +30,7 @@ class MappedSource(BatchSource):
         self._options = options
         self._probe = _probe(samples, order, options)
         if self._probe is None or self._probe.puts_back:
+            # Nobody has looked which generators are drawn from, or looking can't tell.
             samples.set_all()
         workers = _workers(self._probe, order.num_samples, options, device)
         self.choices = [

@@ -47,7 +47,8 @@ class MemorySource(BatchSource):
         for block in self._order.blocks(epoch, start):
             for piece in _pieces(block, samples):
                 parts = [self._take(leaf, piece) for leaf in self._columns.leaves]
-                yield from map(self._columns.fill, zip(*parts, strict=True))
+                rows = zip(*parts, strict=True)
+                yield from rows if self._columns.is_flat_tuple else map(self._columns.fill, rows)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return number, types, shapes and a hash of a few rows."""
@@ -62,6 +63,7 @@ class MemorySource(BatchSource):
             return torch.split_with_sizes(taken.to(self._device), piece.sizes)
         if leaf.device.type == "cpu":
             taken = take(leaf, rows)
+            # or the copy below would wait for the device
             taken = taken.pin_memory() if self._device.type == "cuda" else taken
         else:
             taken = leaf.index_select(0, _on_device(rows, leaf.device))

@@ -16,6 +16,7 @@ class WorkerProgress:
 
     def __init__(self, num_workers: int, start_method: str | None) -> None:
         self._num_workers = num_workers
+        # "Raw", without a lock: each worker writes to its own row, and one that is killed would never unlock it.
         self._table: Any = multiprocessing.get_context(start_method).RawArray("q", num_workers * _FIELDS)
 
     def enter(self, worker: int) -> None:

@@ -106,6 +106,7 @@ class Drawing:
             ]
             yield call(argument)
             drawn |= {i for i, stream, state in others if stream.moved_from(state)}
+        # Kept from batch to batch: who drew once may draw again, and setting one too many changes nothing.
         self._drawn, self.known = sorted(drawn), True
 
 

@@ -46,6 +46,7 @@ class Samples(torch.utils.data.Dataset[Any]):
             phases.append(Phase(self._drawing("collate"), partial(self._collated, request)))
         if not phases:
             return self._finished(self.load(request))
+        # In a worker nobody else draws from them.
         return self.randomness.load(phases, put_back=get_worker_info() is None)
 
     def _finished(self, samples: list[Any]) -> Any:
@@ -130,6 +131,7 @@ class Samples(torch.utils.data.Dataset[Any]):
         return list(samples)
 
     def __getstate__(self) -> dict[str, Any]:
+        # Streams hold addresses and bound methods of this process's generators: a worker finds its own.
         return {**self.__dict__, "_randomness": None}
 
 

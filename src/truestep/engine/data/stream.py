@@ -50,6 +50,7 @@ class StreamSource(BatchSource):
         A stream with a state goes on from the state that was loaded, if that is where it was taken; any
         other is read again from the front, and its first `start` batches are thrown away.
         """
+        # For the first pass after a resume alone: the next one begins at its front.
         saved, self._saved = self._saved, {}
         goes_on = saved and (saved["epoch"], saved["batches"]) == (epoch, start)
         workers = saved["workers"] if goes_on else [None] * max(1, self._num_workers)
@@ -72,6 +73,7 @@ class StreamSource(BatchSource):
         workers = [*self._now["workers"]]
         workers[piece.worker] = piece.state
         turn = (piece.worker + 1) % len(workers)
+        # A new dict: a save may hold the last one, which `state_dict` gave away as it is.
         self._now = {**self._now, "batches": self._now["batches"] + 1, "workers": workers, "turn": turn}
 
     def _pieces(self, start: StreamStart) -> Iterator[StreamedBatch]:

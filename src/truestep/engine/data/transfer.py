@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from truestep.engine import structure
 
@@ -33,6 +34,7 @@ def _copied_ahead(batches: Iterator[Any], device: torch.device) -> Iterator[Any]
         with torch.cuda.stream(copying):
             moved = move(batch, device)
         waiting.append(moved)
+        # The next one is on its way when this one is handed out.
         if len(waiting) > 1:
             yield _arrived(waiting.pop(0), copying, device)
     for moved in waiting:
@@ -43,6 +45,8 @@ def _arrived(batch: Any, copying: torch.cuda.Stream, device: torch.device) -> An
     current = torch.cuda.current_stream(device)
     current.wait_stream(copying)
     for _, leaf in structure.leaves(batch):
-        if isinstance(leaf, torch.Tensor):
-            leaf.record_stream(current)  # its memory may be reused only after this stream is done with it
+        for part in leaf if isinstance(leaf, PackedSequence) else (leaf,):
+            # Its memory may be reused only after this stream is done with it. A packed sequence keeps its lengths on the host.
+            if isinstance(part, torch.Tensor) and not part.is_cpu:
+                part.record_stream(current)
     return batch

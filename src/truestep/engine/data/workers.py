@@ -20,6 +20,7 @@ from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import Request
 from truestep.engine.data.progress import WorkerProgress, WorkerStart
 
+# Below these, handing batches over and starting processes costs more than it saves (docs/data.md).
 CHEAP_SAMPLE_SECONDS = 50e-6
 CHEAP_EPOCH_SECONDS = 0.5
 MOST_WORKERS = 16
@@ -156,6 +157,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End the workers now, not when the garbage collector finds them."""
+        # torch has no public way: it ends workers when the iterator is collected, at any time and in any thread
         end = getattr(self._iterator, "_shutdown_workers", None)
         self._loader = self._iterator = None
         if end is not None:
@@ -198,6 +200,7 @@ def available_cpus() -> int:
 
 def choose_workers(sample_seconds: float, num_samples: int, device: torch.device) -> Choice:
     """Return how many workers "auto" means: none for cheap samples, else a share of the processors."""
+    # torchrun's variable: so many processes of this machine choose workers now
     cpus = available_cpus() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     cost = f"a sample takes {sample_seconds * 1e6:,.0f} µs, an epoch's {sample_seconds * num_samples:,.1f} s"
     if sample_seconds < CHEAP_SAMPLE_SECONDS or sample_seconds * num_samples < CHEAP_EPOCH_SECONDS:

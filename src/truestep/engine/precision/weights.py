@@ -8,14 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.core.modules import NORMS
 from truestep.engine.batches import map_tensors
 from truestep.engine.precision.base import Precision
-from truestep.nn.layers import NORMS
 
 
 @contextmanager
 def weights_back_after_error(module: nn.Module) -> Iterator[None]:
     """Give the module its own weights back if what follows fails: what was rounded to half precision could not be undone."""
+    # `.data` throughout: the user's Parameter objects stay what they are, tied ones tied.
     kept = [(tensor, tensor.data) for tensor in (*module.parameters(), *module.buffers())]
     hooks = {part: (part._forward_pre_hooks.copy(), part._forward_hooks.copy()) for part in module.modules()}
     try:

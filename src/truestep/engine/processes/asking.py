@@ -19,6 +19,7 @@ def ask(question: Callable[[], T], seconds: float) -> T:
         except Exception as error:  # noqa: BLE001 -- raised again where it was asked
             errors.append(error)
 
+    # a daemon: where no answer ever comes it must not keep the process from ending
     thread = threading.Thread(target=wait, name="truestep-store", daemon=True)
     thread.start()
     thread.join(seconds)

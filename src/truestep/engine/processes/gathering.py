@@ -38,7 +38,7 @@ def gather(tensor: Tensor, *, with_first: bool = False) -> Tensor | tuple[Tensor
         return F.cross_entropy(images @ others.T, first + torch.arange(len(images)), reduction="none")
 
     Args:
-        tensor: of shape (rows of this process, ...), the same but for the number of rows on every process.
+        tensor: of shape (rows of this process, ...), the same on every process except for the number of rows.
         with_first: also return where this process's rows begin among all.
 
     Returns:
@@ -61,7 +61,9 @@ def _padded(tensor: Tensor, num_rows: int) -> Tensor:
     return padded
 
 
-def _all_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
+def all_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
+    """Return the rows of all ranks, of which each has so many; without gradients."""
+    # all_gather takes tensors of one shape from all ranks
     most = max(*counts, 1)
     sent = torch.view_as_real(_padded(tensor, most)) if tensor.is_complex() else _padded(tensor, most)
     found = [torch.empty_like(sent) for _ in counts]
@@ -72,6 +74,7 @@ def _all_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
 
 
 def _own_rows(tensor: Tensor, world: World, counts: list[int]) -> Tensor:
+    # a copy, since it is summed in place and autograd may hand the same gradient to others
     total = tensor.contiguous().clone()
     flat = torch.view_as_real(total) if total.is_complex() else total
     world.wait_all([world.reduce(flat)], "the backward of ts.gather")
@@ -85,7 +88,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, world: World, counts: list[int]) -> Tensor:
         ctx.world, ctx.counts = world, counts
-        return _all_rows(tensor, world, counts)
+        return all_rows(tensor, world, counts)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:

@@ -19,6 +19,7 @@ class Meeting:
 
     def __init__(self, world: "World", what: str, numbers: Sequence[float]) -> None:
         self._world, self._what, self._count = world, what, len(numbers)
+        # Not `hash`, which is another in each process; 32 bits are exact in float64.
         self._tag = zlib.crc32(f"{world.step} {what}".encode())
         mine = torch.zeros(MOST_NUMBERS + 1, dtype=torch.float64)
         mine[: self._count + 1] = torch.tensor([self._tag, *numbers], dtype=torch.float64)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 Store = Any
 """A `torch.distributed.Store`."""
 
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 4.0
 """How long the survivors of a broken connection ask each other who it was."""
 
 
@@ -42,7 +42,8 @@ class Process(NamedTuple):
         try:
             process = psutil.Process(self.pid)
             status = process.status()
-            if process.create_time() != self.began or status == psutil.STATUS_ZOMBIE:
+            # A second of grace: psutil reckons from the time of boot, which Linux gives in whole seconds, and anew by its clock.
+            if abs(process.create_time() - self.began) > 1 or status == psutil.STATUS_ZOMBIE:
                 return "is gone"
             return "is stopped (SIGSTOP)" if status == psutil.STATUS_STOPPED else None
         except psutil.NoSuchProcess:
@@ -51,8 +52,19 @@ class Process(NamedTuple):
             return None
 
 
+class Sign(NamedTuple):
+    """What a rank has last written of itself: where it waits, for how long, and what it does that may take its time."""
+
+    meeting: int = -1
+    place: str | None = None
+    seconds: float = 0.0
+    busy: str | None = None
+    renewed: int = 0
+    """How often the word that it is busy was renewed: as long as it lives, every second."""
+
+
 class RankNotes:
-    """RankNotes of all ranks in one store."""
+    """The notes of all ranks in one store."""
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
         self._store, self._rank, self._size = store, rank, size
@@ -60,6 +72,7 @@ class RankNotes:
         self.processes = [Process(*self._read(f"process/{each}")) for each in range(size)]
 
     def _write(self, key: str, value: Any) -> None:
+        # As JSON: whoever can reach the store can write to it, and a pickle would run what they wrote.
         self._store.set(key, json.dumps(value))
 
     def _read(self, key: str) -> Any:
@@ -80,31 +93,28 @@ class RankNotes:
         rank, what = self._read("failure/1")
         return rank, what
 
-    def waits(self, meeting: int, place: str) -> None:
-        """Write down that this rank waits in its meeting of this number."""
-        self._write(f"waiting/{self._rank}", [meeting, place])
+    def waits(self, meeting: int, place: str, seconds: float) -> None:
+        """Write down that this rank waits in its meeting of this number, and for how long it has."""
+        self._write(f"waiting/{self._rank}", [meeting, place, seconds])
 
-    def elsewhere(self, meeting: int) -> dict[int, str | None]:
-        """Return the ranks that do not wait in this meeting, with the place where they wait instead, if they do."""
-        found: dict[int, str | None] = {}
-        for rank in range(self._size):
-            number, place = self._read(f"waiting/{rank}") if self._has(f"waiting/{rank}") else (-1, None)
-            if number != meeting:
-                found[rank] = place if number > meeting else None
-        return found
+    def signs(self) -> list[Sign]:
+        """Return what each rank has last written of itself; of one that lives, another thing a little later."""
+        return [
+            Sign(
+                *(self._read(f"waiting/{rank}") if self._has(f"waiting/{rank}") else (-1, None, 0.0)),
+                *(self._read(f"busy/{rank}") if self._has(f"busy/{rank}") else (None, 0)),
+            )
+            for rank in range(self._size)
+        ]
 
     def places(self, mine: str) -> list[str]:
         """Exchange where the ranks are, once they are known to be at different places."""
         self._write(f"place/{self._rank}", mine)
         return [self._read(f"place/{rank}") for rank in range(self._size)]
 
-    def busy(self, what: str | None) -> None:
+    def busy(self, what: str | None, renewed: int = 0) -> None:
         """Write down that this rank does something that may take its time, or (None) that it is done."""
-        self._write(f"busy/{self._rank}", what)
-
-    def is_busy(self, rank: int) -> bool:
-        """Whether a rank does something that may take its time."""
-        return self._has(f"busy/{rank}") and self._read(f"busy/{rank}") is not None
+        self._write(f"busy/{self._rank}", [what, renewed])
 
     def wrote(self, checkpoint: str, problem: str | None) -> None:
         """Write down that this rank has written its part of a checkpoint, or why it could not."""
@@ -122,9 +132,13 @@ class RankNotes:
         while time.monotonic() < until:
             if (failure := self.failure()) is not None:
                 return failure
-            gone = [rank for rank, each in enumerate(self.processes) if each.trouble == "is gone"]
-            if gone:
-                return gone[0], self.describe(gone[0], "is gone: it was killed, or left without a word")
+            troubles = [each.trouble for each in self.processes]
+            if "is gone" in troubles:
+                gone = troubles.index("is gone")
+                return gone, self.describe(gone, "is gone: it was killed, or left without a word")
+            for rank, trouble in enumerate(troubles):
+                if trouble is not None:
+                    return rank, self.describe(rank, trouble)
             time.sleep(0.05)
         silent = [rank for rank in range(self._size) if not self._has(f"survivor/{rank}")]
         rank = silent[0] if silent else self._rank

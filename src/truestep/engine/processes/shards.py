@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.checkpoints.boxes import TensorBox, WantedPart
 from truestep.checkpoints.tree import Piece
+from truestep.core.trees import map_leaves
 
 _NOTHING = torch.empty(0)
 
@@ -31,28 +33,35 @@ def whole(tree: Any, *, keep: bool) -> Any:
         found = leaf.detach().full_tensor()
         return found if keep else _NOTHING
 
-    return _mapped(tree, gathered)
+    return map_leaves(gathered, tree)
 
 
 def pieces(tree: Any, *, alone: bool) -> Any:
     """Return a tree with what this process has of its divided tensors; with `alone` all else is None."""
-    return _mapped(tree, lambda leaf: _piece(leaf) if is_divided(leaf) else None if alone else leaf)
+    return map_leaves(lambda leaf: _piece(leaf) if is_divided(leaf) else None if alone else leaf, tree)
 
 
 def _piece(tensor: Any) -> Piece:
+    return Piece(tensor=here(tensor).detach(), whole=tuple(tensor.shape), offset=_box(tensor).offset)
+
+
+def _box(tensor: Any) -> TensorBox:
     """Return the box that is here; torch's own word for where it lies is that of its distributed checkpoints."""
     ((box),) = tensor.__create_chunk_list__()
-    return Piece(tensor=here(tensor).detach(), whole=tuple(tensor.shape), offset=tuple(box.offsets))
+    return TensorBox(tuple(box.offsets), tuple(here(tensor).shape))
 
 
-def _mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
-    if isinstance(tree, Mapping):
-        return {name: _mapped(member, change) for name, member in tree.items()}
-    if isinstance(tree, list):
-        return [_mapped(member, change) for member in tree]
-    if isinstance(tree, tuple):
-        return tuple(_mapped(member, change) for member in tree)
-    return change(tree)
+def part_like(like: Any) -> WantedPart:
+    """Return the part of a tensor of the same shape that is this process's, where it is divided as `like` is."""
+
+    def made(values: Tensor) -> Any:
+        from torch.distributed.tensor import DTensor
+
+        there = values.to(like.device)
+        place = like.device_mesh, like.placements
+        return DTensor.from_local(there, *place, run_check=False, shape=like.shape, stride=like.stride())
+
+    return WantedPart(_box(like), made)
 
 
 def divided_as(value: Any, like: Any) -> Any:

@@ -22,6 +22,7 @@ from torch import Tensor
 from truestep.core.errors import RankError
 from truestep.core.frames import own_line
 from truestep.engine.processes.asking import ask
+from truestep.engine.processes.lookout import Lookout, renewing
 from truestep.engine.processes.meeting import Meeting
 from truestep.engine.processes.notes import RankNotes
 from truestep.engine.processes.shares import Share
@@ -69,6 +70,7 @@ class World:
         """Whether the loss is being called with an example that counts nothing."""
         self._num_begun = 0
         self._is_mute = False  # the store does not answer
+        self._is_closed = False
         self._open: Meeting | None = None
         atexit.register(self._leave)
 
@@ -153,8 +155,8 @@ class World:
 
     def wait(self, work: Work, what: str) -> None:
         """Wait for a collective on the host; a rank that has failed, or does not come, ends the waiting."""
+        lookout: Lookout | None = None
         since = time.monotonic()
-        told = False
         while True:
             try:
                 work.wait(POLL)
@@ -165,11 +167,10 @@ class World:
                     return
             if (failure := self.ask(self.notes.failure)) is not None:
                 raise self._failed(*failure)
-            if not told:
-                told = True
-                self.ask(lambda: self.notes.waits(self._num_begun, what))
-            if time.monotonic() - since > self.timeout_seconds:
-                since = self._overdue(what)
+            lookout = lookout or Lookout(self, what, self._num_begun, since)
+            if (found := lookout.look()) is not None:
+                self.ask(lambda: self.notes.accuse(*found))
+                raise self._failed(*found)
 
     def _finished(self, work: Work, error: RuntimeError) -> None:
         """Raise unless a collective that is over was done just after the last look."""
@@ -178,29 +179,13 @@ class World:
         except RuntimeError:
             raise self.broken() from error
 
-    def _overdue(self, what: str) -> float:
-        """Name the rank that keeps everybody waiting; one that is known to be busy is waited for on: return the time."""
-        absent = self.ask(lambda: self.notes.elsewhere(self._num_begun))
-        absent.pop(self.rank, None)
-        if not absent or self.ask(lambda: any(map(self.notes.is_busy, absent))):
-            return time.monotonic()
-        rank, place = next(iter(absent.items()))
-        waits = f"waits for {place}" if place else "is still at work elsewhere"
-        seconds = f"{self.timeout_seconds:g} seconds"
-        text = self.notes.describe(
-            rank,
-            f"did not come to {what} within {seconds}: it {self.notes.processes[rank].trouble or waits}. Every rank must come to "
-            "the same updates, evaluations and ends of passes; for work that takes longer write ts.Run(timeout_seconds=...)",
-        )
-        self.ask(lambda: self.notes.accuse(rank, text))
-        raise self._failed(rank, text)
-
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        """What this rank does now may take its time: the others wait for it as long as it takes."""
+        """What this rank does now may take its time: the others wait for it as long as it lives."""
         self.ask(lambda: self.notes.busy(what))
         try:
-            yield
+            with renewing(lambda count: self.notes.busy(what, count)):
+                yield
         finally:
             if self.error is None:
                 self.ask(lambda: self.notes.busy(None))
@@ -243,7 +228,10 @@ class World:
 
     def broken(self) -> RankError:
         """Return the error for a connection that broke."""
-        rank, text = self.ask(self.notes.find_culprit)
+        return self.lost(*self.ask(self.notes.find_culprit))
+
+    def lost(self, rank: int, text: str) -> RankError:
+        """Return the error for a rank that has failed, and tell the others unless somebody has."""
         if self.ask(self.notes.failure) is None:
             self.ask(lambda: self.notes.accuse(rank, text))
         return self._failed(rank, text)
@@ -261,20 +249,27 @@ class World:
         updating = [place.startswith("an update") for place in places]
         uneven = "" if all(updating) or not any(updating) else f" {_UNEVEN}"
         self.error = RankError(
-            f"The ranks came to different places, where each would wait for the others for ever. {listed}. Every rank must make "
+            f"The ranks came to different places, where each would wait for the others forever. {listed}. Every rank must make "
             "the same updates, evaluations and passes; `if run.is_main:` is for printing and files of your own."
             + uneven
         )
         return self.error
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the ranks are connected, and nothing has gone wrong."""
+        return self.error is None and not self._is_closed
+
     def close(self) -> None:
         """Take down the connections."""
+        self._is_closed = True
         if self.error is None:
             atexit.unregister(self._leave)
             self.links.close()
 
     def _leave(self) -> None:
-        """At the end of the process: threads that wait for a rank which never comes would keep it alive for ever."""
+        """At the end of the process: threads that wait for a rank which never comes would keep it alive forever."""
+        self._is_closed = True
         if self.error is None:
             self.links.close()
             return

@@ -96,6 +96,7 @@ class Schedules:
             for each in [schedule, *getattr(schedule, "_schedulers", [])]:
                 groups = each.optimizer.param_groups
                 if hasattr(each, "base_lrs"):
+                    # torch's schedulers keep copies of the first rates, and compute from these.
                     each.base_lrs = [group["initial_lr"] for group in groups]
                     each._last_lr = [group["lr"] for group in groups]
 

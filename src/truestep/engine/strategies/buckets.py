@@ -12,22 +12,23 @@ from truestep.engine.processes.world import World
 from truestep.engine.strategies.riders import num_slots, read, write
 from truestep.engine.weights import Weights
 
+# The sizes of torch's DistributedDataParallel.
 BUCKET_BYTES = 25 * 2**20
 FIRST_BUCKET_BYTES = 2**20  # the first goes early, so that the connection is not idle
 _WIRE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 Work = Any
+Kind = tuple[torch.dtype, torch.device]
 
 
 class Bucket:
     """Consecutive parameters of one type, and the memory that their gradients travel in, and what rides behind them."""
 
-    def __init__(self, parameters: Sequence[tuple[int, Tensor]]) -> None:
+    def __init__(self, parameters: Sequence[tuple[int, Tensor]], kind: Kind) -> None:
         self.indices = [index for index, _ in parameters]
         self._sizes = [parameter.numel() for _, parameter in parameters]
         self._shapes = [parameter.shape for _, parameter in parameters]
-        first = parameters[0][1]
-        self._kind = first.dtype, first.device
+        self._kind = kind
         self._flat: Tensor | None = None
         self._views: list[Tensor] = []
         self.riders = torch.empty(0)
@@ -54,6 +55,7 @@ class Bucket:
         """Copy the gradients in; zeros where there is none. Return what is to be sent."""
         assert self._flat is not None
         found = [(view, each) for view, each in zip(self._views, gradients, strict=True) if each is not None]
+        # what the last update left there would be summed again
         if len(found) < len(self._views):
             self._flat.zero_()
         if found:
@@ -71,13 +73,17 @@ class Buckets:
 
     def __init__(self, learners: Sequence[Weights], world: World) -> None:
         self._world = world
-        self._owners = [(weights, parameter) for weights in learners for parameter in weights.parameters][
-            ::-1
+        self._kind: Kind = torch.float32, learners[0].parameters[0].device
+        self._owners = [
+            (weights, parameter)
+            for weights in reversed(learners)
+            for parameter in reversed(weights.parameters)
+            if not any(parameter is each for each in weights.sparse)
         ]
         self.num_parameters = len(self._owners)
         self._num_flags = 1 + self.num_parameters  # of the last bucket's riders
         self._has_half = any(weights.has_half for weights in learners)
-        self._trains: list[bool] = []
+        self._trains: list[bool] | None = None
         self._buckets: list[Bucket] = []
         self._bucket_of: dict[int, Bucket] = {}
         self._come = [False] * self.num_parameters
@@ -120,22 +126,25 @@ class Buckets:
         if trains == self._trains:
             return
         self._trains, self._buckets = trains, []
-        waiting: dict[tuple[torch.dtype, torch.device], list[tuple[int, Tensor]]] = {}
+        waiting: dict[Kind, list[tuple[int, Tensor]]] = {}
         for index, (_, parameter) in enumerate(self._owners):
             if not trains[index]:
                 continue
-            kind = waiting.setdefault((parameter.dtype, parameter.device), [])
-            kind.append((index, parameter))
+            kind = parameter.dtype, parameter.device
+            together = waiting.setdefault(kind, [])
+            together.append((index, parameter))
             limit = BUCKET_BYTES if self._buckets else FIRST_BUCKET_BYTES
-            if sum(each.nbytes for _, each in kind) >= limit:
-                self._close(kind)
-        for kind in waiting.values():
-            if kind:
-                self._close(kind)
+            if sum(each.nbytes for _, each in together) >= limit:
+                self._close(together, kind)
+        for kind, together in waiting.items():
+            if together:
+                self._close(together, kind)
+        if not self._buckets:  # all gradients are sparse: what rides behind them needs a place all the same
+            self._close([], self._kind)
         self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
 
-    def _close(self, parameters: list[tuple[int, Tensor]]) -> None:
-        self._buckets.append(Bucket(parameters))
+    def _close(self, parameters: list[tuple[int, Tensor]], kind: Kind) -> None:
+        self._buckets.append(Bucket(parameters, kind))
         parameters.clear()
 
     def _arrived(self, index: int, _: Tensor) -> None:

@@ -15,6 +15,7 @@ from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import Division
 from truestep.engine.strategies.buckets import Buckets
 from truestep.engine.strategies.division import SharedBatch
+from truestep.engine.strategies.sparse import SparseGradients
 from truestep.engine.strategies.statistics import Norm, keep_statistics, share_statistics, take_statistics
 from truestep.engine.strategies.totals import Totals
 from truestep.engine.sums import LossTotals
@@ -22,7 +23,7 @@ from truestep.engine.weights import Weights
 
 
 class Ddp:
-    """LossTotals gradients over all processes of a world."""
+    """Sums gradients over all processes of a world."""
 
     divides_weights = False
 
@@ -38,6 +39,7 @@ class Ddp:
     def hooks(self, learners: Sequence[Weights], names: str) -> "DdpHooks":
         """Return what is done in the updates of these learners; asked again for the same parameters, the same."""
         key = tuple(id(parameter) for weights in learners for parameter in weights.parameters)
+        # A second set of hooks on the same parameters would send their gradients twice.
         hooks = self._hooks.get(key)
         if hooks is None:
             # of all learners: the loss of one may call another
@@ -66,6 +68,7 @@ class DdpHooks:
         self._batch = SharedBatch(world, self._what, modules, takes_statistics)
         self.division: Division = self._batch
         self._buckets = Buckets(learners, world)
+        self._sparse = SparseGradients(learners, world, self._what)
         self._totals = Totals(world, learners, self._what)
 
     def close(self) -> None:
@@ -92,6 +95,7 @@ class DdpHooks:
             self._world.wait_all(self._buckets.flush(mine), self._what)
         self._totals.take(totals, sums)
         self._buckets.write_back()
+        self._sparse.exchange()
         self._batch.take_buffers()
 
     def decide(self, sums: LossTotals) -> None:

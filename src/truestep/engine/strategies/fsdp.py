@@ -44,7 +44,7 @@ class Fsdp:
         if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):
             raise OptionError(
                 f'strategy="fsdp" needs torch 2.13, and this is {torch.__version__}: before, weights that one rank alone uses '
-                'made the others wait for ever. Use strategy="ddp".'
+                'made the others wait forever. Use strategy="ddp".'
             )
         if precision.weights not in (torch.float32, torch.float64):
             raise OptionError(
@@ -63,6 +63,7 @@ class Fsdp:
         for root in roots_of(module):
             for unit in [*blocks_of(root), root]:
                 divided: Any = fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
+                # Sums, where torch divides by the number of processes: each backward is seeded with one over the whole batch.
                 divided.set_gradient_divide_factor(1.0)
                 divided.set_force_sum_reduction_for_comms(enable=True)
                 divided.set_reduce_scatter_unused_params(True)
@@ -148,6 +149,7 @@ class FsdpHooks:
 
     def joined(self, norm: Tensor, norm_type: float) -> Tensor:
         """Join the norms of all parts."""
+        # In float64, since powers of a norm overflow float32; all are sent, and each rank adds them up in the same order.
         largest = norm_type == float("inf")
         norms = norm.double()[None] if largest else norm.double()[None] ** norm_type
         everybody = torch.zeros(self._world.size, dtype=torch.float64, device=norm.device)

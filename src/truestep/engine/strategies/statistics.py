@@ -47,6 +47,7 @@ def share_statistics(module: nn.Module, world: World, is_updating: Callable[[], 
     """Have the module's batch normalisations use all processes' examples in updates; return these layers."""
     layers = [part for part in module.modules() if isinstance(part, Norm)]
     for layer in layers:
+        # On the object, past nn.Module's own `__setattr__`: the layer's class stays what others look for.
         layer.__dict__["forward"] = partial(_forward, layer, world, is_updating)
     return layers
 
@@ -72,14 +73,19 @@ def _forward(layer: Norm, world: World, is_updating: Callable[[], bool], inputs:
     count = wide.new_full((1,), counts * wide.numel() / wide.shape[1])
     sums = _sum_of_all(torch.cat([counts * wide.sum(dims), count]), world)
     count = sums[-1].detach()
+    if count.is_cpu and count <= 1:  # as on one process; a GPU is not waited for
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got {int(count)} on all ranks together"
+        )
     mean = sums[:-1] / count
+    # In two passes: the mean of squares minus the square of the mean cancels where the mean is large.
     centred = wide - mean.view(shape)
     variance = _sum_of_all(counts * centred.square().sum(dims), world) / count
     output = centred * (variance + layer.eps).rsqrt().view(shape)
     if layer.affine:
         output = output * layer.weight.view(shape) + layer.bias.view(shape)
     if layer.training and layer.track_running_stats:
-        _remember(layer, mean.detach(), variance.detach() * (count / (count - 1)))
+        _remember(layer, mean.detach(), variance.detach() * (count / (count - 1).clamp(min=1)))
     return output.to(inputs.dtype)
 
 

@@ -77,6 +77,7 @@ def _upwards(point: Path, own: str, mounted_root: str) -> list[Path]:
     inside = own.removeprefix(mounted_root.rstrip("/")) if own.startswith(mounted_root) else "/"
     folder = point / inside.lstrip("/")
     if ".." in inside or not is_folder(folder):
+        # a group that can't be found from here: what the mount itself says is the nearest
         return [point]
     return [folder, *(parent for parent in folder.parents if parent == point or point in parent.parents)]
 

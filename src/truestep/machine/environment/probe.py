@@ -26,6 +26,7 @@ def load_core(folder: str) -> Any:
     sys.modules["torch"] = package
     dependencies = Path(folder, "lib", "libtorch_global_deps.so")
     if dependencies.exists():
+        # as torch/__init__.py does before it imports its core, whose symbols are in there
         ctypes.CDLL(str(dependencies), mode=ctypes.RTLD_GLOBAL)
     return import_module("torch._C")
 

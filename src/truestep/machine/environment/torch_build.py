@@ -85,9 +85,11 @@ def _answer(child: subprocess.Popen[str] | None) -> dict[str, Any]:
     assert child is not None
     try:
         output, _ = child.communicate(timeout=PROBE_TIMEOUT_SECONDS)
+        # the last line: what torch or a plugin prints as it loads comes before
         return dict(json.loads(output.splitlines()[-1]))
     except subprocess.TimeoutExpired:
         child.kill()
+        # once more, so that it leaves no zombie
         child.communicate()
         return {"error": f"torch did not load within {PROBE_TIMEOUT_SECONDS} seconds"}
     except (IndexError, ValueError):

@@ -33,6 +33,7 @@ class Claims:
         try:
             with suppress(FileExistsError):
                 self.folder.mkdir(parents=True)
+                # as /tmp: all may claim, and nobody removes another's claim; not by `mkdir`, whose mode the umask cuts
                 self.folder.chmod(0o1777)
             is_folder = stat.S_ISDIR(self.folder.lstat().st_mode)
         except OSError as error:
@@ -51,6 +52,7 @@ class Claims:
         descriptor = self._open("selecting")
         try:
             deadline = time.monotonic() + SELECTING_TIMEOUT_SECONDS
+            # Tried again and again, since flock itself knows no time-out.
             while not _locked(descriptor):
                 if time.monotonic() > deadline:
                     raise GpuError(
@@ -72,6 +74,7 @@ class Claims:
             return f"somebody whose claim can't be read ({error.strerror})"
         try:
             claim = _read(descriptor)
+            # Tried by taking it for a moment, which nobody meets: who asks is the only one that chooses cards now.
             if not _locked(descriptor):
                 return claim.get("who") or "another process"
             left = float(claim.get("until") or 0) - time.time()

@@ -51,6 +51,7 @@ class Nvml:
         try:
             value = call(*arguments)
             return Answer(value.decode() if isinstance(value, bytes) else value)  # old bindings give bytes
+        # an older binding takes fewer arguments
         except TypeError:
             return Answer(reason="the installed nvidia-ml-py is too old")
         except self.binding.NVMLError as error:

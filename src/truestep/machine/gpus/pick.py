@@ -44,6 +44,7 @@ class Picker:
 
         Where the conditions are not met in time, nothing is taken and the choice says why.
         """
+        # Who asks for a steady card waits at least as long as it takes to see one.
         end = time.monotonic() + max(patience.wait_seconds, patience.steady_seconds)
         with kept_started():
             while True:
@@ -55,6 +56,7 @@ class Picker:
 
     def _look(self, take: Callable[[str], object], steady_seconds: float) -> CardChoice:
         with self.claims.selecting():
+            # Read under the lock: a card that somebody took meanwhile must not be chosen by what it was before.
             report = self.read()
             if not report.gpus:
                 return CardChoice(wanted=self.wanted, error=report.error or "there is no card")

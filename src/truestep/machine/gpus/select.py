@@ -73,6 +73,7 @@ ORDERS: Mapping[str, Callable[[Candidate], Any]] = {
 
 def preferred(cards: Sequence[Candidate], by: str) -> list[Candidate]:
     """Return the cards in order of preference."""
+    # down to the UUID, so that two readings of the same state choose the same cards
     return sorted(cards, key=lambda card: (ORDERS[by](card), ORDERS["freest"](card), card.slot, card.uuid))
 
 

@@ -68,6 +68,7 @@ def use_gpus(
         only=tuple(map(str, only)),
     )
     patience = Patience(wait_seconds=parse_seconds(wait))
+    # Before anything is picked: the cards of the last call may be the ones that are wanted again.
     _Given.take_back()
     claims = Claims()
     choice = Picker(wanted, claims).pick(lambda uuid: _Given.descriptors.append(claims.hold(uuid)), patience)
@@ -96,6 +97,7 @@ def cuda_was_asked() -> str | None:
     if cuda is not None and cuda.is_initialized():
         return "torch has started CUDA already"
     try:
+        # RTLD_NOLOAD: only looked up, never loaded, by this question
         driver = ctypes.CDLL("libcuda.so.1", mode=getattr(os, "RTLD_NOLOAD", 0) | os.RTLD_LAZY)
     except OSError:
         return None  # nothing in this process has loaded the driver's library

@@ -40,6 +40,7 @@ def _peak() -> int | None:
         import resource
     except ModuleNotFoundError:  # Windows
         return None
+    # ru_maxrss is in bytes on macOS and in KiB on Linux
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

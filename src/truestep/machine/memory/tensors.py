@@ -39,7 +39,7 @@ class Storages:
             self._add(gradient)
 
     def _gradients_beside(self, found: list[Any]) -> list[Any]:
-        """Return the gradients of tensors, but for those that were found themselves."""
+        """Return the gradients of tensors, except those that were found themselves."""
         seen = {id(item) for item in found}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -53,6 +53,7 @@ class Storages:
         with suppress(RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError):
             storage = tensor.untyped_storage()
             if storage.device.type != "meta" and storage.nbytes():
+                # by the address of C++'s object: Python may make another storage object each time it is asked
                 self.storages.setdefault(storage._cdata, storage)
                 self.tensors.setdefault(storage._cdata, []).append(tensor)
 

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from truestep.core.errors import ModelError, OptionError
+from truestep.core.modules import model_of
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size
 from truestep.model.calling import Arguments, arguments_of, mapped, run, tensors_in, undisturbed
 from truestep.model.export.session import open_session
 from truestep.model.extras import needs_extra
-from truestep.nn.layers import model_of
 
 TOLERANCE = 1e-3  # of the largest output: float32 sums in another order, with room
 

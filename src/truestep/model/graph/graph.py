@@ -10,6 +10,7 @@ from torch import nn
 
 from truestep.core.charts.standalone import image_of
 from truestep.core.errors import MissingPackageError, ModelError, OptionError, check_choice, nearest
+from truestep.core.modules import model_of
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size
 from truestep.model.calling import Arguments, arguments_of, mapped, undisturbed
@@ -25,7 +26,6 @@ from truestep.model.summaries.copies import (
     to_meta_but_lengths,
 )
 from truestep.model.summaries.counting import failing_forward
-from truestep.nn.layers import model_of
 
 Kind = Literal["modules", "autograd"]
 MAX_VISIBLE = 60  # boxes; more than that nobody reads at once

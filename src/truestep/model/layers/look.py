@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One look at a model: hooks for the length of an update, and what they found as one tensor."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truestep.core.trees import leaves
 from truestep.model.layers.interval import Clock
 from truestep.model.layers.measures import (
     OTHERS,
@@ -71,6 +72,7 @@ class Looking:
         self._matrices = {name: found[0] for name, module in modules.items() if (found := _matrices(module))}
         self._layers = layers
         self._handles: list[Any] = []
+        self._accumulators: list[Any] = []  # of gradients, held so that a forward uses the same ones
         self._given: dict[str, Tensor] = {}  # by layer, in the order of the forward
         self._back: dict[str, Tensor] = {}
         self._gradients: dict[str, Tensor] = {}
@@ -86,13 +88,26 @@ class Looking:
             self._handles.append(module.register_forward_hook(self._after))
         for name, matrix in self._matrices.items():
             self._before[name] = some_of(matrix)
-            hook = matrix.register_post_accumulate_grad_hook(partial(self._accumulated, name))  # type: ignore[no-untyped-call]
-            self._handles.append(hook)
+            self._listen(name, matrix)
 
-    def _accumulated(self, name: str, parameter: Tensor) -> None:
-        with self._clock:
-            if parameter.grad is not None:
-                self._gradients[name] = some_of(parameter.grad)
+    @torch.enable_grad()
+    def _listen(self, name: str, matrix: nn.Parameter) -> None:
+        """Hear of the gradient when it has been accumulated.
+
+        A hook on the parameter would stay, empty, and slow every later backward by a microsecond. What accumulates is torch's own
+        object, which is gone with the last graph that uses it, and its hook with it.
+        """
+        function = matrix.view_as(matrix).grad_fn
+        accumulator = function.next_functions[0][0] if function is not None else None
+        if accumulator is None:  # it was frozen since
+            return
+        self._handles.append(accumulator.register_hook(lambda *_: self._accumulated(name, matrix)))
+        self._accumulators.append(accumulator)
+
+    def _accumulated(self, name: str, matrix: nn.Parameter) -> None:
+        with self._clock, torch.no_grad():
+            if matrix.grad is not None:
+                self._gradients[name] = some_of(matrix.grad)
 
     @torch.no_grad()
     def _look(self, name: str, kind: str, type_: str, tensor: Tensor) -> None:
@@ -118,7 +133,8 @@ class Looking:
             kind = _kind_of_function(given, self._functions)
             if kind:  # a function's result, which no module gave
                 self._look(f"{kind} before {name}", kind, kind, given)
-        tensor = next((each for each in _tensors(output) if each.is_floating_point() and each.numel()), None)
+        tensors = (leaf for _, leaf in leaves(output) if isinstance(leaf, Tensor))
+        tensor = next((each for each in tensors if each.is_floating_point() and each.numel()), None)
         if tensor is None:
             return
         if name in self._matrices:
@@ -138,7 +154,7 @@ class Looking:
         """Take the hooks away; return the layers' names and a row of numbers for each, still on the device."""
         for handle in self._handles:
             handle.remove()
-        self._handles, self._kept = [], []
+        self._handles, self._kept, self._accumulators = [], [], []
         self._functions.clear()  # they hold the forward's tensors
         if not self._given:
             return None
@@ -190,14 +206,3 @@ def _is_plain() -> bool:
         and torch._C._current_graph_task_id() == -1
         and torch._C._functorch.peek_interpreter_stack() is None
     )
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _tensors(each)
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _tensors(each)

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import OptionError
+from truestep.core.modules import model_of
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import number, number_or_dash
 from truestep.model.layers import look as looking
 from truestep.model.layers.findings import LOOKS, LayerFinding, LayerLook, Look, judge, plain
 from truestep.model.layers.interval import Every, Interval, check_every
 from truestep.model.layers.measures import MEASURES
-from truestep.nn.layers import model_of
 
 MAX_LOOKS = 256  # that are kept; of more, every second one goes
 Waiting = tuple[int, list[str], Tensor, "torch.cuda.Event | None"]
@@ -188,7 +188,7 @@ def watch_layers(model: object, every: Every = "auto") -> LayerWatch:
     """Look at every layer of a training model each `every` steps; the numbers of the training stay as they are.
 
     A step is a call of the model with gradients on, up to the next one. With "auto" one step in 64 is looked at, and fewer where
-    looks would take over 2 % of the time. Of each layer with a matrix and of each activation are
+    looks would take over 1 % of the time. Of each layer with a matrix and of each activation are
     kept: mean, spread, zeros, dead units, saturation, a histogram, gradients, and how much its weight moved. A `ts.Run` does so by
     itself.
 

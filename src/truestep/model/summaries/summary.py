@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from truestep.core.errors import ModelError, OptionError, check_choice, check_number, nearest
+from truestep.core.modules import model_of
 from truestep.core.results import RenderableType, Result
 from truestep.model.calling import Arguments, arguments_of, tensors_in, undisturbed
 from truestep.model.summaries.copies import has_lazy, materialized
@@ -20,7 +21,6 @@ from truestep.model.summaries.memory import (
     memory_of_copy,
     training_memory,
 )
-from truestep.nn.layers import model_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import OptionError, check_choice, check_flag
+from truestep.core.modules import only_looking
 from truestep.core.results import RenderableType, Result, table_of
-from truestep.nn.keeping import only_looking
 from truestep.nn.layers import check_model, refuse_lazy
 from truestep.nn.moments import StreamMoments, measure, merge
 
@@ -117,8 +117,7 @@ def exact_batch_norm(
     changes = tuple(_change(layers[layer], layer, *statistics) for layer, statistics in exact.items())
     for layer, statistics in exact.items():
         _write(layer, statistics)
-    left = tuple(name for layer, name in layers.items() if layer not in exact)
-    return ExactBatchNorm(layers=changes, left=left)
+    return ExactBatchNorm(layers=changes, left=tuple(layers[layer] for layer in layers if layer not in exact))
 
 
 def _check_data(model: nn.Module, batches: object, forward: object, *, in_order: bool) -> None:
@@ -176,6 +175,7 @@ def _measure(layers: Iterable[BatchNorm], passes: Passes) -> dict[BatchNorm, Str
     with ExitStack() as hooks:
         for layer in layers:
             hooks.callback(layer.register_forward_pre_hook(look).remove)
+        # runs the passes and keeps nothing of them
         deque(passes(), maxlen=0)
     return moments
 
@@ -210,8 +210,7 @@ def _order(layers: dict[BatchNorm, str], passes: Passes) -> list[BatchNorm]:
     sorter: TopologicalSorter[BatchNorm] = TopologicalSorter()
     with ExitStack() as hooks:
         for layer in layers:
-            hook = layer.register_forward_pre_hook(lambda layer, _: calls.append(layer))
-            hooks.callback(hook.remove)
+            hooks.callback(layer.register_forward_pre_hook(lambda layer, _: calls.append(layer)).remove)
         for _ in passes():
             for layer in calls:
                 sorter.add(layer)
@@ -236,7 +235,7 @@ def _statistics(name: str, moments: StreamMoments, unbiased: bool) -> Statistics
     variance = moments.squares / (count - unbiased)
     if not (moments.mean.isfinite().all() and variance.isfinite().all()):
         raise OptionError(
-            f"The inputs of {name!r} hold NaN or infinite numbers, which its statistics would keep for ever. Nothing was changed."
+            f"The inputs of {name!r} hold NaN or infinite numbers, which its statistics would keep forever. Nothing was changed."
         )
     return moments.mean, variance, count
 

@@ -14,13 +14,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from truestep.core.errors import LossError, OptionError
+from truestep.core.modules import model_of, module_of
 from truestep.nn.derivatives.undisturbed import (
     check_differentiable,
     ready,
     undisturbed,
     without_autocast,
 )
-from truestep.nn.layers import model_of, module_of, refuse_lazy, select_within
+from truestep.nn.layers import refuse_lazy, select_within
 
 Patterns = str | Sequence[str]
 _INSTEAD = (
@@ -137,7 +138,7 @@ def _by_parameters(function: object) -> nn.Module:
 
 
 def _copy(value: Any) -> Any:
-    """Return a copy of a tensor: a function that works in place shall do so on its own, in each of the calls."""
+    """Return a copy of a tensor: a function that works in place must do so on its own, in each of the calls."""
     return value.clone() if isinstance(value, Tensor) else value
 
 

@@ -14,8 +14,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from truestep.core.errors import LossError
+from truestep.core.modules import called_module, module_of
 from truestep.nn.derivatives.rules import every_mode
-from truestep.nn.layers import called_module, module_of
 
 
 @contextmanager

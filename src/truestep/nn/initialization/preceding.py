@@ -8,8 +8,8 @@ from functools import wraps
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
+from truestep.core.modules import only_looking
 from truestep.nn.activations import ELEMENTWISE, Activation
-from truestep.nn.keeping import only_looking
 from truestep.nn.layers import full_name
 from truestep.nn.vanilla_dropout import VanillaDropout
 

@@ -8,8 +8,8 @@ from itertools import chain
 
 from torch import Tensor, nn
 
-from truestep.nn.keeping import only_looking
-from truestep.nn.layers import NORMS, LayerTensor
+from truestep.core.modules import NORMS, only_looking
+from truestep.nn.layers import LayerTensor
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _PRODUCTS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)

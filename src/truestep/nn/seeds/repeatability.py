@@ -36,6 +36,7 @@ class Flags:
     def restore(self) -> None:
         """Set every flag, and the environment variable, to what is recorded here."""
         now = read_flags()
+        # Only where it differs: torch's setter imports its compiler's settings, which takes seconds (torch 2.13).
         if (self.deterministic_algorithms, self.warn_only) != (now.deterministic_algorithms, now.warn_only):
             torch.use_deterministic_algorithms(self.deterministic_algorithms, warn_only=self.warn_only)
         torch.backends.cudnn.deterministic = self.cudnn_deterministic

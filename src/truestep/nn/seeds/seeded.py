@@ -3,7 +3,7 @@
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -102,24 +102,25 @@ class Seeded(Result):
         all that workers need: no `worker_init_fn`.
         """
         check_number("Seeded.generator", "number", number, example=1, least=0)
+        # hashed: seed 1 with number 0 must not be the stream of seed 0 with number 1
         digest = hashlib.sha256(f"{self.seed}/{number}".encode()).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
 
     def __rich__(self) -> RenderableType:
         from rich.console import Group
 
-        return Group(*self._sections())
-
-    def _sections(self) -> Iterator[RenderableType]:
-        yield f"seed {self.seed}: {', '.join(self.streams)}"
-        yield _section("may differ between two runs here", self.between_runs)
-        yield _section("may differ elsewhere", self.between_machines)
+        shown: list[RenderableType] = [
+            f"seed {self.seed}: {', '.join(self.streams)}",
+            _section("may differ between two runs here", self.between_runs),
+            _section("may differ elsewhere", self.between_machines),
+        ]
         if self.without_deterministic_form:
             verb = "may vary"
             if self.flags.deterministic_algorithms:
                 verb = "warn" if self.flags.warn_only else "raise"
             title = f"\noperations without a deterministic form, which {verb}"
-            yield facts_of(title, (("", operation) for operation in self.without_deterministic_form))
+            shown.append(facts_of(title, (("", operation) for operation in self.without_deterministic_form)))
+        return Group(*shown)
 
     def __enter__(self) -> Self:
         if self._before.entered:
@@ -147,7 +148,7 @@ def seed_everything(seed: int, *, deterministic: Deterministic = False) -> Seede
 
     Args:
         seed: a whole number from 0 to 2**64 - 1. Of a larger one than 2**32 - 1 torch's stream of the CPU takes the lower
-            32 bits, so stay below where seeds shall differ.
+            32 bits, so stay below if seeds are to differ.
         deterministic: True chooses deterministic algorithms (torch's, cuDNN's, cuBLAS's), and operations without one raise;
             "warn" lets those run with a warning; False leaves the flags as they are.
 

@@ -225,13 +225,10 @@ def adaptive_bins(size: int, output_size: int) -> AdaptiveBins:
     check_number("ts.nn.adaptive_bins", "size", size, example=10, least=1)
     check_number("ts.nn.adaptive_bins", "output_size", output_size, example=4, least=1)
     bins = tuple((i * size // output_size, -(-(i + 1) * size // output_size)) for i in range(output_size))
-    return AdaptiveBins(size=size, output_size=output_size, bins=bins, window=_plain(size, output_size))
-
-
-def _plain(size: int, output_size: int) -> Window | None:
     stride, rest = divmod(size, output_size)
+    plain = None
     if stride and rest <= 1:
-        return Window("pool", stride + rest, stride)
-    if rest == output_size - 1:
-        return Window("pool", stride + 2, stride + 1, padding=1)
-    return None
+        plain = Window("pool", stride + rest, stride)
+    elif rest == output_size - 1:
+        plain = Window("pool", stride + 2, stride + 1, padding=1)
+    return AdaptiveBins(size=size, output_size=output_size, bins=bins, window=plain)

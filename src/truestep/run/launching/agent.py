@@ -77,10 +77,13 @@ def run_processes(
         max_nodes=launch.nodes,
         nproc_per_node=launch.processes,
         logs_specs=DefaultLogsSpecs(str(launch.logs), redirects=Std.ALL, tee={0: Std.ALL}),
+        # (of its own: two launches on one machine must not meet; several machines have to)
         run_id=uuid.uuid4().hex if one_machine else "truestep",
         role="rank",
         rdzv_backend="c10d",
+        # (port 0: any that is free)
         rdzv_endpoint="localhost:0" if one_machine else str(launch.rendezvous),
+        # (torch would guess the host by its name, which is not always the one that it was given)
         rdzv_configs={} if one_machine else {"is_host": launch.node_rank == 0},
         local_addr=None if one_machine else own_address(str(launch.rendezvous)),
         max_restarts=launch.restarts,
@@ -109,6 +112,7 @@ def _environment(launch: LaunchOptions) -> Iterator[None]:
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
         # or workers that are started again read addresses of those that are gone (half of the restarts with gloo fail)
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        # a rank that is killed takes nothing that it had printed with it
         "PYTHONUNBUFFERED": "1",
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
     }

@@ -71,8 +71,8 @@ class TensorBoardTracker(Tracker):
 
     def graph(self, model: Any, batch: Any) -> None:
         """Add the graph that torch's tracer finds in eval mode; the model is left as it was."""
+        from truestep.core.modules import model_of
         from truestep.model.calling import undisturbed
-        from truestep.nn.layers import model_of
 
         module = model_of(model, "run.trackers.graph")
         with undisturbed(module), warnings.catch_warnings():

@@ -1,17 +1,13 @@
 "use strict";
 // Values under the pointer, with one cursor for all charts. The page is complete without it.
 (() => {
-  // when each step was; a page of several runs has none, since a step has another time in each
-  const timelineElement = document.getElementById("timeline");
-  const timeline = timelineElement ? JSON.parse(timelineElement.textContent) : null;
-
-  const nearest = (steps, step) => {
-    let low = 0, high = steps.length - 1;
+  const nearest = (places, at) => {
+    let low = 0, high = places.length - 1;
     while (high - low > 1) {
       const middle = (low + high) >> 1;
-      if (steps[middle] < step) low = middle; else high = middle;
+      if (places[middle] < at) low = middle; else high = middle;
     }
-    return step - steps[low] <= steps[high] - step ? low : high;
+    return at - places[low] <= places[high] - at ? low : high;
   };
   const words = (value) => {
     if (value === null || value === undefined) return "–";
@@ -25,12 +21,13 @@
     const hours = Math.floor(whole / 3600), minutes = Math.floor(whole / 60) % 60;
     return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
   };
-  const epochOf = (step) => {
-    let found = timeline.epochs[0];
-    for (const start of timeline.epochs) if (start[0] <= step) found = start;
-    return found ? found[1] + 1 : null;
+  // Of one run all is known at a step; of several, where the cursor is on their common axis.
+  const where = ({ at, step }) => {
+    const run = horizontal.runs.length === 1 && horizontal.runs[0], counted = `step ${step.toLocaleString("en")}`;
+    if (run) return [counted, ` · epoch ${Math.max(1, Math.ceil(horizontal.at(run.epoch, step)))} · ${time(horizontal.at(run.time, step))}`];
+    return [{ step: counted, epoch: `epoch ${at.toFixed(2)}`, time: time(at) }[horizontal.by], ""];
   };
-  const made = (name, parent, text) => {
+  const put = (name, parent, text) => {
     const element = document.createElement("div");
     element.className = name;
     if (text !== undefined) element.textContent = text;
@@ -38,10 +35,8 @@
     return element;
   };
 
-  const charts = [...document.querySelectorAll(".plot")].map((plot) => {
-    const chart = JSON.parse(plot.querySelector(".values").textContent);
-    const [left, right] = chart.x;
-    const across = (step) => (step - left) / (right - left);
+  const charts = horizontal.charts.map(({ plot, chart }) => {
+    const across = (at) => (at - chart.ends[0]) / (chart.ends[1] - chart.ends[0]);
     const ends = () => plot.dataset.axis === "other" ? chart.other.y : chart.y;
     const up = (value) => {
       const [low, high, isLog] = ends();
@@ -51,59 +46,70 @@
 
     const clear = () => { shown.forEach((element) => element.remove()); shown = []; };
     const line = (tip, series, index) => {
-      const row = made("", tip);
+      const row = put("", tip);
       const swatch = document.createElement("span");
       swatch.className = `swatch ${series.style}`;
       const value = document.createElement("b");
       value.textContent = `${words(series.mean[index])}${chart.unit ? " " + chart.unit : ""}`;
       row.append(swatch, `${series.name} `, value);
       if (series.count && series.count[index] > 1)
-        made("", tip, `${words(series.low[index])} to ${words(series.high[index])} in ${series.count[index].toLocaleString("en")} values`);
-      if (series.spoiled && series.spoiled[index]) made("bad", tip, series.spoiled[index]);
+        put("", tip, `${words(series.low[index])} to ${words(series.high[index])} in ${series.count[index].toLocaleString("en")} values`);
+      if (series.spoiled && series.spoiled[index]) put("bad", tip, series.spoiled[index]);
     };
-    const show = (step, withWords) => {
+    const show = (place, withWords) => {
       clear();
-      const cursor = made("cursor", plot);
-      cursor.style.left = `${100 * across(step)}%`;
+      const cursor = put("cursor", plot);
+      cursor.style.left = `${100 * across(place.at)}%`;
       shown.push(cursor);
-      const tip = withWords ? made("tip", plot) : null;
+      const tip = withWords ? put("tip", plot) : null;
       if (tip) {
         shown.push(tip);
-        const head = document.createElement("b");
-        head.textContent = `step ${step.toLocaleString("en")}`;
-        made("", tip).append(head, timeline ? ` · epoch ${epochOf(step)} · ${time(timeline.seconds[nearest(timeline.steps, step)])}` : "");
+        const [first, rest] = where(place), head = document.createElement("b");
+        head.textContent = first;
+        put("", tip).append(head, rest);
       }
       chart.series.forEach((series) => {
         if (!series.steps.length) return;
-        const index = nearest(series.steps, step), value = series.mean[index];
+        const index = nearest(series.at, place.at), value = series.mean[index];
         if (tip) line(tip, series, index);
         if (value === null || (ends()[2] && value <= 0)) return;
-        const dot = made(`at ${series.style}`, plot);
-        dot.style.left = `${100 * across(series.steps[index])}%`;
+        const dot = put(`at ${series.style}`, plot);
+        dot.style.left = `${100 * across(series.at[index])}%`;
         dot.style.top = `${100 * (1 - up(value))}%`;
         shown.push(dot);
       });
       if (tip) {
-        const room = plot.clientWidth, wanted = across(step) * room;
+        const room = plot.clientWidth, wanted = across(place.at) * room;
         const beside = wanted + 14 + tip.offsetWidth <= room ? wanted + 14 : wanted - 14 - tip.offsetWidth;
         tip.style.left = `${Math.max(Math.min(beside, room - tip.offsetWidth), -44)}px`;
       }
     };
     const own = { clear, show };
 
-    // every step that some curve of this chart has
-    const steps = [...new Set(chart.series.flatMap((series) => series.steps))].sort((a, b) => a - b);
-    let current = steps.length - 1;
+    // every place that some curve of this chart has a point at
+    let places = [], current = 0;
+    const collect = () => {
+      const found = new Map();
+      chart.series.forEach((series) => series.steps.forEach((step, index) => {
+        const at = series.at[index];
+        found.set(horizontal.runs.length > 1 ? at : step, { at, step });
+      }));
+      places = [...found.values()].sort((a, b) => a.at - b.at || a.step - b.step);
+      current = places.length - 1;
+      clear();
+    };
+    horizontal.listeners.push(collect);
+    collect();
     const go = (index) => {
-      if (!steps.length) return;
-      current = Math.max(0, Math.min(steps.length - 1, index));
-      charts.forEach((other) => other.show(steps[current], other === own));
+      if (!places.length) return;
+      current = Math.max(0, Math.min(places.length - 1, index));
+      charts.forEach((other) => other.show(places[current], other === own));
     };
     const leave = () => charts.forEach((other) => other.clear());
     const move = (event) => {
       const box = plot.getBoundingClientRect();
-      const place = Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
-      go(nearest(steps, left + place * (right - left)));
+      const share = Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
+      go(nearest(places.map((place) => place.at), chart.ends[0] + share * (chart.ends[1] - chart.ends[0])));
     };
     plot.tabIndex = 0;
     plot.setAttribute("role", "group");

@@ -11,6 +11,7 @@ def usable_device(device: str | torch.device) -> torch.device:
     try:
         chosen = torch.device(device)
         torch.empty(0, device=chosen)
+    # torch without CUDA raises an AssertionError where a tensor is made; torch.device("cuda") itself succeeds anywhere
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise OptionError(

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which module a user means, and running one only to look at it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from truestep.core.buffers import BufferSnapshot, buffer_places
+from truestep.core.errors import OptionError
+
+NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+
+
+@contextmanager
+def only_looking(model: nn.Module) -> Iterator[None]:
+    """Run without gradients; put back modes, buffers and torch's random state afterwards, also after an error."""
+    tensors = [*model.parameters(), *model.buffers()]
+    devices = list({tensor.device for tensor in tensors if tensor.device.type == "cuda"})
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = BufferSnapshot(buffer_places(model))
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        try:
+            yield
+        finally:
+            for module, training in modes:
+                # not train(): it reaches all parts, whose modes may differ from their parent's, and classes override it
+                module.training = training
+            buffers.restore()
+
+
+def called_module(function: object) -> nn.Module | None:
+    """Return the module that is called: a module itself, a learner's, or a bound method's."""
+    function = getattr(function, "__self__", function)
+    module = function if isinstance(function, nn.Module) else getattr(function, "module", None)
+    return module if isinstance(module, nn.Module) else None
+
+
+def module_of(function: object) -> nn.Module | None:
+    """Return the module that is called; of one that `torch.compile` made, the original."""
+    called = called_module(function)
+    return getattr(called, "_orig_mod", called)
+
+
+def model_of(model: object, piece: str) -> nn.Module:
+    """Return the module that a user's `model` is or owns (a learner, a compiled module)."""
+    module = module_of(model)
+    if module is None:
+        raise OptionError(f"{piece} needs a module, or a learner of a run, got {type(model).__name__}.")
+    return module

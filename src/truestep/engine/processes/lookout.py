@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looking around while a rank waits: who has not come, who shows no sign of life, and whether what was sent arrives."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from truestep.engine.processes.notes import Sign
+
+if TYPE_CHECKING:
+    from truestep.engine.processes.world import World
+
+RENEWED_SECONDS = 1.0  # a busy rank's sign of life; one that waits gives one each time it looks around
+STILL_SECONDS = 3.0  # without a sign of life, when the time is up already
+
+
+class _Seen(NamedTuple):
+    at: float
+    signs: list[Sign]
+
+
+class Lookout:
+    """One rank's waiting in one meeting; when the time-out is over, it finds out whose fault that is.
+
+    A rank that has not come and is not busy is at fault at once. All others are looked at twice: one whose sign of life is the same
+    as it was is stopped, or out of reach, though it had come, or was busy. Where all have come, live, and have waited for as long
+    as the time-out, what they send each other does not arrive.
+    """
+
+    def __init__(self, world: "World", what: str, meeting: int, since: float) -> None:
+        self._world, self._what, self._meeting = world, what, meeting
+        self._begun = self._since = since
+        self._seen: _Seen | None = None
+
+    def look(self) -> tuple[int, str] | None:
+        """Give a sign of life; return the rank at fault and what is to be said of it, where the time is up."""
+        world, now = self._world, time.monotonic()
+        world.ask(lambda: world.notes.waits(self._meeting, self._what, now - self._begun))
+        if now - self._since <= world.timeout_seconds:
+            return None
+        signs = world.ask(world.notes.signs)
+        absent = [rank for rank, sign in enumerate(signs) if sign.meeting != self._meeting]
+        late = next((rank for rank in absent if rank != world.rank and signs[rank].busy is None), None)
+        if late is not None:
+            return self._did_not_come(late, signs[late])
+        return self._looked_twice(_Seen(now, signs), absent)
+
+    def _looked_twice(self, now: _Seen, absent: list[int]) -> tuple[int, str] | None:
+        world = self._world
+        if self._seen is None:
+            self._seen = now
+        if now.at - self._seen.at < STILL_SECONDS:
+            return None
+        before, self._seen = self._seen, now
+        for rank, (sign, old) in enumerate(zip(now.signs, before.signs, strict=True)):
+            if rank != world.rank and sign == old:
+                return self._shows_no_life(rank, sign)
+        if absent:  # busy, and at it: its time begins again
+            self._since, self._seen = now.at, None
+        elif min(sign.seconds for sign in now.signs) >= world.timeout_seconds:
+            return self._nothing_arrives()
+        return None
+
+    def _did_not_come(self, rank: int, sign: Sign) -> tuple[int, str]:
+        ahead = sign.meeting > self._meeting
+        waits = f"waits for {sign.place}" if ahead else "is still at work elsewhere"
+        return self._text(
+            rank,
+            f"did not come to {self._what} within {self._limit}: it {self._trouble(rank) or waits}. Every rank must come to "
+            "the same updates, evaluations and ends of passes; for work that takes longer write ts.Run(timeout_seconds=...)",
+        )
+
+    def _shows_no_life(self, rank: int, sign: Sign) -> tuple[int, str]:
+        did = f"was {sign.busy}" if sign.busy is not None else f"had come to {self._what}"
+        why = self._trouble(rank) or "hangs, or its machine is out of reach"
+        return self._text(
+            rank, f"{did}, and has shown no sign of life for {STILL_SECONDS:g} seconds: it {why}"
+        )
+
+    def _nothing_arrives(self) -> tuple[int, str]:
+        return self._text(
+            self._world.rank,
+            f"and all others have come to {self._what}, and what they send each other has not arrived within {self._limit}: "
+            "the network between them is cut, or too slow for it (then write ts.Run(timeout_seconds=...))",
+        )
+
+    @property
+    def _limit(self) -> str:
+        return f"{self._world.timeout_seconds:g} seconds"
+
+    def _trouble(self, rank: int) -> str | None:
+        return self._world.notes.processes[rank].trouble
+
+    def _text(self, rank: int, what: str) -> tuple[int, str]:
+        return rank, self._world.notes.describe(rank, what)
+
+
+@contextmanager
+def renewing(write: Callable[[int], None]) -> Iterator[None]:
+    """Have a thread write a number that grows, every second, as long as this process lives."""
+    done = threading.Event()
+
+    def renew() -> None:
+        count = 0
+        with suppress(RuntimeError, OSError):  # the store is gone: whoever waits for it says so
+            while not done.wait(RENEWED_SECONDS):
+                count += 1
+                write(count)
+
+    # a daemon: what keeps this process busy may end it, and no sign of life is owed then
+    thread = threading.Thread(target=renew, name="truestep-busy", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(RENEWED_SECONDS)  # it may be asking a store that never answers

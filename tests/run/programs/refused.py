@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks must not do, one thing after another, each in a run of its own: `python refused.py FOLDER [NAME...]`.
+
+Each rank writes down with which words it was refused, in FOLDER/RANK.json.
+"""
+
+import atexit
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import truestep as ts
+
+RANK = int(os.environ["RANK"])
+
+
+def learner(run, module=None, **options):
+    return run.learner(module or nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1), name="net", **options)
+
+
+def squared(net):
+    return lambda rows: net(rows).squeeze(1).square()
+
+
+ROWS = torch.ones(2, 2)
+
+
+def sizes(run):
+    """A list of sizes."""
+    net = learner(run)
+    net.update(squared(net), ROWS, micro_batch=[1, 1])
+
+
+def scalar(run):
+    """A mean over a part."""
+    net = learner(run)
+    net.update(lambda rows: net(rows).square().mean(), ROWS)
+
+
+def ungathered(run):
+    """A loss of the whole batch that sees a part of it."""
+    net = learner(run)
+    net.update(squared(net), ROWS, decomposable=False)
+
+
+def short(run):
+    """A loss of the whole batch where a rank has nothing of it."""
+    net = learner(run)
+    net.update(lambda rows: net(ts.gather(rows)).squeeze(1), ROWS[RANK:][:1][: 1 - RANK], decomposable=False)
+
+
+def nothing(run):
+    """A batch without any example."""
+    net = learner(run)
+    net.update(squared(net), ROWS[:0])
+
+
+def options(run):
+    """Another clip on each rank."""
+    net = learner(run, clip=ts.ClipNorm(1.0 + RANK))
+    net.update(squared(net), ROWS)
+
+
+def shapes(run):
+    """Another network on each rank."""
+    net = learner(run, nn.Linear(2, 1 + RANK))
+    net.update(squared(net), ROWS)
+
+
+def configuration(run):
+    """Said when the run is made; see `made`."""
+
+
+def weights(run):
+    """A weight that is changed outside of updates, on one rank."""
+    net = learner(run)
+    for _ in run.steps(1):
+        net.update(squared(net), ROWS)
+        with torch.no_grad():
+            net.module.bias.add_(RANK)
+
+
+def evaluated(run):
+    """A measure on rank 0 alone."""
+    net = learner(run)
+    for _ in run.steps(1):
+        if run.is_main:
+            net.evaluate(squared(net), [ROWS])
+        net.update(squared(net), ROWS)
+
+
+def caught(run):
+    """An exception that its rank catches."""
+    net = learner(run)
+
+    def loss(rows):
+        if RANK:
+            raise ValueError("a bad sample")
+        return squared(net)(rows)
+
+    for _ in run.steps(2):
+        try:
+            net.update(loss, ROWS)
+        except ValueError:
+            continue
+
+
+def modes(run):
+    """Batch normalisation that trains on one rank alone."""
+    net = learner(run, nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1)))
+    net.train(bool(RANK))
+    net.update(squared(net), ROWS)
+
+
+def uneven(run):
+    """A loader that is longer on one rank than on the other."""
+    net = learner(run)
+    for _ in run.steps(1):
+        for rows in [ROWS] * (2 + RANK):
+            net.update(squared(net), rows)
+
+
+def named(run):
+    """Other metrics on each rank."""
+    net = learner(run)
+    net.update(lambda rows: ts.weighted(squared(net)(rows), **{f"of_{RANK}": rows[:, 0]}), ROWS)
+
+
+CASES = [
+    *(sizes, scalar, ungathered, short, nothing, options, shapes, configuration, weights, evaluated, caught),
+    *(modes, uneven, named),
+]
+
+
+def refused(case, folder):
+    """Return the words; afterwards this process is as if it had just been started."""
+    run = None
+    try:
+        config = {"width": RANK} if case is configuration else {}
+        run = ts.Run(folder / case.__name__, progress=False, quiet=True, doctor=False, config=config)
+        with run:
+            case(run)
+    except ts.TruestepError as error:
+        said = f"{type(error).__name__}: {error}"
+    else:
+        said = "nothing was raised"
+    world = run and run.context.world
+    if world is not None and dist.is_initialized():
+        atexit.unregister(world._leave)
+        world.links.close()
+    return said
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    folder, names = Path(sys.argv[1]), sys.argv[2:]
+    found = {case.__name__: refused(case, folder) for case in CASES if not names or case.__name__ in names}
+    (folder / f"{RANK}.json").write_text(json.dumps(found, indent=1))
+    os._exit(0)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks must not do is refused on every rank, with its reason, and none of them waits for another."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from support.ranks import on_ranks
+
+PROGRAM = Path(__file__).parent / "programs" / "refused.py"
+LINE = r"\S+refused\.py:\d+ \(step 1\)"
+EXPECTED = {
+    "sizes": r"OptionError: micro_batch=\[1, 1\] are the sizes .* Give one number",
+    "scalar": "LossError: The loss function returned a scalar, .* A mean over a part is not a part of the mean",
+    "ungathered": r"LossError: decomposable=False, .* did not call ts\.gather",
+    "short": "BatchError: decomposable=False, .* leave rank 1 without any",
+    "nothing": "BatchError: The batch is empty on every rank",
+    "options": r"OptionError: .* clip of 'net' is ClipNorm\(max_norm=1\.0.* on rank 0 and ClipNorm\(max_norm=2\.0.* on rank 1",
+    "shapes": r"OptionError: .* the shape of weight of 'net' is \[1, 2\] on rank 0 and \[2, 2\] on rank 1",
+    "configuration": r"OptionError: .* config is {'width': 0} on rank 0 and {'width': 1} on rank 1",
+    "weights": r"RankError: The weights of 'net' are not the same .* bias sums up to \S+ on rank 0 and to \S+ on rank 1",
+    "evaluated": rf"RankError: .* rank 0: an evaluation with 'net', {LINE}; rank 1: an update of 'net', {LINE}",
+    "caught": r"RankError: .* rank 1 \(process \d+ on \S+\) raised ValueError: a bad sample \(at ",
+    "modes": "BatchError: .* batch normalisation takes statistics of the batch on rank 1 and not on rank 0",
+    "uneven": rf"RankError: .* rank 0: the end of a batch, {LINE}; rank 1: an update .* A loop that is longer on one rank",
+    "named": r"LossError: .* gave other metrics on other ranks: \[\"of_0\"\], \[\"of_1\"\]",
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("refused")
+    finished = on_ranks(PROGRAM, folder, seconds=120)
+    assert [each.status for each in finished] == [0, 0], finished[0].error[-3000:]
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_it_is_refused_on_every_rank(found, name):
+    for rank in (0, 1):
+        assert re.match(EXPECTED[name], found[rank][name], re.DOTALL), found[rank][name]
+
+
+def test_everything_is_looked_at(found):
+    assert found[0].keys() == EXPECTED.keys()
