@@ -182,7 +182,10 @@ CALLS = {
         lambda net, run: net.update(two, (DATA, DATA)),
         r"The function two was called with the batch, a tuple of 2,.*def loss\(batch\): x, y = batch",
     ),
-    "no arguments": (lambda net, run: net.update(lambda: DATA, DATA), "The function <lambda> was called with"),
+    "no arguments": (
+        lambda net, run: net.update(lambda: DATA, DATA),
+        "The function <lambda> was called with",
+    ),
     "a metric's name": (
         lambda net, run: net.evaluate(len, [DATA], metric="accuracy"),
         r"metric='accuracy'\) was given a str, which has no update.*net\.evaluate\(correct, run\.data",
