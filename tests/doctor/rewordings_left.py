@@ -30,7 +30,7 @@ LEFT = {
             "DIST008 bad, EVAL030 bad, GRAD012 bad, GRAD014 bad, GRAD017 bad, GRAD020 bad, GRAD023 bad, GRAD028 "
             "bad, GRAD029 bad, GRAD040 bad, GRAD041 bad, LOSS017 bad, LOSS026 bad, LOSS034 bad, "
             "SAVE002 bad, VALUE011 bad, snippet 11 wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, "
-            "snippet 39 wrong, snippet 45 wrong"
+            "snippet 39 wrong, snippet 45 wrong, snippet 9 wrong"
         ),
     ),
     "in_dict": (
@@ -43,7 +43,7 @@ LEFT = {
             "LOSS026 bad, LOSS033 bad, LOSS034 bad, LOSS036 bad, LOSS037 bad, PARAM022 bad, PARAM041 bad, SAVE002 "
             "bad, SCHED002 bad, SCHED009 bad, VALUE003 bad, VALUE008 bad, VALUE011 bad, VALUE015 bad, snippet 11 "
             "wrong, snippet 30 wrong, snippet 37 wrong, snippet 38 wrong, snippet 39 wrong, snippet 45 wrong, "
-            "snippet 49 wrong, snippet 5 wrong"
+            "snippet 49 wrong, snippet 5 wrong, snippet 9 wrong"
         ),
     ),
     "in_function": (

@@ -36,7 +36,7 @@ def test_updates_make_no_synchronisation(kind, tmp_path):
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
         try:
-            for _ in range(10):
+            for _ in range(100):
                 net.update(loss, batch)
         finally:
             torch.cuda.set_sync_debug_mode("default")

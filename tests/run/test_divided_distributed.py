@@ -4,6 +4,8 @@
 import importlib.util
 import os
 import re
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -164,10 +166,17 @@ def test_damage_that_one_rank_reads_is_named_on_all_and_an_older_checkpoint_is_u
 
 
 @pytest.mark.slow
-def test_a_rank_that_is_killed_while_it_reads_ends_the_others(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [(signal.SIGKILL, "is gone"), (signal.SIGSTOP, "was busy .* no sign of life .* is stopped")],
+)
+def test_a_rank_that_ends_or_stops_while_it_reads_ends_the_others(tmp_path, monkeypatch, how, why):
     on(2, tmp_path, 1)
     monkeypatch.setenv("DIES", "1")
-    survivor, killed = finish(start(PROGRAM, tmp_path, 2, size=2), 60)
-    assert (survivor.status, killed.status) == (1, -9)
-    assert survivor.seconds < 10
-    assert re.search(r"RankError: .* rank 1 \(process \d+ on \S+\) is gone", survivor.error)
+    monkeypatch.setenv("SIGNAL", str(int(how)))
+    monkeypatch.setenv("TIMEOUT", "10")
+    begun = time.time()
+    survivor, other = finish(start(PROGRAM, tmp_path, 2, size=2), 60, hangs=1)
+    assert (survivor.status, other.status) == (1, -9)
+    assert survivor.at - begun < 10 + 5 + 15  # the latter for its start
+    assert re.search(rf"RankError: .* rank 1 \(process \d+ on \S+\) {why}", survivor.error)

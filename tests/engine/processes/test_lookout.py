@@ -113,7 +113,7 @@ def test_a_busy_rank_is_waited_for_as_long_as_it_lives(ranks):
     at, rank, text = looks(ranks, 300, live)
     assert rank == 2
     assert dies < at <= dies + TIMEOUT + 5
-    assert "was saving a checkpoint, and has shown no sign of life" in text
+    assert "was busy (saving a checkpoint), and has shown no sign of life" in text
 
 
 def test_a_busy_rank_renews_its_word_until_it_is_done(monkeypatch):

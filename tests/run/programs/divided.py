@@ -4,7 +4,7 @@
 It goes on from what FOLDER/run holds, to so many epochs, and prints a digest of what it began with and of what it ends with: all
 that its learners hold, gathered. Rank 0 leaves the latter in FOLDER/EPOCHS.pt. With the last two, this rank is killed by SIGKILL
 before it puts its file of this number, of all that it writes for checkpoints, on the disk; unless FOLDER/failed says that it was.
-The rank that the environment's DIES names is killed when it has read a checkpoint.
+The rank that the environment's DIES names is sent its SIGNAL when it has read a checkpoint.
 """
 
 import ctypes
@@ -26,13 +26,13 @@ from truestep.engine.processes.shards import here, whole
 
 
 def watch_reading(dies):
-    """Say how much is kept of what is read of the learners; or kill this process when it has read, before it has told anybody."""
+    """Say how much is kept of what is read of the learners; or end this process when it has read, before it has told anybody."""
     load = Checkpoint.load
 
     def watched(*arguments, **options):
         state = load(*arguments, **options)
         if dies:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), int(os.environ["SIGNAL"]))
         print("bytes read", bytes_here(state["learners"]))
         return state
 
@@ -89,10 +89,10 @@ def digest(state):
     found = hashlib.sha256()
     for name in ("modules", "averages"):
         for key, tensor in state[name].items():
-            found.update(key.encode() + tensor.numpy().tobytes())
+            found.update(key.encode() + tensor.cpu().numpy().tobytes())
     for each in state["optimizers"][0]["state"].values():
         for key, tensor in each.items():
-            found.update(key.encode() + tensor.numpy().tobytes())
+            found.update(key.encode() + tensor.cpu().numpy().tobytes())
     return found.hexdigest()
 
 

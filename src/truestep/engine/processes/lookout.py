@@ -73,7 +73,7 @@ class Lookout:
         )
 
     def _shows_no_life(self, rank: int, sign: Sign) -> tuple[int, str]:
-        did = f"was {sign.busy}" if sign.busy is not None else f"had come to {self._what}"
+        did = f"was busy ({sign.busy})" if sign.busy is not None else f"had come to {self._what}"
         why = self._trouble(rank) or "hangs, or its machine is out of reach"
         return self._text(
             rank, f"{did}, and has shown no sign of life for {STILL_SECONDS:g} seconds: it {why}"

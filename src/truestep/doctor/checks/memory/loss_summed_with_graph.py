@@ -52,7 +52,7 @@ class LossSummedWithGraph(SourceCheck):
                 if stored is not None and self._stays(module, node, loop) and not _is_cut(module, stored):
                     is_total = isinstance(node, ast.AugAssign)
                     what = "added to a total" if is_total else "put in a list"
-                    text = f"{dotted(stored)!r} is {what} with its graph, which stays in memory."
+                    text = f"{dotted(stored)!r} is {what} with its graph."
                     yield At(node, text, BUG if is_total else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
