@@ -100,9 +100,9 @@ def test_optimizers_that_train_something_else_are_refused(make_learner, make_con
     [
         (nn.ReLU(), "ReLU has no parameters"),
         (nn.LazyLinear(3), "Call the module once on an example"),
-        ([nn.Linear(1, 1), 3], "a list of them; got list"),
-        (None, "got NoneType"),
-        (nn.Linear, "got type"),
+        ([nn.Linear(1, 1), 3], "a list of them; got a list"),
+        (None, "got a NoneType"),
+        (nn.Linear, "got the class Linear itself"),
     ],
 )
 def test_modules_that_can_not_be_trained_are_refused(make_learner, module, message):

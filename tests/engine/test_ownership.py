@@ -228,7 +228,7 @@ def test_a_joint_update_is_split_as_its_learners_ask(make_learner, make_context)
 @pytest.mark.parametrize(
     ("learners", "message"),
     [
-        (lambda a, b, c: [], "no learners"),
+        (lambda a, b, c: [], "takes a list of what run.learner returned"),
         (lambda a, b, c: [a, a], "same learner twice"),
         (lambda a, b, c: [a, c], "different runs"),
     ],

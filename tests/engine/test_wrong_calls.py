@@ -116,7 +116,7 @@ OPTIONS = {
         r"give a list of them, trackers=\[ts\.TensorBoardTracker\(\)\]",
     ),
     "a tracker without its list": ({"trackers": ts.CsvTracker()}, "give a list of them"),
-    "a card by another word": ({"device": "gpu"}, 'torch calls it device="cuda"'),
+    "a card by another word": ({"device": "gpu"}, "torch calls it device='cuda'"),
     "callbacks": ({"callbacks": []}, "the loop is plain python"),
     "gradient_clip_val": (
         {"gradient_clip_val": 1.0},

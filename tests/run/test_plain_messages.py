@@ -180,9 +180,12 @@ CALLS = {
     "a typing error": (lambda net, run: net.update(two, DATA, microbatch=2), "Here it is called micro_batch"),
     "two arguments": (
         lambda net, run: net.update(two, (DATA, DATA)),
-        r"The loss two was called with the batch, a tuple of 2,.*def loss\(batch\): x, y = batch",
+        r"The function two was called with the batch, a tuple of 2,.*def loss\(batch\): x, y = batch",
     ),
-    "no arguments": (lambda net, run: net.update(lambda: DATA, DATA), "The loss <lambda> was called with"),
+    "no arguments": (
+        lambda net, run: net.update(lambda: DATA, DATA),
+        "The function <lambda> was called with",
+    ),
     "a metric's name": (
         lambda net, run: net.evaluate(len, [DATA], metric="accuracy"),
         r"metric='accuracy'\) was given a str, which has no update.*net\.evaluate\(correct, run\.data",

@@ -26,7 +26,9 @@ def choose_device(device: str | torch.device) -> torch.device:
             return torch.device(found.type, torch.accelerator.current_device_index())
         return torch.device("cpu")
     if device == "gpu":
-        raise OptionError('ts.Run(device="gpu"): torch calls it device="cuda"; "auto" takes what there is.')
+        raise OptionError(
+            "device='gpu' can't be used here: torch calls it device='cuda', and 'auto' takes what there is."
+        )
     return usable_device(device)
 
 
