@@ -18,7 +18,7 @@ from truestep.doctor.read import read_paths
 from truestep.doctor.reporting.findings import counted, show_findings
 
 HERE = Path(__file__).parent
-COLUMNS = 92  # as wide as its longest line, so that the text is large enough on a page
+COLUMNS = 102  # as wide as its longest line, so that none is broken
 COLOURS = TerminalTheme(  # on a ground of its own: it reads the same on a light page and on a dark one
     (22, 27, 34),
     (230, 237, 243),

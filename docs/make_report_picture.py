@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SIZE = 1080, 758
+SIZE = 1080, 790
 SAMPLES_SIZE = 1100, 290
 SAMPLES_ALONE = (
     "main > :not(section:has(.samples)) { display: none !important }"

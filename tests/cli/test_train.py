@@ -70,7 +70,9 @@ sys.exit("torch" in sys.modules)
     ("arguments", "message"),
     [
         (["digit"], "no recipe 'digit'. Did you mean 'digits'?"),
-        (["digits", "--epoch", "3"], "Perhaps you meant"),
+        (["digits", "--epoch", "3"], "has no option --epoch. Did you mean '--epochs'"),
+        (["wgan-gp", "--lamda", "10"], "Here it is called --penalty."),
+        (["wgan-gp", "--n-critic", "5"], "Here it is called --critic-updates."),
         (["digits", "--epochs", "three"], "three is not a whole number"),
         (["digits", "--epochs", "-1"], "This training was given: --epochs -1."),
         (["--lr", "3", "digits"], "The recipe comes first"),

@@ -2,8 +2,9 @@
 """Keys are the same whether they are computed one by one or a window of steps at once."""
 
 import pytest
+import torch
 
-from truestep.core.random_streams import StepKeys, key_of
+from truestep.core.random_streams import KeyedRandom, StepKeys, key_of
 
 
 @pytest.mark.parametrize("seed", [0, 7, -3, 2**63, 2**64 - 1])
@@ -22,6 +23,22 @@ def test_keys_depend_on_every_number_and_their_order():
 def test_keys_stay_what_they_were():
     """A run of 0.1.0 goes on with the same numbers."""
     assert [key_of(0), key_of(0, 1, 1, 0, 0), key_of(-1, 2**70)] == GOLDEN
+
+
+@pytest.mark.parametrize(("device", "chosen"), [("cuda", 1), ("cuda:0", 0), ("cuda:1", 1)])
+def test_the_stream_that_is_keyed_is_that_of_the_card_that_is_used(monkeypatch, device, chosen):
+    cards = [torch.Generator().manual_seed(number) for number in range(2)]
+    for name, value in {
+        "init": lambda: None,
+        "current_device": lambda: 1,
+        "default_generators": cards,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    random = KeyedRandom(torch.device(device))
+    caller = random.save()
+    random.set(42)
+    random.restore([caller[0], cards[chosen].get_state()])
+    assert [card.initial_seed() == 42 for card in cards] == [number == chosen for number in range(2)]
 
 
 GOLDEN = [6685036501382267578, 1400779925829681454, 6749435647490620592]

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """One project is one program: what a file does is seen from wherever it is imported, and told once."""
 
+import ast
 import json
 from pathlib import Path
 
 import pytest
 
 from truestep.doctor.read import read_paths, read_texts
+from truestep.doctor.source import module
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.places import Texts
 from truestep.doctor.source.project import Project
 
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
@@ -393,3 +397,55 @@ def test_a_guess_is_a_risk_whatever_a_finding_is_told_of(form):
         [str(each.severity) for each in read_texts({"main.py": text}).findings] for text in (certain, guessed)
     ]
     assert severities == [["bug"], ["risk"]]
+
+
+def test_a_question_about_the_program_is_answered_once_however_many_files_ask_it():
+    texts = {f"part_{i}.py": f"import part_{i + 1}\nimport torch\nx_{i} = 'text {i}'\n" for i in range(5)}
+    project = Project(Texts(texts))
+    files = [project.add(text, path) for path, text in texts.items()]
+    project.link()
+    asked = []
+
+    def question(linked):
+        asked.append(linked)
+        return len(linked)
+
+    assert [each.of_program(question) for each in files] == [5] * 5
+    assert len(asked) == 1
+    assert all(f"text {i}" in files[-1].texts and f"x_{i}" in files[0].identifiers for i in range(5))
+
+
+def test_two_programs_that_are_read_together_have_answers_of_their_own():
+    texts = {"first.py": "import torch\nfirst = 1\n", "second.py": "import torch\nsecond = 2\n"}
+    project = Project(Texts(texts))
+    files = [project.add(text, path) for path, text in texts.items()]
+    project.link()
+    assert [{"first", "second"} & each.identifiers for each in files] == [{"first"}, {"second"}]
+
+
+def test_the_nodes_beneath_another_are_those_that_a_walk_meets():
+    own = SourceModule(Path(module.__file__).read_text("utf-8"))
+    for node in own.all(ast.FunctionDef, ast.ClassDef, ast.If, ast.Module):
+        for kinds in ((ast.Call,), (ast.Name, ast.Attribute), (ast.Return, ast.If, ast.Lambda)):
+            met = [each for each in ast.walk(node) if type(each) in kinds]
+            assert set(own.inside(node, *kinds)) == set(met)
+            places = [(each.lineno, each.col_offset) for each in own.inside(node, *kinds)]
+            assert len(kinds) > 1 or places == sorted(places) or kinds == (ast.Call,)
+
+
+def test_an_option_of_a_dataclass_is_what_its_object_was_given():
+    options = "from dataclasses import dataclass\n@dataclass\nclass Options:\n    amp: bool = False\n"
+    loop = (
+        "for x, y in batches:\n"
+        "    if not options.amp:\n"
+        "        optimizer.zero_grad()\n"
+        "    F.cross_entropy(net(x), y).backward()\n"
+        "    optimizer.step()\n"
+    )
+    before = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\nnet = nn.Linear(2, 2)\n"
+    before += "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n" + options
+    for made, clears in (("Options()", True), ("Options(amp=True)", False), ("parse(Options)", True)):
+        project = Project(Texts({"main.py": ""}))
+        file = project.add(f"{before}options = {made}\n{loop}", "main.py")
+        ever = [event for trace in file.traces for event in trace.of("zero_grad")]
+        assert bool(ever) is clears, made

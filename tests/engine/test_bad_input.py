@@ -36,6 +36,10 @@ LOSSES = {
     "detached": (lambda net, x: net(x).squeeze(1).detach(), "has no gradient.*detached"),
     "item": (lambda net, x: torch.tensor(net(x).detach().mean().item()), "has no gradient"),
     "no_grad": (lambda net, x: torch.no_grad()(lambda: net(x).squeeze(1))(), r"torch\.no_grad\(\)"),
+    "of other rows": (
+        lambda net, x: net(torch.randn(8, 3))[:, 0],
+        r"shape \(8,\), expected \(6,\).*torch\.randn\(len\(x\).*ts\.weighted\(values\)",
+    ),
     "broadcast": (
         lambda net, x: (net(x) - x.sum(1)).square(),
         r"shape \(6, 6\).*\(6, 1\) and targets of shape \(6,\) were broadcast.*squeeze\(1\)",

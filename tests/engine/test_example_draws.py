@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import truestep as ts
+from truestep.core.example_draws import ExampleDraws
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
@@ -229,3 +230,40 @@ def test_a_compiled_loss_says_that_draws_can_not_be_compiled(make_learner, make_
     net = learner(make_learner, make_context, compile=True)
     with pytest.raises(ts.OptionError, match=r"ts\.rand and ts\.randn in a loss can't be compiled"):
         net.update(lambda x: net(x).squeeze(1) * ts.randn(len(x)), torch.ones(4, 2))
+
+
+def test_updates_of_two_threads_that_overlap_draw_each_its_own_and_leave_nothing_behind():
+    """Each thread trains with a run of its own; the update that began first may end first."""
+    mine, others = ExampleDraws(lambda: 1), ExampleDraws(lambda: 2)
+    found, second_open, first_closed = {}, threading.Event(), threading.Event()
+
+    def second():
+        others.open()
+        others.begin(0)
+        second_open.set()
+        first_closed.wait()
+        found["second"] = ts.rand(3)
+        others.close()
+
+    mine.open()
+    mine.begin(0)
+    thread = threading.Thread(target=second)
+    thread.start()
+    second_open.wait()
+    found["first"] = ts.rand(3)
+    mine.close()
+    torch.manual_seed(5)
+    found["outside"] = ts.rand(3)
+    first_closed.set()
+    thread.join()
+    for key, name in ((1, "first"), (2, "second")):
+        alone = ExampleDraws(lambda key=key: key)
+        alone.open()
+        alone.begin(0)
+        assert torch.equal(ts.rand(3), found[name])
+        alone.close()
+    torch.manual_seed(5)
+    plain = torch.rand(3)
+    torch.manual_seed(5)
+    assert torch.equal(ts.rand(3), plain)
+    assert torch.equal(found["outside"], plain)

@@ -9,7 +9,9 @@ from torch import nn
 
 import truestep as ts
 from truestep.core.errors import NonFiniteError
+from truestep.engine.clipping import total_norm
 from truestep.engine.means import AT_ONCE, MOST_VALUES, mean_of, noted, numbers_of
+from truestep.engine.result import NotedNorm, read_norms
 
 LENGTHS = (1, 2, 7, 32, 33, 500, MOST_VALUES, MOST_VALUES + 1)
 
@@ -77,3 +79,22 @@ def test_a_metric_that_is_not_finite_stops_nothing(make_learner):
     nan = torch.full((2,), float("nan"))
     update = net.update(lambda batch: ts.weighted(net(batch).squeeze(1), ratio=nan), torch.randn(2, 3))
     assert update.metrics["ratio"].isnan()
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    many=st.lists(st.lists(st.sampled_from(LENGTHS), min_size=1, max_size=3), min_size=1, max_size=4),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    seed=st.integers(0, 99),
+)
+def test_a_norm_that_is_computed_later_has_the_bits_of_one_computed_at_once(many, dtype, seed):
+    generator = torch.Generator().manual_seed(seed)
+    gradients = [
+        [torch.randn(size, 2, generator=generator).t().to(dtype) for size in sizes] for sizes in many
+    ]
+    alone, together = ([*map(NotedNorm, gradients)] for _ in range(2))
+    expected = [float(total_norm(each)) for each in gradients]
+    for each in gradients:
+        torch._foreach_zero_(each)
+    read_norms(together)
+    assert expected == [*map(float, alone)] == [each.number for each in together]

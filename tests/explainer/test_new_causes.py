@@ -35,6 +35,36 @@ def test_a_missing_file_is_told_by_what_stands_in_its_folder(tmp_path, monkeypat
     assert "counted from the working folder" not in note_of(load, str(tmp_path / "nothing.pt"))
 
 
+class Holder:
+    @property
+    def optimizers(self):
+        return []
+
+
+def test_a_property_that_is_called_is_named():
+    holder = Holder()
+
+    def call():
+        return holder.optimizers()
+
+    note = note_of(call)
+    assert "holder.optimizers is no method." in note
+    assert "write holder.optimizers." in note
+
+
+def test_rows_made_beside_a_batch_are_told_from_features():
+    def rows(x, fake):
+        return x[:, 0] - fake[:, 0]
+
+    def features(x, y):
+        return x - y
+
+    note = note_of(rows, torch.ones(32, 3), torch.ones(64, 3))
+    assert "fake has 64 rows and x has 32 rows, one for each example" in note
+    assert "Write len(x) there" in note
+    assert "one for each example" not in note_of(features, torch.ones(4, 3), torch.ones(4, 2))
+
+
 def test_a_program_that_is_missing_is_told_from_a_file():
     def start():
         subprocess.run(["no-such-program-anywhere"], check=True)

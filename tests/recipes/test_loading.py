@@ -166,18 +166,53 @@ def test_a_config_that_inherits_from_another_file_has_all_options(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--widht", "3"], "Perhaps you meant: --width INT"),
         (["--width"], "--width"),
         (["--width", "3.5"], "width"),
         (["--width", "nan"], "width"),
         (["--kind", "huge"], "huge"),
         (["--betas", "1"], "--betas"),
-        (["3"], "Unrecognized options: 3"),
     ],
 )
 @pytest.mark.usefixtures("imports")
 def test_what_is_no_option_or_does_not_fit_is_refused(tmp_path, capsys, words, message):
     assert message in refused(written(tmp_path, EVERY_KIND), *words, capsys=capsys)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("--widht", "has no option --widht. Did you mean '--width'"),
+        ("--hidden-size=3", "has no option --hidden-size. Here it is called --width."),
+        ("--output-dir", "Here it is called --out."),
+        ("--zzz", "There are: --"),
+        ("3", "'3' belongs to none"),
+    ],
+)
+@pytest.mark.usefixtures("imports")
+def test_a_word_that_is_no_option_is_answered_with_the_nearest_or_with_what_it_is_called_here(
+    tmp_path, word, message
+):
+    with pytest.raises(OptionError) as raised:
+        config_of(written(tmp_path, EVERY_KIND), word, *([] if "=" in word or word == "3" else ["3"]))
+    assert message in str(raised.value)
+
+
+def test_options_of_data_classes_within_the_config_are_named_too(tmp_path):
+    path = written(
+        tmp_path,
+        """
+        from dataclasses import dataclass, field
+        @dataclass
+        class Inner:
+            depth: int = 2
+        @dataclass
+        class Config:
+            inner: Inner = field(default_factory=Inner)
+        def train(run, config): ...
+        """,
+    )
+    with pytest.raises(OptionError, match="Did you mean '--depth'"):
+        config_of(path, "--dept", "3")
 
 
 @pytest.mark.usefixtures("imports")

@@ -3,11 +3,13 @@
 
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -208,3 +210,34 @@ def test_a_line_that_never_ends_is_one_spoiled_line(tmp_path, monkeypatch):
     path.write_bytes(sound + b"\0" * 5000 + b"\n" + sound)
     assert [line.step for line in read_metrics(path)] == [1, 1]
     assert sum(columns.num_spoiled for columns in read_columns(path)) == 1
+
+
+def test_the_first_durable_flush_makes_the_files_name_last_too(tmp_path, monkeypatch):
+    synced, real = [], os.fsync
+
+    def noted(descriptor):
+        synced.append(Path(f"/proc/self/fd/{descriptor}").resolve())
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with MetricsFile(tmp_path / "metrics.jsonl") as file:
+        for _ in range(2):
+            file.append(step=1, epoch=0, elapsed_seconds=0.0, values={"loss": 0.5})
+            file.flush(durable=True)
+        assert synced == [file.path, tmp_path, file.path]
+        file.path.unlink()
+        file.flush(durable=True)
+        assert synced[3:] == [file.path, tmp_path]
+
+
+def test_a_removed_file_comes_back_whole_however_little_each_write_takes(tmp_path, monkeypatch):
+    with MetricsFile(tmp_path / "metrics.jsonl") as file:
+        for step in range(20):
+            file.append(step=step, epoch=0, elapsed_seconds=0.0, values={"loss": 0.5})
+        file.flush(durable=True)
+        file.path.unlink()
+        real = os.pwrite
+        monkeypatch.setattr(os, "pwrite", lambda into, text, place: real(into, text[:7], place))
+        file.flush(durable=True)
+        assert file.mark.is_in(file.path.read_bytes())
+    assert [line.step for line in read_metrics(file.path)] == list(range(20))

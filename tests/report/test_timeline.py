@@ -57,6 +57,11 @@ def test_the_last_epoch_is_as_long_as_the_one_before_until_it_is_longer():
     assert epochs_done(Record(name="", first_step=101, epoch_ends={4: 110})) == [(100, 4), (110, 5)]
 
 
+def test_a_dotted_line_stands_where_an_epoch_begins_also_where_not_every_step_is_logged(tmp_path):
+    rows = [(step, epoch, 1.0) for step, epoch in steps_of([22] * 4, every=10)]
+    assert write(tmp_path, rows).epoch_starts == [10, 23, 45, 67]
+
+
 def test_epochs_without_number_make_no_large_page():
     ends, step = {}, 0
     for epoch in range(50_000):

@@ -22,13 +22,15 @@ def train(directory, steps, **options):
         schedule=ts.per_update(lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.5)),
     )
     data = run.data((torch.randn(4 * steps, 3, generator=torch.Generator().manual_seed(0)),), batch_size=4)
-    losses, newest, waiting = [], [], []
+    losses, newest, waiting, norms = [], [], [], []
     for batch in run.batches(data):
         losses.append(float(net.update(lambda b: net(b[0]).squeeze(1).square(), batch).loss))
+        norms.append(float(torch.nn.utils.get_total_norm([each.grad for each in net.parameters()])))
         waiting.append(len(run.logbook._readback))
         newest.append(run.logbook.newest.get("loss") if len(losses) == 50 else None)
     run.close()
     lines = [json.loads(line)["values"] for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    assert norms == [line["gradient_norm"] for line in lines]
     return losses, newest, waiting, lines
 
 
@@ -80,7 +82,7 @@ def test_a_long_window_keeps_numbers(tmp_path):
     updates = [net.update(lambda b: net(b).squeeze(1), torch.randn(4, 3)) for _ in range(2 * MOST_NOTED + 1)]
     for update in updates:
         window.add(update)
-    assert all(value.ndim == 0 for value in window._values["loss"])
+    assert all(type(value) is float for value in window._values["loss"])
     assert len(window._noted) == 1
     expected = sum(float(update.loss) * 4 for update in updates) / (4 * len(updates))
     assert float(window.averages()["loss"]) == expected

@@ -13,6 +13,7 @@ SAID = (
     "ts.Saving(best='val_acc') waits for run.log(val_acc=...)",
     "ts.plateau(o, metric='val') of 'linear' waits for run.log(val=...)",
     "began inside the body of another loop over run.epochs",
+    "are cut off. ",
 )
 
 
@@ -53,6 +54,14 @@ OMISSIONS = {
         {"schedule": plateau, "log": lambda _: {"vla": 0.5}},
         "the learning rate never changes. Logged was vla. Did you mean 'vla'?",
     ),
+    "a picture cut off": (
+        {"log": lambda _: {"samples": ts.Image(torch.full((2, 2), -0.5))}},
+        "4 of 4 values lie outside [0, 1] and are cut off. Say which values are black and white: ts.Image(pixels, low=-1.0",
+    ),
+    "a sound cut off": (
+        {"log": lambda _: {"speech": ts.Audio(torch.full((9,), 2.0), 8000)}},
+        "run.log(speech=...): 9 of 9 values lie outside [-1, 1] and are cut off. Bring the wave to -1 ... 1",
+    ),
     "epochs in epochs": ({"inner": 3}, SAID[3]),
 }
 
@@ -67,6 +76,7 @@ def test_it_is_said_once(tmp_path, capsys, kind):
 
 
 RIGHT = {
+    "a picture within its range": {"log": lambda _: {"samples": ts.Image(torch.ones(2, 2))}},
     "plain": {},
     "best": {"best": "val_acc", "log": lambda _: {"val_acc": 0.5}},
     "best, measured in every second epoch": {

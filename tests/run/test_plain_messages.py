@@ -72,6 +72,47 @@ MISTAKES = {
         lambda run: learner(run, clip_norm=1.0),
         r"run\.learner has no option 'clip_norm'. Write clip=ts\.ClipNorm",
     ),
+    "a number logged with its name": (
+        lambda run: run.log("loss", 0.5),
+        r"both together: run\.log\(loss=value\)",
+    ),
+    "a path logged with its step": (
+        lambda run: run.log("train/loss", 0.5, 3),
+        r"run\.log\(\*\*\{'train/loss': value\}\)",
+    ),
+    "a dict of paths logged": (lambda run: run.log({"a/b": 1}), r"by name: run\.log\(\*\*values\)"),
+    **{
+        f"{option} logged": (
+            lambda run, option=option: run.log(loss=0.5, **{option: True}),
+            f"run.log has no option '{option}', and would log it as a value: leave it out, {instead}",
+        )
+        for option, instead in {
+            "prog_bar": "the bar shows",
+            "on_epoch": "a value is written as it is",
+            "on_step": r"a value is written.*ts\.weighted",
+            "sync_dist": r"all processes.*ts\.gather",
+            "logger": "all goes to metrics.jsonl",
+            "step": r"each line has run\.step already",
+        }.items()
+    },
+    "data's size by place": (
+        lambda run: run.data(DATA, 2),
+        r"all else by name: run\.data\(data, batch_size=64, shuffle=True\)",
+    ),
+    "a limit by place": (
+        lambda run: run.batches(run.data(DATA, batch_size=2), 3),
+        r"run\.batches\(source, limit=\.\.\.\)",
+    ),
+    "an end with a reason": (
+        lambda run: run.finish("early"),
+        r"run\.finish takes nothing: write run\.finish\(\)",
+    ),
+    "a learner moved": (
+        lambda run: learner(run).to(torch.float64),
+        r"net\.to\(torch\.float64\) would change the learner 'linear' under its optimizer.*ts\.Run\(directory, device=",
+    ),
+    "a learner halved": (lambda run: learner(run).half(), r"copy\.deepcopy\(net\.module\)\.half\(\)"),
+    "a learner on a card": (lambda run: learner(run).cuda(1), r"net\.cuda\(1\) would change"),
     "a typing error": (lambda run: learner(run, schedul=None), "Did you mean 'schedule'"),
     "torch's word": (
         lambda run: run.data(DATA, batch_size=2, collate_fn=list),
@@ -196,7 +237,115 @@ ABSENT = {
     ),
     "run.fit": (lambda net, run: run.fit(), r"run has no attribute 'fit'.*net\.update\(loss, batch\)"),
     "run.bacthes": (lambda net, run: run.bacthes, "Did you mean 'batches'"),
+    "run.global_step": (lambda net, run: run.global_step, r": run\.step counts"),
+    "run.backward": (lambda net, run: run.backward(), r"net\.update\(loss, batch\)"),
+    "run.manual_backward": (lambda net, run: run.manual_backward(0), r"net\.accumulating\(\)"),
+    "run.save_checkpoint": (lambda net, run: run.save_checkpoint("x"), r"run\.save\(\)"),
+    "run.log_image": (lambda net, run: run.log_image("x"), r"run\.log\(samples=ts\.Image\(pixels\)\)"),
+    "net.log": (lambda net, run: net.log("loss", 1), r"run\.log\(accuracy=0\.9\)"),
+    "net.freeze": (lambda net, run: net.freeze(), r"ts\.freeze\(net"),
+    "net.device": (lambda net, run: net.device, r"run\.device"),
+    "update.item": (lambda net, run: updated(net).item(), r"float\(update\.loss\)"),
+    "update.grad_norm": (lambda net, run: updated(net).grad_norm, r"write update\.gradient_norm"),
+    "update.weigth": (lambda net, run: updated(net).weigth, "Did you mean 'weight'"),
+    "source.batch_size": (
+        lambda net, run: run.data(DATA, batch_size=2).batch_size,
+        r"run\.data\(data, batch_size=",
+    ),
+    "source.set_epoch": (lambda net, run: run.data(DATA, batch_size=2).set_epoch(1), "from the run's seed"),
+    "a block's loss": (lambda net, run: net.accumulating().loss, r"update\.result\.loss"),
+    "a block's step": (lambda net, run: net.accumulating().step(), "made at the end of the block"),
 }
+SET = {
+    "run.should_stop": r"run\.finish\(\) ends the run",
+    "run.precision": r"ts\.Run\(directory, precision=\.\.\.\)",
+    "run.step": "the run counts it",
+    "run.max_epochs": r"for epoch in run\.epochs\(20\)",
+    "run.rank": "'rank' of a run can be read, not set",
+    "run.stte": "Did you mean 'state'.*Set, it would be read by nobody",
+    "source.batch_size": r"run\.data\(data, batch_size=\.\.\.\)",
+    "source.num_batches": "can be read, not set",
+    "source.transform": "Set, it would be read by nobody",
+    "net.temperature": r"net\.module\.temperature = ",
+}
+
+
+def updated(net):
+    return net.update(lambda rows: net(rows)[:, 0], DATA)
+
+
+@pytest.mark.parametrize("name", SET)
+def test_what_is_set_and_would_be_read_by_nobody_is_refused(run, name):
+    holders = {"run": run, "net": learner(run), "source": run.data(DATA, batch_size=2)}
+    owner, attribute = name.split(".")
+    with pytest.raises(AttributeError, match=SET[name]):
+        setattr(holders[owner], attribute, 3)
+
+
+def test_what_is_a_users_own_to_set_can_be_set(run):
+    run.state = {"a": 1}
+    run.state["b"] = 2
+    assert run.state == {"a": 1, "b": 2}
+
+
+class Own(ts.BatchSource):
+    """A user's own source keeps what it likes."""
+
+    num_batches = num_samples = None
+
+    def batches(self, epoch, start=0):
+        self.seen = epoch
+        return iter(())
+
+    def fingerprint(self):
+        return {}
+
+
+def test_a_source_of_the_users_own_keeps_what_it_likes():
+    source = Own()
+    source.batches(3)
+    source.batch_size = 4
+    assert (source.seen, source.batch_size) == (3, 4)
+
+
+NO_NUMBER = {
+    "summed": lambda update: 0.0 + update,
+    "added": lambda update: update + 1,
+    "divided": lambda update: update / 2,
+    "as a float": float,
+    "formatted": lambda update: f"{update:.4f}",
+    "compared": lambda update: update < 3,
+}
+
+
+@pytest.mark.parametrize("use", NO_NUMBER)
+def test_what_an_update_returned_is_no_number(run, use):
+    with pytest.raises(TypeError, match=r"float\(update\.loss\) is a number"):
+        NO_NUMBER[use](updated(learner(run)))
+
+
+def test_a_learner_that_is_moved_to_where_it_is_is_the_learner(run):
+    net = learner(run)
+    for moved in (
+        net.to(run.device),
+        net.to("cpu"),
+        net.cpu(),
+        net.float(),
+        net.to(torch.float32),
+        net.to(device="cpu"),
+    ):
+        assert moved is net
+    assert net.to(memory_format=torch.channels_last) is net
+    with pytest.raises(RuntimeError, match="Expected one of cpu"):
+        net.to("nowhere")
+
+
+def test_a_move_that_the_module_defines_itself_is_the_modules(run):
+    class Own(nn.Linear):
+        def half(self):
+            return "mine"
+
+    assert run.learner(Own(3, 1), SGD).half() == "mine"
 
 
 @pytest.mark.parametrize("absent", ABSENT)

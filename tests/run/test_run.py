@@ -651,11 +651,18 @@ def test_functions_in_the_state_are_refused_not_dropped(tmp_path):
 
 
 def test_a_config_is_compared_by_what_it_means(tmp_path):
-    config = {"limit": float("nan"), "kinds": {"b", "a"}, "path": tmp_path}
+    config = {"limit": float("nan"), "kinds": {"b", "a"}, "mixed": {1, "all", None}, "path": tmp_path}
     run_in(tmp_path / "run", config=config).close()
     run_in(tmp_path / "run", config=config).close()
     with pytest.raises(ts.OptionError, match="no later process could recognise"):
         run_in(tmp_path / "other", config={"f": lambda: None})
+
+
+def test_a_value_with_a_gradient_is_logged_without_a_word(tmp_path, recwarn):
+    with run_in(tmp_path / "run") as run:
+        run.log(loss=torch.ones((), requires_grad=True) * 2)
+    assert [str(each.message) for each in recwarn] == []
+    assert [line.values["loss"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [2]
 
 
 def test_must_resume_needs_a_checkpoint(tmp_path):

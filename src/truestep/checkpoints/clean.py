@@ -80,6 +80,7 @@ def _is_whole(checkpoint: Checkpoint) -> bool:
             checkpoint.files.status(checkpoint.path / name).st_size == entry.bytes
             for name, entry in checkpoint.manifest.files.items()
         )
+    # gone, or not to be read: neither counts as one that a run could go on from
     except OSError:
         return False
 

@@ -110,6 +110,7 @@ def _changed(name: str, old: Any, new: Any) -> Change | None:
 def _changed_tensor(name: str, old: Tensor, new: Tensor) -> Change | None:
     if (old.dtype, old.shape) != (new.dtype, new.shape):
         return Change(name, "reshaped", f"{_show(old)} -> {_show(new)}", max(old.nbytes, new.nbytes))
+    # By bits: what is promised of a resumed run are these, and a NaN is unequal to itself.
     differing = _bits(old) != _bits(new)
     elements = int(differing.any(dim=1).sum())
     if elements == 0:

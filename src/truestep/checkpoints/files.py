@@ -98,7 +98,7 @@ def write_all(files: Files, descriptor: int, data: memoryview) -> None:
             taken = files.write(descriptor, data)
         except InterruptedError:
             continue
-        # or this would go on for ever
+        # or this would go on forever
         if taken == 0:
             raise OSError(errno.EIO, "the file takes no more bytes")
         data = data[taken:]

@@ -112,6 +112,7 @@ def _memory(shard: TensorBox, common: TensorBox, kept: Tensor) -> Iterator[memor
         return
     detour = torch.empty(shard.shape, dtype=kept.dtype)
     yield bytes_of(detour)
+    # Only now is it filled: the reader has asked for the next memory.
     kept.copy_(detour[common.within(shard)])
 
 

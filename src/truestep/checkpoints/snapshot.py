@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A private copy of a state, taken while its owner waits, from which a writer works at leisure."""
+"""A private copy of a state, taken while its owner waits, from which a writer works beside the training."""
 
 from collections.abc import Iterator
 

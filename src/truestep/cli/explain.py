@@ -16,7 +16,7 @@ from truestep.explainer.logs.reading import read_text
 
 app = typer.Typer(add_completion=False)
 _MAX_OTHERS = 5
-_MAX_NAME = 255
+_MAX_NAME = 255  # a longer word is no file's name anywhere, but a message
 
 
 @app.command()

@@ -130,9 +130,16 @@ class MovingBuffers:
             if (id(part._buffers), name) not in taken
         ]
 
-    @torch.no_grad()
     def keep(self) -> None:
         """Remember what is there now."""
+        grad_mode = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)  # torch.no_grad() costs three microseconds more, before each update
+        try:
+            self._keep()
+        finally:
+            torch._C._set_grad_enabled(grad_mode)
+
+    def _keep(self) -> None:
         # Powers of two have one bit: what is compared over a whole training stays a logarithm of its updates.
         number = self._num_kept = self._num_kept + 1
         compared, self._compares = self._compares, number & (number - 1) == 0 and self._may_compare()
@@ -204,7 +211,7 @@ def _copy(entries: list[_Entry], most_unmoved_bytes: int) -> None:
     for entry in entries:
         before, now = entry.buffer, entry.home.get(entry.name)
         entry.buffer, entry.version = now, _version(now)
-        if now is None or now.is_inference():
+        if now is None or entry.version < 0:
             entry.copy = None
         elif entry.copy is not None and (
             now.shape == entry.copy.shape if now is before else _is_like(now, entry.copy)
@@ -215,6 +222,8 @@ def _copy(entries: list[_Entry], most_unmoved_bytes: int) -> None:
             new.append((now, entry))
     if buffers:
         torch._foreach_copy_(copies, buffers)
+    if not new:
+        return
     for buffer, entry in sorted(new, key=lambda each: each[0].nbytes):
         if not entry.is_kept and not entry.is_uncounted:
             most_unmoved_bytes -= buffer.nbytes

@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
 from truestep.core.errors import OptionError, nearest
-from truestep.core.other_words import OPTIONS, option_called
+from truestep.core.other_words import FORMS, OPTIONS, option_called
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -141,12 +141,13 @@ def explained(called: str, public: Any) -> Any:
 
     A function stands in the place of the one that its module defines, so that it can be pickled by its name.
     """
+    explains = explains_calls(called, OPTIONS.get(called, _NOTHING), FORMS.get(called))
     if isinstance(public, type):
         constructor = vars(public).get("__init__")
         if isinstance(constructor, FunctionType) and not hasattr(constructor, _MARK):
-            public.__init__ = explains_calls(called, OPTIONS.get(called, _NOTHING))(constructor)  # type: ignore[misc]
+            public.__init__ = explains(constructor)  # type: ignore[misc]
     elif isinstance(public, FunctionType) and not hasattr(public, _MARK):
         home, name = sys.modules[public.__module__], public.__name__
-        public = explains_calls(called, OPTIONS.get(called, _NOTHING))(public)
+        public = explains(public)
         setattr(home, name, public)
     return public

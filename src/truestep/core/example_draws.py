@@ -7,7 +7,7 @@ a part of the batch draws only the blocks that its rows lie in, and neither its 
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import Any, NamedTuple
 
 import torch
@@ -86,7 +86,8 @@ class ExampleDraws:
         self._kept: dict[int, tuple[tuple[Kind, int, int], Tensor]] = {}
         self._drawn: dict[int, _Drawn] = {}
         self._rows: dict[int, int] = {}
-        self._thread = 0
+        self.thread = 0
+        """Which made the newest update; 0 before the first."""
         self._update_key = 0
         self.first_row = 0
         """The row that parts of unknown place begin with."""
@@ -98,15 +99,22 @@ class ExampleDraws:
     def open(self) -> None:
         """Begin an update, with its first part to come: draws of this thread are its own until `close`."""
         global _current
-        self._outer, _current = _current, self
+        with _changing:
+            self._outer, _current = _current, self
         self.first_row = 0
-        self._thread = get_ident()
+        self.thread = get_ident()
         self._update_key = 0
 
     def close(self) -> None:
         """End the update."""
         global _current
-        _current = self._outer
+        with _changing:
+            if _current is self:
+                _current = self._outer
+            else:  # another thread has begun an update meanwhile, which ends later
+                inner = next(each for each in _open() if each._outer is self)
+                inner._outer = self._outer
+            self._outer = None
         if self._update_key:  # something was drawn
             self._kept.clear()
             self._drawn.clear()
@@ -123,7 +131,7 @@ class ExampleDraws:
 
     def is_here(self) -> bool:
         """Whether what is running belongs to the update: its thread, or a backward (a device has a thread of its own for it)."""
-        return get_ident() == self._thread or torch._C._current_graph_task_id() != -1
+        return get_ident() == self.thread or torch._C._current_graph_task_id() != -1
 
     def rows(self, kind: "Kind", num_rows: int | None) -> Tensor:
         """Return so many rows of this part; None: one, without a leading dimension, for the whole batch."""
@@ -171,7 +179,7 @@ class ExampleDraws:
         return drawn
 
     def _block(self, kind: "Kind", ordinal: int, begin: int, end: int) -> Tensor:
-        """Return a block, kept for the next part, which may begin in the midst of it."""
+        """Return a block, kept for the next part, which may begin in the middle of it."""
         what = (kind, begin, end)
         kept = self._kept.get(ordinal)
         if kept is None or kept[0] != what:
@@ -190,7 +198,16 @@ class ExampleDraws:
         return generator.manual_seed(key_of(self._update_key, ordinal, row))
 
 
-_current: ExampleDraws | None = None
+_current: ExampleDraws | None = None  # what was opened last, which knows what was open before it
+_changing = Lock()  # two threads may train, each with a run of its own
+
+
+def _open() -> Iterator[ExampleDraws]:
+    """Yield those of all updates that are under way, the newest first."""
+    each = _current
+    while each is not None:
+        yield each
+        each = each._outer
 
 
 def draw(
@@ -202,10 +219,10 @@ def draw(
 ) -> Tensor:
     """Draw with `torch.rand` or `torch.randn`, from the update's key where one is under way."""
     sizes: Any = size[0] if len(size) == 1 and not hasattr(size[0], "__index__") else size
-    draws = _current
-    if draws is not None and torch.compiler.is_compiling():
+    if _current is not None and torch.compiler.is_compiling():
         raise OptionError(NOT_COMPILED)
-    if draws is None or not draws.is_here():
+    draws = next((each for each in _open() if each.is_here()), None)
+    if draws is None:
         drawn: Tensor = function(sizes, dtype=dtype, device=device, generator=generator)
         return drawn
     if generator is not None:

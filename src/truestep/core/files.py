@@ -76,7 +76,7 @@ def replacing(path: Path, mode: int | None = None, *, is_durable: bool = True) -
             partial.chmod(mode)
         partial.replace(path)
         if is_durable:
-            _sync(path.parent)
+            sync_folder(path.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
@@ -95,7 +95,8 @@ def remove_partial(directory: Path) -> None:
                 path.unlink()
 
 
-def _sync(directory: Path) -> None:
+def sync_folder(directory: Path) -> None:
+    """Put the names in a folder on the disk: without it a new or renamed file can vanish with a loss of power."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -54,6 +54,7 @@ def keep(folder: Path, key: str, document: Any) -> None:
     with suppress(OSError, TypeError, ValueError):
         body = json.dumps(document).encode()
         folder.mkdir(parents=True, exist_ok=True)
+        # 0600: what is kept tells of this user's code and runs.
         with replacing(folder / key, 0o600, is_durable=False) as file:
             file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 

@@ -30,20 +30,7 @@ def lazy_names(
     def get(name: str) -> Any:
         if name not in where:
             raise _unknown(package, name, names)
-        try:
-            home = where[name]
-            value = import_module(f"{home}.{name}") if home == package else getattr(import_module(home), name)
-        except ModuleNotFoundError as error:
-            if error.name != "torch":
-                raise
-            raise ModuleNotFoundError(
-                f"{package}.{name} needs PyTorch, missing here. Install it with: pip install 'truestep[torch]'",
-                name="torch",
-            ) from error
-        if called is not None:
-            from truestep.core.calls import explained
-
-            value = explained(f"{called}.{name}", value)
+        value = _load(package, where[name], name, called)
         # From now on Python finds it without asking `__getattr__`.
         setattr(sys.modules[package], name, value)
         return value
@@ -52,6 +39,25 @@ def lazy_names(
         return sorted({*vars(sys.modules[package]), *names})
 
     return get, names_shown, names
+
+
+def _load(package: str, home: str, name: str, called: str | None) -> Any:
+    try:
+        value = import_module(f"{home}.{name}") if home == package else getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModuleNotFoundError(
+            f"{package}.{name} needs PyTorch, missing here. Install it with: pip install 'truestep[torch]'",
+            name="torch",
+        ) from error
+    if called is not None:
+        from truestep.core.calls import explained
+
+        value = explained(f"{called}.{name}", value)
+        if home != package:
+            setattr(import_module(home), name, value)  # by whichever way it is imported it is one
+    return value
 
 
 def _unknown(package: str, name: str, names: list[str]) -> Exception:

@@ -8,7 +8,7 @@ _WORDS = {
     "adamw_lr": "adam_lr",
     "at_epoch_end": "every_n_epochs save_on_train_epoch_end save_last save_strategy",
     "backoff": "backoff_factor",
-    "batch": "input_size input_data input inputs x example example_inputs args",
+    "batch": "data input_data input inputs x example example_inputs args",
     "batch_size": "bs",
     "best": "monitor metric_for_best_model save_best",
     "best_metric": "monitor",
@@ -18,11 +18,13 @@ _WORDS = {
     "collate": "collate_fn",
     "columns": "nrow ncols",
     "conditions": "labels cond y",
+    "critic_updates": "n_critic critic_iters critic_steps d_steps num_critic",
     "critic": "discriminator model net netD D",
     "decay": "beta ema_decay alpha momentum",
     "depth": "max_depth",
     "directory": "log_dir logdir save_dir dirpath output_dir root",
     "dynamic_batch": "dynamic_axes dynamic_shapes",
+    "epochs": "num_epochs n_epochs max_epochs",
     "every_seconds": "train_time_interval",
     "every_steps": "every_n_train_steps save_steps save_freq save_every",
     "fake": "fake_samples fake_data fake_images generated",
@@ -38,6 +40,7 @@ _WORDS = {
     "keep_last": "save_total_limit max_to_keep",
     "loss": "loss_fn criterion closure",
     "low": "vmin min",
+    "lr": "learning_rate",
     "max_norm": "max max_grad_norm clip_norm gradient_clip_val value clip",
     "max_value": "max clip_value gradient_clip_val value clip",
     "metric": "monitor",
@@ -45,18 +48,22 @@ _WORDS = {
     "model": "module net network",
     "module": "model net network",
     "modules": "model module net network",
+    "noise": "latent_dim z_dim nz latent noise_dim",
     "norm_type": "p ord norm",
     "num_bands": "n_bands subbands",
     "num_samples": "n num_return_sequences",
     "num_workers": "workers",
     "optimizer": "opt optim",
+    "out": "output_dir output log_dir save_dir directory dir",
     "path": "f file filename save_path",
+    "penalty": "lambda lamda lambda_gp gp_weight gp penalty_weight",
     "pixels": "image img images data",
     "processes": "nprocs num_processes world_size",
     "rate": "sample_rate sr sampling_rate",
     "ratio": "max clipping clip_factor",
     "real": "real_samples real_data real_images",
     "replacement": "replace",
+    "resolutions": "n_fft fft_size fft_sizes hop_size",
     "scale": "scale_factor factor size",
     "source": "path file filename checkpoint_path f",
     "start": "div_factor initial_lr start_lr",
@@ -64,11 +71,13 @@ _WORDS = {
     "string": "text",
     "target": "path file f filename k",
     "temperature": "temp tau",
+    "threads": "num_threads cpus",
     "total_steps": "num_training_steps T_max max_steps max_iters num_steps epochs steps",
     "warmup": "pct_start use_num_updates",
     "warmup_steps": "warmup num_warmup_steps warmup_iters warmup_updates warmup_epochs",
     "wave": "audio waveform data",
     "weights": "weight mask loss_mask sample_weight sample_weights",
+    "width": "hidden hidden_size hidden_dim",
     "window_size": "win_length win_size",
 }
 
@@ -84,7 +93,25 @@ OPTIONS = {
         "filename": "nothing: checkpoints lie in the run's directory, called by their step",
         "save_weights_only": "ts.export_weights(run.directory, 'weights.safetensors') when the run is closed",
     },
+    "ts.one_cycle": {"max_lr": "nothing: the peak is the optimizer's own lr", "pct_start": "warmup=0.3"},
+    "ts.clip_gradients": dict.fromkeys(("max_norm", "max", "norm"), "clip=ts.ClipNorm(1.0)"),
+    "ts.summary": dict.fromkeys(
+        ("input_size", "input_shape", "shape"), "a batch of zeros: ts.summary(net, torch.zeros(2, 3))"
+    ),
+    "ts.seed_everything": {
+        "workers": "nothing: run.data seeds its workers, and a DataLoader draws their seeds from torch's"
+    },
     "ts.EMA": {"model": "it where the learner is made: run.learner(net, optimizer, ema=ts.EMA(0.999))"},
+}
+
+# A public function, and what is said where its arguments do not fit and no option is wrong.
+FORMS = {
+    "ts.Learner": "A learner is made by a run: net = run.learner(module, lambda p: torch.optim.AdamW(p, lr=1e-3)).",
+    "ts.Update": "An update is made by a learner: update = net.update(loss, batch).",
+    "ts.update": (
+        "ts.update takes learners, one loss of them all, and a batch: ts.update([a, b], loss, batch). A single learner has its "
+        "own: net.update(loss, batch)."
+    ),
 }
 
 _LOOP = (

@@ -12,7 +12,7 @@ _GOLDEN, _OFFSET, _FIRST, _SECOND = (
     *(0xBF58476D1CE4E5B9, 0x94D049BB133111EB),
 )
 _WINDOW = 64  # steps whose keys are computed at once
-_SMALL = 16  # numbers beyond come so seldom again that a window would be computed in vain
+_SMALL = 16  # larger numbers come again so rarely that computing a window would not pay
 
 
 def key_of(*numbers: int) -> int:
@@ -73,7 +73,9 @@ class KeyedRandom:
         if device.type == "cuda":
             # before that torch.cuda.default_generators is empty
             torch.cuda.init()  # type: ignore[no-untyped-call]
-            self._generators.append(torch.cuda.default_generators[device.index or 0])
+            # "cuda" alone means the current card, which need not be the first.
+            index = torch.cuda.current_device() if device.index is None else device.index
+            self._generators.append(torch.cuda.default_generators[index])
 
     def save(self) -> list[torch.Tensor]:
         """Return the caller's streams as they are."""

@@ -42,16 +42,7 @@ def apply_checks(
 
 def _may_have(check: SourceCheck, module: SourceModule) -> bool:
     """Tell whether one of the words without which a fault can't be stands in a file, or where it leads to."""
-    return not check.words or any(word in module.text for word in check.words) or _program_has(check, module)
-
-
-def _program_has(check: SourceCheck, module: SourceModule) -> bool:
-    """Tell whether the files that a file is linked with hold one of the words; each word is looked for once."""
-    known = module.words_of_program
-    for word in check.words:
-        if word not in known:
-            known[word] = any(word in each.text for each in module.linked)
-    return any(known[word] for word in check.words)
+    return not check.words or any(module.program_has(word) for word in check.words)
 
 
 def _put_into_blocks(found: SourceReading, path: str, blocks: NotebookText | Markdown) -> None:

@@ -41,9 +41,15 @@ class Accumulating(Held):
         self._sums = LossTotals(fixed_total=weight)
         self._scalars: bool | None = None
         self.result: Update | None = None
+        self._is_open = False
 
     def backward(self, loss: Any) -> Tensor:
         """Add one loss: a scalar as it is, one value per example, or `ts.weighted(...)`; return its mean, detached."""
+        if not self._is_open:
+            raise LossError(
+                "update.backward was called outside of the block that makes the update. Write with net.accumulating() as update: "
+                "and update.backward(loss) within it."
+            )
         if not self._plan.learners:
             return _mean(loss)
         part = read_loss(loss, num_examples=None, whole=True)
@@ -110,11 +116,13 @@ class Accumulating(Held):
         plan.side_effects.begin(cleared=True)
         self._autocast = learner.precision.autocast_context(context.device)
         self._autocast.__enter__()
+        self._is_open = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_open = False
         # before the step, which is no part of what autocast computes
         self._autocast.__exit__(kind, error, trace)
         self._plan.side_effects.end()

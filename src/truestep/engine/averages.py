@@ -1,20 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """An exponential moving average of a learner's weights."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import OptionError, check_flag, check_number
+from truestep.core.held import Held
 from truestep.engine.processes.shards import here, is_divided
+
+_ELSEWHERE = dict.fromkeys(
+    (
+        "update",
+        "update_parameters",
+        "step",
+        "store",
+        "restore",
+        "copy_to",
+        "apply_shadow",
+        "module",
+        "register",
+    ),
+    "a learner averages after each update, run.learner(net, optimizer, ema=ts.EMA(0.999)), and with net.averaged(): has the "
+    "average in the place of the weights",
+)
 
 
 @dataclass(frozen=True)
-class EMA:
+class EMA(Held):
     """Keep an exponential moving average of the weights, for evaluation and export.
 
     `EMA(decay=d, warmup=False, starts_at=1)` is, bit for bit, torch's `AveragedModel(model,
@@ -27,6 +44,9 @@ class EMA:
         starts_at: the update whose weights the average starts as; 0 starts with the weights before the first.
         buffers: average floating-point buffers too (running statistics); else the module's own are used.
     """
+
+    _called: ClassVar[str] = "ts.EMA, which says how weights are averaged,"
+    _elsewhere: ClassVar[Mapping[str, str]] = _ELSEWHERE
 
     decay: float = 0.999
     _: KW_ONLY
@@ -83,9 +103,11 @@ class Average:
             return parameters
         return parameters + [_buffer_at(place) for place in self._places.values()]
 
-    @torch.no_grad()
     def update(self, updates: int, applied: Tensor | None = None) -> None:
-        """Move towards the weights after update number `updates`; `applied` (0 or 1, on the device) can hold it back."""
+        """Move towards the weights after update number `updates`; `applied` (0 or 1, on the device) can hold it back.
+
+        To be called where no gradients are recorded.
+        """
         weight: Any = 1 - self.options.decay_at(updates)
         if applied is not None:
             # a number on the device, so that nobody waits to know whether the step was made

@@ -7,6 +7,7 @@ from torch import nn
 
 from truestep.core.frames import warn
 
+# The classes by name, not their base: instance norm shares that, and takes its statistics from one example.
 BATCH_STATISTICS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
     *(nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d),

@@ -39,7 +39,8 @@ def step_with_closure(learner: Parts, hooks: Hooks, compute: Callable[[], LossTo
     learner.counters.attempts += 1
     update = Update(learner.weights, sums, step.norm, learner.not_skipped)
     if policy.judge(evidence) is Verdict.APPLY:
-        note_applied(learner)
+        with torch.no_grad():
+            note_applied(learner)
     else:
         update.skipped = note_skipped(learner, evidence)
     learner.context.observer.updated(learner, update)

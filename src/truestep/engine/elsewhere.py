@@ -31,6 +31,24 @@ LEARNER = {
         ("freeze", "freeze_encoder"), 'Write ts.freeze(net, "encoder.*"); ts.unfreeze lets them train again.'
     ),
     **dict.fromkeys(("unfreeze",), 'Write ts.unfreeze(net, "encoder.*").'),
+    **dict.fromkeys(
+        ("schedule", "clip", "micro_batch", "loss_scale", "scaler"),
+        "It is said where the learner is made, run.learner(..., schedule=..., clip=...), and repr(net) tells of it.",
+    ),
+    **dict.fromkeys(
+        ("precision", "autocast"),
+        "It is said where the run or the learner is made: precision=...; repr(net) tells of it.",
+    ),
+    **dict.fromkeys(
+        ("loss", "grad_norm", "gradient_norm"),
+        "update = net.update(loss, batch) has it: update.loss, update.gradient_norm.",
+    ),
+    **dict.fromkeys(("param_groups",), "An optimizer has them: net.optimizers[0].param_groups."),
+    **dict.fromkeys(
+        ("no_grad", "inference_mode"),
+        "net.evaluate(values, data) measures without gradients; elsewhere torch.no_grad() does.",
+    ),
+    **dict.fromkeys(("epoch",), "The run counts: run.epoch."),
     **dict.fromkeys(("device",), "The run has it: run.device."),
     **dict.fromkeys(("dtype",), "The precision decides it: ts.Run(directory, precision=...)."),
     **dict.fromkeys(("current_epoch", "global_step", "trainer"), "The run counts: run.epoch, run.step."),

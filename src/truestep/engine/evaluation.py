@@ -19,7 +19,7 @@ from truestep.engine.losses import Weighted, negative_weights
 from truestep.engine.parts import Parts
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.fillers import shared_example
-from truestep.engine.wrong_calls import check_evaluation, tell_of
+from truestep.engine.wrong_calls import check_evaluation, explain_loss, tell_of
 
 Values = Callable[[Any], Any]
 _EVALUATION = 0xE7A1  # keeps the keys of evaluation apart from those of updates
@@ -91,6 +91,8 @@ def _call(values: Values, batch: Any, context: Context) -> Any:
     try:
         return values(batch)
     except Exception as error:
+        if isinstance(error, TypeError) and (wrong := explain_loss(error, values, batch)):
+            raise wrong from error
         tell_of(error, batch, context.observer)
         raise
 

@@ -2,6 +2,7 @@
 """A learner's names beside its module's: which are whose, and what is said where neither has one."""
 
 import difflib
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from truestep.core.frames import warn
 from truestep.engine.elsewhere import LEARNER
 
 _TYPES = {"half": torch.float16, "bfloat16": torch.bfloat16, "float": torch.float32, "double": torch.float64}
+_RETURN_THEMSELVES = ("train", "eval", "requires_grad_")
 _DEVICES = ("cuda", "cpu", "xpu")
 
 
@@ -41,7 +43,15 @@ def forwarded(learner: Forwarding, name: str) -> Any:
     module = learner.module
     if (name == "to" or name in _TYPES or name in _DEVICES) and _is_of_torch(module, name):
         return partial(_stay, learner, name)
+    if name in _RETURN_THEMSELVES:
+        return partial(_itself, learner, getattr(module, name))
     return getattr(module, name)
+
+
+def _itself(learner: Forwarding, method: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
+    """Return the learner where its module returns itself: `net = net.eval()` is still a learner."""
+    result = method(*arguments, **keywords)
+    return learner if result is learner.module else result
 
 
 def _is_of_torch(module: nn.Module, name: str) -> bool:

@@ -201,7 +201,7 @@ def _is_plain(group: dict[str, Any]) -> bool:
 def _fill_momentum(optimizer: Optimizer) -> None:
     """Let parameters whose first gradient comes later than the others' join in: torch's fused SGD fails on them.
 
-    A buffer of zeros gives the first step that torch makes, but for `dampening`, where the unfused kernel has to.
+    A buffer of zeros gives the first step that torch makes, except with `dampening`, where the unfused kernel has to.
     """
     if type(optimizer) is not SGD:
         return

@@ -231,8 +231,15 @@ def update(
     Each learner clips, scales and steps by itself: an overflow in one leaves the others' update as it is. The options
     are those of `Learner.update`.
     """
-    if not learners:
-        raise OptionError("ts.update was given no learners; write ts.update([a, b], loss, batch).")
+    if (
+        isinstance(learners, Learner)
+        or not learners
+        or not all(isinstance(each, Learner) for each in learners)
+    ):
+        raise OptionError(
+            "ts.update takes a list of what run.learner returned: ts.update([a, b], loss, batch). A single learner has its own: "
+            "net.update(loss, batch)."
+        )
     parts = [learner._parts for learner in learners]
     if micro_batch is None and decomposable:
         micro_batch = _micro_batch_of(parts)

@@ -17,6 +17,7 @@ from truestep.core.errors import LossError
 from truestep.core.other_words import option_called
 from truestep.engine.outputs import check_outputs
 
+# what a run writes under its own names
 RESERVED = ("loss", "learning_rate", "gradient_norm", "updates_skipped")
 
 
@@ -48,6 +49,11 @@ def weighted(
     """
     if not isinstance(values, Tensor):
         raise LossError(f"ts.weighted needs a tensor of losses, got {type(values).__name__}.")
+    if weights is not None and not isinstance(weights, Tensor):
+        raise LossError(
+            f"ts.weighted was given a {type(weights).__name__} as weights; give a tensor of the losses' shape "
+            f"{tuple(values.shape)}, on their device: torch.as_tensor(weights, device=values.device)."
+        )
     if weights is not None and weights.shape != values.shape:
         raise LossError(
             f"The losses have shape {tuple(values.shape)} and their weights {tuple(weights.shape)}. They would "
@@ -60,22 +66,26 @@ def weighted(
             "ts.weighted(values * weights)."
         )
     for name, metric in metrics.items():
-        if not torch.compiler.is_compiling() and (option := _option_meant(name)):
-            raise LossError(
-                f"ts.weighted has no option {name!r}, and would log it as a metric, without effect on the loss. Write {option}=; "
-                "a metric needs another name."
-            )
-        if name in RESERVED:
-            raise LossError(
-                f"The name {name!r} is taken: the run logs its own value by it. Call this metric something else."
-            )
-        if not isinstance(metric, Tensor) or (metric.ndim and metric.shape != values.shape):
-            shape = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
-            raise LossError(
-                f"The metric {name!r} must be a tensor of the losses' shape {tuple(values.shape)}, or a scalar tensor; "
-                f"got {shape}. It is averaged with the losses' weights, so each value needs its own."
-            )
+        _check_metric(name, metric, values)
     return Weighted(values, weights, metrics, check_outputs(outputs or {}))
+
+
+def _check_metric(name: str, metric: Any, values: Tensor) -> None:
+    if not torch.compiler.is_compiling() and (option := _option_meant(name)):
+        raise LossError(
+            f"ts.weighted has no option {name!r}, and would log it as a metric, without effect on the loss. Write {option}=; "
+            "a metric needs another name."
+        )
+    if name in RESERVED:
+        raise LossError(
+            f"The name {name!r} is taken: the run logs its own value by it. Call this metric something else."
+        )
+    if not isinstance(metric, Tensor) or (metric.ndim and metric.shape != values.shape):
+        shape = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
+        raise LossError(
+            f"The metric {name!r} must be a tensor of the losses' shape {tuple(values.shape)}, or a scalar tensor; "
+            f"got {shape}. It is averaged with the losses' weights, so each value needs its own."
+        )
 
 
 @functools.cache
@@ -103,7 +113,10 @@ _NONE: dict[str, Tensor] = {}  # never changed
 
 
 class LossOutput(NamedTuple):
-    """What one call of the loss function gave: what the backward starts from, and what is logged."""
+    """What one call of the loss function gave: what the backward starts from, and what is logged.
+
+    Made by `tuple.__new__` where each update makes one: a named tuple's own constructor is a Python function.
+    """
 
     values: Tensor
     weights: Tensor | None  # None: every value counts one
@@ -136,13 +149,13 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
     """
     is_usual = num_examples and type(result) is Tensor and result.shape == (num_examples,)
     if is_usual and result.dtype is torch.float32 and result.requires_grad:  # nothing is left to check
-        # as LossOutput(...), whose own constructor is a Python function
         return tuple.__new__(LossOutput, (result, None, _NONE, False, _NONE, num_examples))
     values, weights, metrics, outputs = result if isinstance(result, Weighted) else Weighted(result, None, {})
     if not isinstance(values, Tensor):
         raise LossError(
             f"The loss function returned {type(values).__name__}, not a tensor. Return one loss per example, for example "
-            'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights).'
+            'F.cross_entropy(net(images), labels, reduction="none"), or ts.weighted(values, weights). What is to be logged beside '
+            "it goes with it by name: ts.weighted(values, accuracy=correct)."
         )
     _check_values(values)
     is_scalar = values.ndim == 0 and weights is None
@@ -154,8 +167,7 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
         )
     if not is_scalar and not isinstance(result, Weighted):
         _check_shape(values, num_examples)
-    if values.dtype in (torch.float16, torch.bfloat16):
-        values = values.float()  # their mean would have three digits
+    values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
     weights = None if weights is None else weights.to(values.dtype)
     return LossOutput(values, weights, metrics, is_scalar, outputs, num_examples)
 
@@ -187,6 +199,12 @@ def _check_shape(values: Tensor, num_examples: int | None) -> None:
                 f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. Each example was "
                 f"compared with each other one: outputs of shape ({num_examples}, 1) and targets of shape {expected} were "
                 "broadcast. Give both one shape before they are compared: outputs.squeeze(1)."
+            )
+        if values.ndim == 1:
+            raise LossError(
+                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. What is made beside a "
+                "batch, as noise is, has as many rows as it: torch.randn(len(x), ...), since the last batch may be shorter. Where "
+                "the values are of other rows than the batch's, say so: ts.weighted(values)."
             )
         raise LossError(
             f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. For one value per token "

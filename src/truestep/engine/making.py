@@ -2,6 +2,7 @@
 """Making a learner's parts: the module is brought to its device and type first, its optimizers are made then."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -138,7 +139,7 @@ def _one_module(modules: Modules, context: Context) -> nn.Module:
     if isinstance(modules, Sequence) and all(isinstance(module, nn.Module) for module in modules):
         return nn.ModuleList([_unwrapped(module, context) for module in modules])
     raise OptionError(
-        f"A learner trains an nn.Module, a dict of them or a list of them; got {type(modules).__name__}."
+        f"A learner trains an nn.Module, a dict of them or a list of them; got {_kind(modules)}."
     )
 
 
@@ -165,3 +166,10 @@ def _refuse_lazy_parameters(module: nn.Module) -> None:
             "an optimizer, an average or a checkpoint can't be made before. Call the module once on an example, under "
             "torch.no_grad(), and give it to the learner then."
         )
+
+
+def _kind(modules: Any) -> str:
+    if isinstance(modules, type):
+        return f"the class {modules.__name__} itself: write {modules.__name__}(...)"
+    name = type(modules).__name__
+    return f"a {name}" + (", made already: give its module to one learner alone" if name == "Learner" else "")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Means of losses and metrics that nobody has asked for yet.
 
-A mean of 32 numbers takes 15 µs in the midst of an update, where its kernel has been driven from the caches, and 1 µs as one
+A mean of 32 numbers takes 15 µs in the middle of an update, where its kernel has been driven from the caches, and 1 µs as one
 of many rows (docs/log.md). So an update copies what it would average, and whoever reads takes the means of many copies in one
 pass. They have the bits that each has alone (tests/engine/test_means.py).
 """

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from truestep.core.calls import is_of_the_call
 from truestep.core.errors import OptionError
 from truestep.core.modules import NORMS
 
@@ -91,6 +92,11 @@ def muon_with_adamw(
 
     Output heads are matrices too; practice gives them to AdamW: use `parameters.where` to choose by name.
     """
+    if not isinstance(parameters, Parameters):
+        raise OptionError(
+            f"ts.muon_with_adamw was given a {type(parameters).__name__}. It takes what a learner gives its factory, which knows "
+            "the layers: run.learner(net, ts.muon_with_adamw), or lambda p: ts.muon_with_adamw(p, lr=0.02)."
+        )
     optimizers: list[Optimizer] = []
     if parameters.matrices:
         optimizers.append(torch.optim.Muon(parameters.matrices, lr=lr, weight_decay=weight_decay))
@@ -139,7 +145,15 @@ def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[O
             f"optimizer={factory!r} is no function that makes an optimizer. Write one, with its options: "
             "lambda p: torch.optim.AdamW(p, lr=1e-3)."
         )
-    made = factory(parameters)
+    try:
+        made = factory(parameters)
+    except TypeError as error:
+        if not is_of_the_call(error):
+            raise
+        raise OptionError(
+            f"The optimizer factory was called with the learner's parameters, and python says: {error}. Let it take them: "
+            "lambda p: torch.optim.AdamW(p, lr=1e-3)."
+        ) from error
     optimizers = list(made) if isinstance(made, Sequence | Iterator) else [made]
     for optimizer in optimizers:
         if not isinstance(optimizer, Optimizer):
@@ -222,7 +236,7 @@ def prepare_momentum(optimizer: Optimizer) -> None:
     """Make SGD's momentum buffers before the first step.
 
     torch's fused SGD leaves a buffer uninitialised when its very first step is skipped after an overflow. A buffer of
-    zeros gives the same first step (0·momentum + gradient), but for `dampening`, which needs torch's own first step.
+    zeros gives the same first step (0·momentum + gradient), except with `dampening`, which needs torch's own first step.
     """
     if not isinstance(optimizer, torch.optim.SGD):
         return
@@ -236,6 +250,7 @@ def prepare_momentum(optimizer: Optimizer) -> None:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
+# Which kernel steps a group is this machine's choice, and no setting of the training.
 KERNEL_OPTIONS = ("fused", "foreach")
 _SCHEDULED = ("lr", "momentum", "betas")  # what a schedule of torch's may move
 

@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from truestep.core.errors import OptionError, check_number
+from truestep.core.errors import OptionError, check_flag, check_number
 from truestep.engine.averages import EMA
 from truestep.engine.clipping import Clip
 from truestep.engine.precision.loss_scale import LossScale
@@ -27,7 +27,8 @@ class LearnerOptions:
     compile: bool = False
 
     def __post_init__(self) -> None:
-        check_number("run.learner", "starts_at", self.starts_at, example=1000)
+        check_number("run.learner", "starts_at", self.starts_at, example=1000, least=0)
+        check_flag("run.learner", "compile", self.compile)
         if self.ema is not None and not isinstance(self.ema, EMA):
             decay = self.ema if isinstance(self.ema, float) else 0.999
             raise OptionError(

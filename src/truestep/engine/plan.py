@@ -101,7 +101,7 @@ class Plan:
         """Return the plan of these learners, as it was decided if nothing has changed since."""
         context = learners[0].context
         # By their ids, which are given to no others: the plan holds the learners.
-        key = tuple(map(id, learners))
+        key = (id(learners[0]),) if len(learners) == 1 else tuple(map(id, learners))
         plan: Plan | None = context.plans.get(key)
         if (
             plan is None

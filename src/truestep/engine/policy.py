@@ -85,6 +85,7 @@ class Policy:
         cls, nonfinite: NonFinite, clip: Clip | None, scaler: Scaler | None, parameters: Sequence[Tensor]
     ) -> "Policy":
         """Decide what is measured of the gradients of `parameters`."""
+        # torch's check of gradients (`FiniteCheck`) takes no complex ones: their norm says it.
         complex_weights = any(parameter.is_complex() for parameter in parameters)
         measures_norm = (
             clip is not None

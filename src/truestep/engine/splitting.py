@@ -13,7 +13,7 @@ MicroBatch = int | Sequence[int] | Literal["auto"] | None
 
 @dataclass(frozen=True)
 class Splitting:
-    """How a batch may be split; the update does not depend on it but for rounding."""
+    """How a batch may be split; the update depends on it by rounding only."""
 
     micro_batch: MicroBatch = None
     split: Split | int | None = None

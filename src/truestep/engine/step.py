@@ -94,7 +94,7 @@ def _measure(hooks: Hooks, policy: Policy, gradients: list[Tensor], sums: LossTo
     if policy.measures_norm:
         norm_type = policy.clip.norm_type if policy.clip else 2.0
         norm, of_losses = norm_beside(gradients, losses, norm_type)
-        sums.is_finite = bool(losses) and all(math.isfinite(each) for each in of_losses)
+        sums.is_finite = bool(losses) and all(map(math.isfinite, of_losses))
         return hooks.joined(norm, norm_type)
     if policy.finite_check is None:
         return None

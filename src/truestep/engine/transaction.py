@@ -29,11 +29,13 @@ class Transaction:
 
     def __enter__(self) -> Self:
         plan, context = self._plan, self._plan.context
-        context.ordinal += self._counts
         # Before anything is drawn or called: a forward may write to buffers of any learner.
         for buffers in plan.buffers:
             buffers.keep()
         self._caller = context.random.save()
+        context.ordinal += (
+            self._counts
+        )  # not before: memory may run out above, and a retry draws the same numbers
         context.is_busy = True
         context.draws.open()
         if plan.isolation is not None:

@@ -17,7 +17,8 @@ _CORRECT = (
     "def correct(batch): x, y = batch; return (net(x).argmax(1) == y).float(), and then net.evaluate(correct, run.data(test_set, "
     "batch_size=256))."
 )
-_MOST_LEAVES = 6
+_MOST_LEAVES = 6  # of a batch that are shown; more would hide the error they stand beside
+_BETWEEN = ("truestep.engine.", "torch.nn.modules.module")
 _COMPUTED = (
     "For a loss that is computed already write with net.accumulating() as update: update.backward(loss)."
 )
@@ -105,6 +106,8 @@ def _note_batch(error: Exception, batch: Any) -> None:
     apart = ""
     if isinstance(batch, dict) and (names := [key for key in batch if isinstance(key, str)][:_MOST_LEAVES]):
         apart = f" Take it apart by name: {', '.join(f'batch[{name!r}]' for name in names)}."
+    if hasattr(batch, "batches") or type(batch).__name__ == "DataLoader":
+        apart = " That is all the data, not a batch of it: for batch in run.batches(source): net.update(loss, batch)."
     error.add_note(f"truestep: the function was called with this batch: {whole}{shown}.{apart}")
 
 
@@ -116,12 +119,12 @@ def _kind(leaf: Any) -> str:
 
 def explain_loss(error: TypeError, function: Callable[[Any], Any], batch: Any) -> LossError | None:
     """Say what is wrong with a loss that takes other arguments than one batch; None where the error is another one."""
-    if not is_of_the_call(error, through="truestep.engine."):
+    if not is_of_the_call(error, through=_BETWEEN):
         return None
     given = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
     name = getattr(function, "__qualname__", type(function).__name__).rpartition(".")[2]
     return LossError(
-        f"The loss {name} was called with the batch, {given}, as its only argument, and python says: {error}. Let it take one "
+        f"The function {name} was called with the batch, {given}, as its only argument, and python says: {error}. Let it take one "
         "batch and take that apart: def loss(batch): x, y = batch. What else it needs it can read from around it, or "
         "functools.partial gives it."
     )

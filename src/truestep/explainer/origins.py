@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from truestep.doctor.runtime.frames import is_library
 from truestep.explainer.calls import made_inside
 from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.source import Line, file_name, text_without_strings, tree_of, where_made
@@ -62,7 +63,7 @@ def _getter(loader: Any) -> str:
     found, data_set = stored_attribute(loader, "dataset")
     kind = type(data_set) if found else loader if isinstance(loader, type) else type(loader)
     code = getattr(getattr(kind, "__getitem__", None), "__code__", None)
-    if code is None or not CrashFrame(code.co_filename, 0, "").is_users:
+    if code is None or is_library(code.co_filename):
         return ""
     file = file_name(code.co_filename)
     return f"{kind.__name__}.__getitem__, {file}:{code.co_firstlineno}"

@@ -137,7 +137,10 @@ def _message(model: nn.Module, path: Path, error: Exception) -> str:
     got = ", ".join(
         [_shown(each) for each in args] + [f"{key}={_shown(each)}" for key, each in kwargs.items()]
     )
-    return f"The forward failed in {where}, which got {got or 'nothing'}. {cause}"
+    said = f"The forward failed in {where}, which got {got or 'nothing'}. {cause}"
+    if args and all(isinstance(each, int) for each in args):
+        said += " A batch is data, not a shape: give torch.zeros(2, 3), where the first size is the number of examples."
+    return said
 
 
 def _shown(value: Any) -> str:

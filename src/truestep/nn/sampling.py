@@ -68,9 +68,10 @@ def sample_logits(
 def _check_options(
     logits: Tensor, top_k: int | None, top_p: float | None, num_samples: int, replacement: bool
 ) -> None:
-    if not logits.is_floating_point():
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
         raise BatchError(
-            f"logits is of type {logits.dtype}; scores of classes are real floating-point numbers."
+            f"logits is of type {kind}; scores of classes are a tensor of real floating-point numbers."
         )
     if logits.ndim == 0 or 0 in logits.shape:
         raise BatchError(f"logits has shape {tuple(logits.shape)}; expected (..., classes), none of them 0.")

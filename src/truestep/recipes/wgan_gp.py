@@ -53,7 +53,7 @@ class Network(nn.Module):
 
 
 def learners(run: Any, config: Config, total: int) -> tuple[Any, Any]:
-    """Return generator and critic, alike but for the number of their updates."""
+    """Return generator and critic, alike except for the number of their updates."""
 
     def learner(name: str, net: Network, updates: int, **options: Any) -> Any:
         return run.learner(

@@ -120,7 +120,7 @@ def _curves(records: Sequence[Record]) -> Iterator[Html]:
     if not drawn:
         return
     first, last = min(record.first_step for record in drawn), max(record.last_step for record in drawn)
-    starts = {tuple(sorted(record.epochs.values())) for record in drawn}
+    starts = {tuple(record.epoch_starts) for record in drawn}
     epochs = starts.pop() if len(starts) == 1 else ()
     figures = figures_for(_grouped(records))
     yield from curves(figures, Steps(axis=span_axis(first, last), epoch_starts=epochs))

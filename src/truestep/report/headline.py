@@ -61,7 +61,7 @@ def _best(label: str, curve: Curve) -> str:
 
 
 def _extent(record: Record) -> Iterator[Html]:
-    num_epochs = len(record.epochs)
+    num_epochs = len(record.epoch_ends)
     yield _tile("steps", f"{record.last_step:,}", f"in {num_epochs:,} epoch{'s' * (num_epochs != 1)}")
     seconds = record.elapsed_seconds
     note = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 MEDIA = "media"
-MAX_MEDIA_BYTES = 4 << 20
+MAX_MEDIA_BYTES = 4 << 20  # the report holds all of them in one page
 MEDIA_SUFFIXES = {"image": ".png", "audio": ".wav", "text": ".txt"}
 
 # As a run writes it. A line that was changed can't lead out of the folder.

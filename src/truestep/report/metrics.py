@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from truestep.core.errors import RunDirectoryError
-from truestep.core.files import open_regular
+from truestep.core.files import open_regular, sync_folder
 from truestep.report.history import Mark
 from truestep.report.media import MediaLine, decode_media, encode_media
 
@@ -23,7 +23,7 @@ FLUSH_SECONDS = 0.75  # and a quarter in which a run reads the lines that it has
 FLUSH_BYTES = 64 * 1024
 READ_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20  # no line of metrics is so long; a damaged file may have no newline at all
-MAX_STEP = 1 << 63
+MAX_STEP = 1 << 63  # columns of steps are int64
 
 NOT_IN_JSON = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -52,6 +52,9 @@ class MetricsFile:
         self._waiting_bytes = 0
         self._next_flush = time.monotonic() + FLUSH_SECONDS
         self._failing = False
+        self._is_named = (
+            False  # on the disk: a file that is synced may still have no name after a loss of power
+        )
         self._open()
 
     def _open(self) -> None:
@@ -91,6 +94,7 @@ class MetricsFile:
             self._write(b"".join(self._waiting))
             if durable:
                 os.fsync(self._file)
+                self._sync_name()
         except OSError as error:
             if durable:
                 raise self._unwritten(error) from error
@@ -102,6 +106,11 @@ class MetricsFile:
             return
         self._waiting, self._waiting_bytes, self._failing = [], 0, False
 
+    def _sync_name(self) -> None:
+        if not self._is_named:
+            sync_folder(self.path.parent)
+            self._is_named = True
+
     def _put_back(self) -> None:
         """Somebody removed the file; its lines can still be read, and go into a new one."""
         logger.warning(
@@ -111,26 +120,24 @@ class MetricsFile:
         made = open_regular(self.path, os.O_RDWR | os.O_CREAT)
         try:
             for start in range(0, end, READ_BYTES):
-                os.pwrite(made, os.pread(removed, min(READ_BYTES, end - start), start), start)
+                _write_at(made, os.pread(removed, min(READ_BYTES, end - start), start), start)
         except OSError:
             os.close(made)
             self.path.unlink(missing_ok=True)
             raise
         # Only now: until the copy is whole, the removed file is the one that has the lines.
-        self._file = made
+        self._file, self._is_named = made, False
         os.close(removed)
 
     def _write(self, text: bytes) -> None:
         """Write all of it or nothing: a full disk takes the first bytes of a line and refuses the rest."""
-        written = 0
         try:
-            while written < len(text):
-                # At a place, not appended: what a full disk took of a line is written over by the next attempt.
-                written += os.pwrite(self._file, text[written:], self._end + written)
+            # At a place, not appended: what a full disk took of a line is written over by the next attempt.
+            _write_at(self._file, text, self._end)
         except OSError:
             os.ftruncate(self._file, self._end)
             raise
-        self._end += written
+        self._end += len(text)
         self._checksum = zlib.crc32(text, self._checksum)
 
     def _unwritten(self, error: OSError) -> RunDirectoryError:
@@ -159,6 +166,13 @@ class MetricsFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _write_at(file: int, text: bytes, place: int) -> None:
+    """Write all of it, however little each call takes."""
+    written = 0
+    while written < len(text):
+        written += os.pwrite(file, text[written:], place + written)
 
 
 def read_metrics(path: Path, *, only_media: bool = False) -> Iterator[MetricsLine]:

@@ -78,7 +78,7 @@ def _curves(record: Record, figures: Figures) -> Iterator[Html]:
     if not record.num_lines:
         return
     axis = span_axis(record.first_step, record.last_step)
-    yield from curves(figures, Steps(axis=axis, epoch_starts=sorted(record.epochs.values())))
+    yield from curves(figures, Steps(axis=axis, epoch_starts=record.epoch_starts))
     yield tag("p", _how_to_read(record, figures), class_="note")
 
 
@@ -101,7 +101,7 @@ def _how_to_read(record: Record, figures: Figures) -> str:
             f"Where they are dense, up to {densest:,} share a point: the line is their mean, "
             "the band reaches from the min to the max."
         )
-    if 1 < len(record.epochs) <= MAX_EPOCH_LINES:
+    if 1 < len(record.epoch_ends) <= MAX_EPOCH_LINES:
         words.append("Dotted lines mark where epochs begin.")
     if figures.absent:
         words.append(f"Not logged: {', '.join(figures.absent)}.")

@@ -33,12 +33,16 @@ class Record:
     curves: dict[str, Curve] = field(default_factory=dict)
     samples: list[LoggedSamples] = field(default_factory=list)  # pictures, sounds and texts
     elapsed: Curve | None = None
-    epochs: dict[int, int] = field(default_factory=dict)  # the first step of each
-    epoch_ends: dict[int, int] = field(default_factory=dict)  # the last step of each
+    epoch_ends: dict[int, int] = field(default_factory=dict)  # the last logged step of each
     first_step: int = 0
     last_step: int = 0
     num_lines: int = 0
     problems: list[str] = field(default_factory=list)
+
+    @property
+    def epoch_starts(self) -> list[int]:
+        """The first step of each epoch: the one after the last of the epoch before."""
+        return [self.first_step, *(end + 1 for end in sorted(self.epoch_ends.values())[:-1])]
 
     @property
     def elapsed_seconds(self) -> float:
@@ -133,13 +137,9 @@ def _take(columns: MetricColumns, record: Record) -> None:
 
 
 def _take_epochs(epochs: Steps, steps: Steps, record: Record) -> None:
-    """Note the first and the last step of each epoch; lines of one epoch stand together."""
-    begins = np.concatenate([[0], np.flatnonzero(epochs[1:] != epochs[:-1]) + 1])
-    ends = np.append(begins[1:], len(epochs)) - 1
-    for epoch, first, last in zip(
-        epochs[begins].tolist(), steps[begins].tolist(), steps[ends].tolist(), strict=True
-    ):
-        record.epochs.setdefault(epoch, first)
+    """Note the last step of each epoch; lines of one epoch stand together."""
+    ends = np.append(np.flatnonzero(epochs[1:] != epochs[:-1]), len(epochs) - 1)
+    for epoch, last in zip(epochs[ends].tolist(), steps[ends].tolist(), strict=True):
         record.epoch_ends[epoch] = max(last, record.epoch_ends.get(epoch, last))
 
 

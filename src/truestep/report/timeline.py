@@ -100,7 +100,7 @@ def value_at(knots: Knots, step: float) -> float:
 
 
 def _epoch_axis(runs: Sequence[dict[str, Knots]], records: Sequence[Record]) -> dict[str, object] | None:
-    if max(len(record.epochs) for record in records) < 2:
+    if max(len(record.epoch_ends) for record in records) < 2:
         return None
     drawn = [(run["epoch"], record) for run, record in zip(runs, records, strict=True) if run["epoch"]]
     low = min(knots[0][1] for knots, _ in drawn)

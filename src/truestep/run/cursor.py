@@ -411,6 +411,7 @@ class Cursor:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the place in everything."""
+        # A save counts bodies that are over: here what was given out and what is done are the same.
         self.epoch, self.step, self.done = state["epoch"], state["step"], state["step"]
         self.finished = state.get("finished", False)
         for name, saved in state["streams"].items():

@@ -25,6 +25,8 @@ def choose_device(device: str | torch.device) -> torch.device:
             assert found is not None
             return torch.device(found.type, torch.accelerator.current_device_index())
         return torch.device("cpu")
+    if device == "gpu":
+        raise OptionError('ts.Run(device="gpu"): torch calls it device="cuda"; "auto" takes what there is.')
     return usable_device(device)
 
 

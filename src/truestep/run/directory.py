@@ -79,6 +79,7 @@ def _of_earlier_attempt(base: Path, launched: Launch) -> Path | None:
         try:
             content = json.loads(read_regular(path / LAUNCHED))
             job, attempts = content["job"], list(content["attempts"])
+        # no such file, or none that a launcher's job has left
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
         if job == launched.job and launched.attempt not in attempts:

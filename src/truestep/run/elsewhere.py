@@ -118,6 +118,10 @@ NEW_LEARNER = (
     "is on its device: run.learner(net, lambda p: torch.optim.AdamW(p, lr=1e-3)). All else is given by name."
 )
 DATA = "run.data takes the data by place, and all else by name: run.data(data, batch_size=64, shuffle=True)."
+TRACK = (
+    "run.track takes objects by name, under which a checkpoint keeps their states: run.track(target=network). What run.learner and "
+    "run.data made is kept already."
+)
 _LOOP = (
     "the loop is yours: net = run.learner(module, optimizer), and then "
     "for batch in run.batches(source): net.update(loss, batch)"
@@ -139,7 +143,8 @@ ATTRIBUTES = {
         ("evaluate", "validate", "test", "predict"), "net.evaluate(values, data) measures a learner"
     ),
     **dict.fromkeys(
-        ("load", "resume_from", "restore"), "a run goes on by itself: ts.Run(directory) of the same directory"
+        ("load", "resume_from", "restore", "load_checkpoint", "load_state"),
+        "a run goes on by itself: ts.Run(directory) of the same directory",
     ),
     **dict.fromkeys(
         ("save_checkpoint", "save_state", "save_model"),
@@ -180,6 +185,39 @@ ATTRIBUTES = {
     **dict.fromkeys(
         ("hparams", "hyperparameters"), "ts.Run(directory, config={...}) keeps them, as run.config"
     ),
+    **dict.fromkeys(
+        ("barrier", "wait_for_everyone", "no_sync", "all_reduce", "sync_gradients"),
+        "the processes of a run meet at each update by themselves",
+    ),
+    **dict.fromkeys(
+        ("gather", "all_gather", "gather_for_metrics", "reduce"),
+        "write ts.gather(tensor); net.evaluate averages over all",
+    ),
+    **dict.fromkeys(
+        ("accumulate",), "run.learner(..., micro_batch=...) splits a batch; the update stays the same"
+    ),
+    **dict.fromkeys(
+        ("autocast", "scaler", "scale_loss"),
+        "ts.Run(directory, precision=...) does it, around the whole loss",
+    ),
+    **dict.fromkeys(
+        ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"),
+        "write run.learner(..., clip=ts.ClipNorm(1.0))",
+    ),
+    **dict.fromkeys(("unwrap_model", "unwrap"), "nothing is wrapped: the module is net.module"),
+    **dict.fromkeys(
+        ("log_hyperparams", "save_hyperparameters"), "ts.Run(directory, config={...}) keeps them"
+    ),
+    **dict.fromkeys(("watch",), "the run looks at its layers by itself: ts.Run(directory, watch_layers=...)"),
+    **dict.fromkeys(
+        ("summary", "report"),
+        "write print(ts.summary(net, batch)) for a model, ts.write_report(run.directory) for the run",
+    ),
+    **dict.fromkeys(
+        ("seed", "name"),
+        "it is in what the run was made with; run.directory.name is what its folder is called",
+    ),
+    **dict.fromkeys(("batch_size",), "a source has it: run.data(data_set, batch_size=64)"),
     **dict.fromkeys(("lr", "learning_rate"), "a learner has it: net.learning_rate"),
 }
 _FIXED = "it is said where the run is made, ts.Run(directory, {}=...)"

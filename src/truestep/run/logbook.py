@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from truestep.core.errors import RunDirectoryError
-from truestep.engine.context import Context
 from truestep.engine.parts import Parts
 from truestep.engine.result import Update
 from truestep.report.history import NOTHING, Mark, forget, go_back, is_kept
@@ -33,11 +32,16 @@ class Logbook:
     """Collects updates and writes lines of `metrics.jsonl`."""
 
     def __init__(
-        self, directory: Path, every: int, context: Context, trackers: Trackers, *, writes: bool = True
+        self,
+        directory: Path,
+        every: int,
+        learners: Mapping[str, Parts],
+        trackers: Trackers,
+        *,
+        writes: bool = True,
     ) -> None:
         """`writes`: whether this process does."""
         self.every = every
-        self._at_hand = context.device.type == "cpu"  # values are in the memory of the host
         self._writes = writes  # one process of a run writes; all know the same numbers
         self._newest: dict[str, float] = {}
         self.stall_seconds = 0.0
@@ -45,7 +49,7 @@ class Logbook:
         self._trackers = trackers
         self._path = directory / "metrics.jsonl"
         self._file: MetricsFile | None = None
-        self._learners = context.learners
+        self._learners = learners
         self._windows: dict[str, UpdateWindow] = {}
         self._readback = Readback()
         self._unread: list[UpdateWindow] = []  # of lines that wait
@@ -95,12 +99,14 @@ class Logbook:
             for name, learner in self._learners.items()
             if name in windows
         ]
-        if self._at_hand:
+        context = next(iter(self._learners.values())).context  # that of all
+        at_hand = context.device.type == "cpu"
+        if at_hand:
             self._unread += windows.values()
         now = time.monotonic()
         values = partial(_values_of, parts, self._machine(now), max(now - self._since, 1e-9))
         self._since = now
-        self._write({"step": step, "epoch": epoch}, values, now, at_hand=self._at_hand)
+        self._write({"step": step, "epoch": epoch}, values, now, at_hand=at_hand)
 
     def _machine(self, now: float) -> dict[str, float]:
         if now - self._memory_read > MEMORY_EVERY_SECONDS:
@@ -190,6 +196,7 @@ class Logbook:
     def load_state_dict(self, state: dict[str, Any], others: Sequence[Mark]) -> None:
         """Cut the file back to where it was and take over what was not in it yet; `others`: of other checkpoints."""
         self.go_back(Mark(*state["mark"]), others)
+        # so that the time of the whole run goes on where it stood
         self._began = time.monotonic() - state["elapsed_seconds"]
         for name, window in state["windows"].items():
             self._windows[name] = UpdateWindow()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run is made of comes before its loops: a resumed run begins with it, and goes on in the midst of a loop."""
+"""What a run is made of comes before its loops: a resumed run begins with it, and goes on in the middle of a loop."""
 
 from collections.abc import Collection
 
@@ -17,7 +17,7 @@ def refuse_in_loop(cursor: Cursor) -> None:
     variable = (site.variable if site else None) or "source"
     raise OptionError(
         f"run.data was called{where} inside a loop over run.epochs, run.batches or run.steps. Each call makes another source with "
-        "an order and a place of its own, and a run that is resumed in the midst of the loop would not find them again. Write "
+        "an order and a place of its own, and a run that is resumed in the middle of the loop would not find them again. Write "
         f"{variable} = run.data(...) once, before the loop, and use {variable} in it: run.batches({variable}) begins a new pass "
         "each time. For data that is other data in each epoch, give run.data a function that makes an iterable, or net.evaluate a "
         "list of batches or a DataLoader."

@@ -107,7 +107,7 @@ class Moments:
         if stream.given != given or self._cursor.leader is stream:
             return False
         error.add_note(
-            f"truestep: the run went on in the midst of epoch {self._cursor.epoch + 1}, behind a pass through {stream.label!r} "
+            f"truestep: the run went on in the middle of epoch {self._cursor.epoch + 1}, behind a pass through {stream.label!r} "
             "that was over, so the loop over it had no batch here. A variable that such a loop sets is not there, and a sum is "
             "empty: set it before the loop, keep it in run.state, or measure with net.evaluate. Nothing was saved, and the next "
             "start goes back to a checkpoint before that pass was over."

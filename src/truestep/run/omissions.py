@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training leaves out and can't have meant: no update at all, a metric that is waited for and never logged."""
+"""What can't have been meant in a training: no update at all, a metric waited for and never logged, pictures cut off."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from truestep.core.errors import did_you_mean
 from truestep.engine.context import Context
 from truestep.run.cursor import Cursor
+from truestep.run.media.kind import Media
 from truestep.run.notebook import is_interactive
 
 _EPOCHS_WAITED = 2  # with something logged in each; an evaluation may come in every second one only
 
 
 class Omissions:
-    """Looks at the end of each epoch and of the run; each thing is said once. `best`: what `ts.Saving` waits for in vain."""
+    """Looks at the end of each epoch and of the run, and says each thing once. `best`: what `ts.Saving` waits for in vain."""
 
     def __init__(
         self, context: Context, cursor: Cursor, best: Callable[[], str | None], say: Callable[[str], None]
@@ -33,10 +34,13 @@ class Omissions:
                 f"inner loop uses them up. Write for ... in range({total}) for the loop inside"
             )
 
-    def logged(self, names: Iterable[str]) -> None:
-        """See what was logged."""
+    def logged(self, names: Iterable[str], media: Mapping[str, Media]) -> None:
+        """See what was logged; a picture or sound whose values were cut off is not what was meant."""
         self._logged.update(names)
         self._is_logged = True
+        for name, each in media.items():
+            if each.note:
+                self._once(f"run.log({name}=...): {each.note}. {each.advice}", key=f"media {name}")
 
     def epoch_ended(self) -> None:
         """Look once an epoch is over: for updates after the first, for metrics after the first that logged any."""

@@ -9,8 +9,11 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from torch import Tensor
+
 from truestep.core.errors import OptionError, check_choice, check_flag, check_number
 from truestep.engine.policy import NON_FINITE
+from truestep.engine.result import Update
 from truestep.engine.strategies import STRATEGIES
 from truestep.model.layers.interval import Every, check_every
 from truestep.report.metrics import is_name
@@ -147,8 +150,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(member) for member in value]
     if isinstance(value, set | frozenset):
-        return sorted(_plain(member) for member in value)
+        members = [_plain(member) for member in value]
+        try:
+            return sorted(members)  # its own order is another in each process
+        except TypeError:  # kinds that don't compare: a number beside a name
+            return sorted(members, key=repr)
     text = str(value)
+    # python's own words for an object are its address, which is another in each process
     if " at 0x" in text:
         raise OptionError(
             f"config holds {text}, which no later process could recognise as the same. Give names, numbers, paths and the like."
@@ -160,11 +168,13 @@ def as_number(name: str, value: Any) -> float:
     """Return what was logged as a number, or say what can be logged."""
     check_name(name, by="run.log was given")
     try:
-        return float(value)
+        # torch warns of float(tensor) where the tensor has a gradient
+        return float(value.detach() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise OptionError(
             f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
             "tensor, or ts.Image(pixels), ts.Audio(wave, rate) or ts.Text(string). Log several numbers under several names."
+            + (" The loss of an update is update.loss." if isinstance(value, Update) else "")
         ) from error
 
 
@@ -221,6 +231,7 @@ def check_statuses(statuses: Any) -> dict[int, int]:
         return {}
     if not isinstance(statuses, Mapping):
         raise OptionError(f"exit_statuses={statuses!r}: give a dict, such as {{signal.SIGUSR1: 0}}.")
+    # these two reach no handler
     caught = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
     for number, status in statuses.items():
         if number not in caught:
@@ -234,20 +245,24 @@ def check_statuses(statuses: Any) -> dict[int, int]:
     return dict(statuses)
 
 
-def check_strategy(strategy: Any) -> None:
-    """Raise an OptionError unless it is "auto" or in the table of strategies."""
-    check_choice("ts.Run", "strategy", strategy, ("auto", *STRATEGIES))
+def check_flags(**flags: Any) -> None:
+    """Raise an OptionError unless all of these are truth values."""
+    for name, value in flags.items():
+        check_flag("ts.Run", name, value)
 
 
-def check_options(
-    nonfinite: Any, saving: Any, log_every: Any, watch_layers: Any, timeout_seconds: Any
-) -> None:
+def check_options(nonfinite: Any, strategy: Any, saving: Any) -> None:
     """Raise an OptionError unless these options of a run can be used."""
     check_choice("ts.Run", "nonfinite", nonfinite, NON_FINITE)
+    check_choice("ts.Run", "strategy", strategy, ("auto", *STRATEGIES))
     if saving is not None and not isinstance(saving, Saving):
         raise OptionError(
             f"saving={saving!r}: write ts.Saving(every_steps=...), which says when to save and what to keep."
         )
+
+
+def check_numbers(*, log_every: Any, watch_layers: Any, timeout_seconds: Any) -> None:
+    """Raise an OptionError unless these numbers of a run can be used."""
     check_every(watch_layers, "ts.Run", "watch_layers", least=2, or_none=True)
     check_number("ts.Run", "log_every", log_every, example=10)
     check_number("ts.Run", "timeout_seconds", timeout_seconds, example=600.0)

@@ -52,11 +52,12 @@ from truestep.run.options import (
     Watching,
     as_number,
     check_directory,
+    check_flags,
     check_logged,
     check_name,
+    check_numbers,
     check_options,
     check_statuses,
-    check_strategy,
     plain_config,
 )
 from truestep.run.owner import take_over
@@ -105,7 +106,7 @@ class Run(Sealed, Shown):
         trackers: what else is told all that is logged: `ts.CsvTracker()`, `ts.TensorBoardTracker()`, a `ts.Tracker` of your own.
             One that fails is left out, and the run goes on.
         watch_layers: look at the layers in one update of so many, for the report and to say which of them do not learn; 0 for
-            never; "auto" is 64, and fewer looks where they would take over 2 % of the time. The run's numbers are the same.
+            never; "auto" is 64, and fewer looks where they would take over 1 % of the time. The run's numbers are the same.
     """
 
     _called, _elsewhere, _set_instead = "A run", elsewhere.ATTRIBUTES, elsewhere.SET
@@ -135,14 +136,15 @@ class Run(Sealed, Shown):
         watch_layers: Every = "auto",
     ) -> None:
         seed, statuses = check_seed(seed), check_statuses(exit_statuses)
-        check_strategy(strategy)
-        check_options(nonfinite, saving, log_every, watch_layers, timeout_seconds)
+        check_flags(progress=progress, quiet=quiet, deterministic=deterministic, doctor=doctor)
+        check_options(nonfinite, strategy, saving)
+        check_numbers(log_every=log_every, watch_layers=watch_layers, timeout_seconds=timeout_seconds)
         self.precision, self.strategy = precision_named(precision), strategy
         self.context = Context(choose_device(device), seed=seed, nonfinite=nonfinite)
         self.agreement = join(self.context, strategy=strategy, timeout_seconds=timeout_seconds)
         """How the run's processes decide together."""
         self.directory = self._choose_directory(check_directory(directory), resume)
-        self.saving = saving or Saving()
+        self.saving, self.resume = saving or Saving(), resume
         self.config = plain_config(config)
         """The hyper-parameters that were given."""
         self.state: dict[str, Any] = {}
@@ -150,10 +152,10 @@ class Run(Sealed, Shown):
         self.best: float | None = None
         self.cursor, self.tracked = Cursor(), Tracked()
         self._described = {"seed": seed, "precision": self.precision.name, "config": self.config}
-        self.resume = resume
         self.trackers = Trackers(trackers if self.is_main else (), self._tracking, self._say)
         """What else is told what is logged; `figure`, `histogram` and `graph` go to those that take them."""
-        self.logbook = Logbook(self.directory, log_every, self.context, self.trackers, writes=self.is_main)
+        learners = self.context.learners
+        self.logbook = Logbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
         self.session = Session(self, Show(progress, quiet), statuses, Watching(doctor, watch_layers))
         self._loop = Loop(self)
         with self.session.opening():
@@ -262,6 +264,7 @@ class Run(Sealed, Shown):
         source._seal()
         return source
 
+    @explains_calls("run.track", otherwise=elsewhere.TRACK)
     def track(self, *, per_rank: bool = False, **objects: Any) -> None:
         """Save these objects with the run, and put them back where it goes on; to be called before the first loop.
 

@@ -35,6 +35,7 @@ class Saver:
         self._options = run.saving
         self._store: CheckpointStore | None = None
         self._pieces: SavesInPieces | None = None  # where each rank writes what it has of the weights
+        # a run that has just begun is not due by time
         self._saved_at = time.monotonic()
         self._saved_place: tuple[Any, ...] | None = None
         self._went_on_from: str | None = None

@@ -64,7 +64,6 @@ class Session:
         self.started = self.save_requested = False
         self.random = LoopRandom(run.context, run.cursor)
         self._handled: int | None = None  # the exception that was being handled when the loop began
-        self._trains_in: int | None = None  # the thread that makes the updates
         self._closed = False  # what is tracked is the user's own again
         self._crashed = False  # an exception ended it: what is there now is no state to go on from
 
@@ -194,7 +193,7 @@ class Session:
     def batch_done(self, stream: Stream) -> None:
         """Between two batches: write, show, save, stop."""
         run, cursor = self._run, self._run.cursor
-        if self._trains_in not in (None, threading.get_ident()):
+        if run.context.draws.thread not in (0, threading.get_ident()):
             raise DataError(
                 "run.batches is read in another thread than the one that calls update: between two batches here an update may be "
                 "half done there, and nothing could be saved. Read it in the same thread; num_workers= loads ahead."
@@ -264,7 +263,7 @@ class Session:
         written = write_media(run.directory, run.step, media) if run.is_main else []
         run.logbook.write(run.step, run.epoch, values, {each.name: each.line for each in written})
         self._progress.note(values)
-        self._omissions.logged(values)
+        self._omissions.logged(values, media)
         for learner in run.context.learners.values():
             learner.schedules.logged(values)
         self._saver.logged(values)
@@ -275,7 +274,6 @@ class Session:
 
     def updated(self, learner: Parts, update: Update) -> None:
         """Note a learner's update."""
-        self._trains_in = threading.get_ident()
         self._moments.updated()
         self._omissions.trains = True
         self._run.logbook.updated(learner, update)
@@ -376,7 +374,7 @@ class Session:
             self._finish(alive=False)
 
     def interrupted(self) -> None:
-        """A cell was interrupted in the midst of a body: what stands there is no state to go on from, unless the user does."""
+        """A cell was interrupted in the middle of a body: what stands there is no state to go on from, unless the user does."""
         cursor = self._run.cursor
         cursor.half_done = cursor.in_body
         cursor.take_up()
@@ -429,8 +427,7 @@ class Session:
         return self._run.agreement.rank_0_says("the end of the run", unsaved)
 
     def _finish(self, *, alive: bool = True, ended: str | None = None) -> None:
-        # First whatever could call in again while the rest is being closed: hooks, exit functions, signals.
-        self._first_steps.end()
+        self._first_steps.end()  # first whatever could call in while the rest is closed: hooks, signals
         self._layers.end()
         self._endings.release()
         self._signals.release()

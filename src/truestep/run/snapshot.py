@@ -133,6 +133,7 @@ def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[s
     differences: list[str] = []
     edited = run.resume == "edited"
     run.cursor.load_state_dict(state["cursor"])
+    # A run that `run.finish()` has ended is taken up again by resume="edited".
     run.cursor.finished = run.cursor.finished and not edited
     for name, saved in state["learners"].items():
         learner = run.context.learners[name]

@@ -146,7 +146,7 @@ def _fresh(store: Any, rank: int, size: int) -> Any:
     """Return a part of the store that nobody has written to: an agent keeps its store when it starts its workers again.
 
     Every rank writes a word of its own, and rank 0 offers a name with the words that it has read; who finds its word in an offer
-    says yes. A word of an earlier attempt is found in vain, so the name that all say yes to was made by those who are here.
+    says yes. A word of an earlier attempt is nobody's word now, so the name that all say yes to was made by those who are here.
     """
     word = uuid.uuid4().hex
     store.set(f"truestep/word/{rank}", word)

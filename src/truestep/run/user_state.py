@@ -19,7 +19,7 @@ from truestep.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
 from truestep.core.errors import CheckpointError
 from truestep.core.trees import leaves
 
-MAX_DEPTH = 30
+MAX_DEPTH = 30  # a checkpoint takes 100, of which a run and the objects that it tracks need some
 
 _ADVICE = ADVICE | {
     "defaultdict": "dict(value)",

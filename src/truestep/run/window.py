@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from truestep.engine.means import mean_of, numbers_of
-from truestep.engine.result import NotedNorm, Update
+from truestep.engine.result import NotedNorm, Update, read_norms
 from truestep.engine.sums import LossTotals
 from truestep.run.options import check_name
 
@@ -30,6 +30,7 @@ class UpdateWindow:
         self._weights: dict[str, list[Tensor | float]] = {}
         self._last: Update | None = None
         self._gradient_norm: Tensor | None = None
+        self._noted_norm: Tensor | NotedNorm | None = None  # as a line has it
 
     def add(self, update: Update) -> None:
         """Note an update; nothing is read from the device."""
@@ -77,7 +78,8 @@ class UpdateWindow:
         if self._last is None or not self._last.has_gradient:
             return self.gradient_norm
         last, self._last = self._last, None
-        return last.note_norm()
+        self._noted_norm = norm = last.note_norm()
+        return norm
 
     def averages(self) -> dict[str, Tensor | float]:
         """Return the mean of each value weighted by the updates' weights; NaN is not smoothed away.
@@ -118,9 +120,10 @@ class UpdateWindow:
         self._weights = {name: list(weights) for name, weights in state["weights"].items()}
 
 
-def read_together(windows: Iterable[UpdateWindow]) -> None:
+def read_together(windows: Sequence[UpdateWindow]) -> None:
     """Have numbers in the place of what is on the host, of many windows in one pass."""
     held: list[list[Tensor | float]] = []
+    read_norms(each._noted_norm for each in windows if isinstance(each._noted_norm, NotedNorm))
     for each in windows:
         each._take_in()
         if not _are_on_device(each._values):

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 from truestep.doctor.runtime.frames import is_library, is_ours
 
@@ -17,17 +17,12 @@ def warn_at_users_lines() -> Callable[[], None]:
     """From now on show what is warned of at a line of this package at the user's; return what ends it."""
     before, on = warnings.showwarning, True
 
-    def show(  # noqa: PLR0917 - the signature of warnings.showwarning
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
+    def show(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, *where: Any, **named: Any
     ) -> None:
         user = _users_frame() if on and is_ours(filename) else None
         if user is None:
-            before(message, category, filename, lineno, file, line)
+            before(message, category, filename, lineno, *where, **named)
         else:
             _forget(message, category, filename, lineno)
             _warn_at(user, message, category)

@@ -196,12 +196,23 @@ class Contexts:
             return None
         (binding,) = given
         assert binding.value is not None
+        if self.index.is_option(binding):
+            option = self._option_given(base, name)
+            if option is None or option:
+                return option[0] if option else None
         scope = self.index.scope_of[binding.node]
         function = scope if isinstance(scope, Function) else None
         context = self._method_context(base, function)
         if binding.how == "assign":
             return Located(binding.value, context)
         return self._unpacked(Located(binding.value, context), binding.position)
+
+    def _option_given(self, base: Located, name: str) -> list[Located] | None:
+        """Return what an object in sight was made with for an option; nothing where it was left out: `Config()`."""
+        call = base.node
+        if not isinstance(call, ast.Call) or call.args or any(word.arg is None for word in call.keywords):
+            return None
+        return [Located(word.value, base.context) for word in call.keywords if word.arg == name]
 
     def _method_context(self, base: Located, function: Function | None) -> Context:
         """Return a call of a method of this object: of its constructor, by which it was made."""

@@ -14,7 +14,11 @@ _NAMED = re.compile(r"^(global_|n_|num_)?(epoch|step|iteration|iter)(_num)?$")
 
 def loops_that_train(module: SourceModule) -> set[ast.AST]:
     """Return the loops of this file in which an optimizer steps, be it in a function that is called."""
-    loops = [loop for trace in module.every_trace() for loop in trace.training_loops()]
+    return module.of_program(_loops_that_train)
+
+
+def _loops_that_train(files: list[SourceModule]) -> set[ast.AST]:
+    loops = [loop for trace in files[0].every_trace() for loop in trace.training_loops()]
     return {frame.node for loop in loops for frame in loop.path if frame.kind == "loop"}
 
 

@@ -44,7 +44,7 @@ def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[Event]:
     module's own forward applies are not told apart from it: they have its mode.
     """
     applied = {event.node for event in trace.of("forward")}
-    loops = trace.training_loops()
+    loops = trace.learning_loops()
     trained = {event.subject for loop in loops for event in loop.of("forward")}
     last = max((trace.events.index(step) for loop in loops for step in loop.steps), default=-1)
     for forward in trace.of("forward"):
@@ -106,6 +106,10 @@ def sensitive_layers(module: SourceModule, model: ast.expr) -> set[str] | None:
     found: set[str] = set()
     values = list(origins(module, model))
     for value in values:
+        inner = module.resolver.handled(value) if isinstance(value, ast.Call) else None
+        if inner is not None and (within := sensitive_layers(module, inner)) is not None:
+            found |= within
+            continue
         if isinstance(value, ast.Call) and module.qualify(value.func) == "copy.deepcopy" and value.args:
             value = value.args[0]
             if (owner := module.class_of(value)) is not None:

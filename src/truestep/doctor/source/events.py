@@ -115,6 +115,16 @@ class Trace:
                     break
         return list(found.values())
 
+    def learning_loops(self) -> "list[TrainingLoop]":
+        """Return the training loops, and the innermost loops in which a library does a whole update."""
+        found: dict[tuple[Path, str], TrainingLoop] = {}
+        for update in self.of("learn"):
+            path = update.loop_path()
+            if path:
+                loop = found.setdefault((path, update.subject), TrainingLoop(self, path, update.subject))
+                loop.steps.append(update)
+        return [*self.training_loops(), *found.values()]
+
     def between(self, first: Event, second: Event) -> list[Event]:
         """Return the events after one and before another."""
         start, end = self.order[first], self.order[second]

@@ -3,6 +3,15 @@
 
 import re
 
+# Frameworks of their own: what they make is none of torch's objects, whatever its name or its methods suggest.
+FRAMEWORKS = frozenset((
+    "chainer", "flax", "jax", "jittor", "keras", "megengine", "mindspore", "mlx", "mxnet", "oneflow", "paddle", "tensorflow",
+    "tinygrad",
+))  # fmt: skip
+FOREIGN = FRAMEWORKS | {
+    "catboost", "cupy", "cv2", "lightgbm", "numpy", "optax", "pandas", "PIL", "scipy", "sklearn", "xgboost"
+}  # fmt: skip
+WITH_FIELDS = ("dataclass", "define", "BaseModel", "NamedTuple", "PretrainedConfig")  # classes of options
 MODES = {"train": True, "eval": False}
 
 _BY_CONSTRUCTOR = [
@@ -38,8 +47,21 @@ _BY_BASE = [
     (re.compile(r"^torch\.utils\.data\.IterableDataset$"), "iterable dataset"),
     (re.compile(r"^torch\.utils\.data\.Dataset$"), "dataset"),
     (re.compile(r"^torch\.optim\.(Optimizer|[A-Z]\w+)$"), "optimizer"),
-    (re.compile(r"^(pytorch_lightning|lightning(\.pytorch)?)\.LightningModule$"), "lightning module"),
+    (
+        re.compile(r"^(pytorch_lightning|lightning(\.pytorch)?)(\.core(\.\w+)?)?\.LightningModule$"),
+        "lightning module",
+    ),
+    (re.compile(r"^transformers\.\w*Trainer$"), "trainer"),
 ]
+
+# What a method of an object of these kinds gives, or of one that this constructor made.
+_BY_METHOD = {
+    ("lightning module", "optimizers"): "optimizer",
+    ("lightning module", "lr_schedulers"): "scheduler",
+}
+# A module under another name, or by a handle that applies it: the first argument is the module.
+SAME_MODULE = ("torch.compile", "torch.nn.SyncBatchNorm.convert_sync_batchnorm")
+HANDLES = {"learner": ("truestep.Run", "modules")}  # method: the class whose it is, and the argument's name
 
 # Only where a value's origin is out of sight (a parameter, an import): the field's own habits.
 _BY_NAME = [
@@ -68,6 +90,16 @@ _BY_NAME = [
 def of_constructor(qualified: str) -> str | None:
     """Return what calling this qualified name makes."""
     return next((kind for pattern, kind in _BY_CONSTRUCTOR if pattern.match(qualified)), None)
+
+
+def is_giving(method: str) -> bool:
+    """Tell whether a method of this name gives something known on some kind of object."""
+    return any(method == each for _, each in _BY_METHOD)
+
+
+def of_method(kind: str, method: str) -> str | None:
+    """Return what a method of an object of this kind gives, be it one of several."""
+    return _BY_METHOD.get((kind, method))
 
 
 def of_base(qualified: str) -> str | None:

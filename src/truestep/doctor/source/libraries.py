@@ -4,6 +4,7 @@
 A row names a library, what of it has to be used, and the events of the protocol that it then takes care of.
 """
 
+import ast
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -41,20 +42,54 @@ LIBRARIES = (
     Library("apex", ("DistributedFusedAdam",), frozenset(("zero_grad",))),
 )
 
+# Methods that a library calls for every batch, in this order, by the kind of their class; the one in the middle trains.
+_HOOKS = {"lightning module": ("on_train_batch_start", "training_step", "on_train_batch_end")}
+# The methods whose result a library takes backward itself, as long as this attribute does not say otherwise.
+_LOSSES = {"lightning module": ("training_step", "automatic_optimization"), "trainer": ("compute_loss", "")}
+
+
+def hooks_around(module: SourceModule, function: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Return what a library runs for every batch, if this method is what it trains by: that, and what stands around it."""
+    owner = module.resolver.index.parents.get(function)
+    names = _HOOKS.get(module.class_kind(owner) or "", ()) if isinstance(owner, ast.ClassDef) else ()
+    if not names or not isinstance(owner, ast.ClassDef) or getattr(function, "name", "") != names[1]:
+        return []
+    found = [module.method(owner, name) for name in names]
+    return [each for each in found if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def gives_loss(module: SourceModule, function: ast.AST) -> bool:
+    """Tell whether a library takes the result of this method backward."""
+    owner = module.resolver.index.parents.get(function)
+    if not isinstance(owner, ast.ClassDef):
+        return False
+    name, switch = _LOSSES.get(module.class_kind(owner) or "", ("", ""))
+    return bool(name) and getattr(function, "name", "") == name and not is_switched(module, owner, switch)
+
+
+def is_switched(module: SourceModule, owner: ast.ClassDef, switch: str) -> bool:
+    """Tell whether a class or one of its bases sets this attribute."""
+    return any(switch in module.attributes(each) for each in module.lineage(owner))
+
 
 def taken_over(module: SourceModule, event: str) -> str | None:
     """Return the library that may do this in the place of the user's code, somewhere in the program."""
-    foreign = [each for each in LIBRARIES if not _is_own(module, each.prefix)]
-    for file in module.linked:
-        for imported in file.imported_names:
-            for library in foreign:
-                inside = imported == library.prefix or imported.startswith(f"{library.prefix}.")
-                used = not library.names or any(name in file.own_identifiers for name in library.names)
-                if inside and used and event in library.does:
-                    return library.prefix
-    return None
+    return next((each.prefix for each in module.of_program(_used) if event in each.does), None)
 
 
-def _is_own(module: SourceModule, prefix: str) -> bool:
-    """Tell whether the files that are read are the library itself: then what it does is in sight."""
-    return any(prefix in PurePath(file.path).parts[:-1] for file in module.linked)
+def _used(files: list[SourceModule]) -> list[Library]:
+    """Return the libraries that a program uses; of one that is read itself, what it does is in sight."""
+    folders = {part for file in files for part in PurePath(file.path).parts[:-1]}
+    return [
+        library
+        for file in files
+        for library in LIBRARIES
+        if library.prefix not in folders and _uses(file, library)
+    ]
+
+
+def _uses(file: SourceModule, library: Library) -> bool:
+    inside = any(
+        each == library.prefix or each.startswith(f"{library.prefix}.") for each in file.imported_names
+    )
+    return inside and (not library.names or any(name in file.own_identifiers for name in library.names))

@@ -4,12 +4,11 @@
 import ast
 from collections.abc import Iterator
 
+from truestep.doctor.source.batches import LOADER
 from truestep.doctor.source.contexts import TOP, Located
 from truestep.doctor.source.evaluations import evaluations_of
 from truestep.doctor.source.events import Frame, Trace
 from truestep.doctor.source.module import SourceModule
-
-LOADER = "torch.utils.data.DataLoader"
 
 
 def loader_of(module: SourceModule, trace: Trace, loop: Frame) -> ast.Call | None:

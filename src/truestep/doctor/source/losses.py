@@ -39,6 +39,14 @@ def losses_of(module: SourceModule, *wanted: str) -> Iterator[ast.Call]:
 
 def constructor_of(module: SourceModule, call: ast.Call) -> ast.Call | None:
     """Return `nn.SomeLoss(...)` for a call `criterion(...)`, if all that criterion can be is one such."""
+    key = (constructor_of, call)
+    if key not in module.remembered:
+        module.remembered[key] = _constructor_of(module, call)
+    found: ast.Call | None = module.remembered[key]
+    return found
+
+
+def _constructor_of(module: SourceModule, call: ast.Call) -> ast.Call | None:
     if not call.args or (isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda")):
         return None
     found = (

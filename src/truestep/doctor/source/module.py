@@ -2,13 +2,14 @@
 """A Python file as the checks see it: calls by their full name, and where values come from."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from truestep.doctor.replacement import lines_of, parsed
 from truestep.doctor.source import kinds
 from truestep.doctor.source.names import Binder, Binding, Class, Function, Index, Node, Scope, dotted
+from truestep.doctor.source.questions import attributes_read_of, identifiers_of, texts_of
 from truestep.doctor.source.resolving import MAX_DEPTH, Resolver
 from truestep.doctor.source.settings import is_setting
 
@@ -25,6 +26,9 @@ _USES = {
     "scaler": ("unscale_", "get_scale", "scale"),
     "loader": ("dataset", "batch_size", "sampler"),
 }
+
+
+Answer = TypeVar("Answer")
 
 
 class Follower(Protocol):
@@ -76,6 +80,14 @@ class SourceModule:
         if len(types) > 1:
             found.sort(key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
         return found  # type: ignore[return-value]
+
+    def inside(self, node: ast.AST, *types: type[Node]) -> list[Node]:
+        """Return every node of these types from a node of the program on down, in their order."""
+        binder = self.home(node)._binder
+        if len(types) == 1:
+            return binder.inside(node, types[0])
+        found = [each for kind in types for each in binder.inside(node, kind)]
+        return sorted(found, key=binder.first.__getitem__)
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield what encloses the node, innermost first."""
@@ -150,10 +162,26 @@ class SourceModule:
         """This file and all that it is connected with by imports: what none of them holds is nowhere in the program."""
         return self._follower.linked_with(self) if self._follower is not None else [self]
 
+    @cached_property
+    def _answers(self) -> dict[object, Any]:
+        """What was answered about the whole program: one table for all its files."""
+        first = self.linked[0]
+        return first._answers if first is not self else {}
+
+    def of_program(self, question: "Callable[[list[SourceModule]], Answer]") -> Answer:
+        """Return what a question about all files gives: it is answered once, however many files ask it."""
+        if question not in self._answers:
+            self._answers[question] = question(self.linked)
+        answer: Answer = self._answers[question]
+        return answer
+
     def called_anywhere(self, *names: str) -> list[ast.Call]:
         """Return the calls in the program of methods of these names, or of functions whose full name is given."""
-        methods = [call for each in self.linked for call in each.method_calls(*names)]
-        return methods + [call for each in self.linked for call in each.calls(*names)]
+        if names not in self._answers:
+            methods = [call for each in self.linked for call in each.method_calls(*names)]
+            self._answers[names] = methods + [call for each in self.linked for call in each.calls(*names)]
+        found: list[ast.Call] = self._answers[names]
+        return found
 
     @cached_property
     def own_identifiers(self) -> set[str]:
@@ -162,16 +190,32 @@ class SourceModule:
         return names | {node.arg for node in self.all(ast.keyword) if node.arg}
 
     @cached_property
+    def is_of_other_framework(self) -> bool:
+        """Whether this file trains with another framework than torch: then no name means one of torch's objects."""
+        homes = {each.partition(".")[0] for each in self.imported_names}
+        return bool(homes & kinds.FRAMEWORKS) and "torch" not in homes
+
+    @cached_property
     def imported_names(self) -> set[str]:
         """The full names of what this file imports from elsewhere."""
         found = {alias.name for node in self.all(ast.Import) for alias in node.names}
         names = [(node.module, alias.name) for node in self.all(ast.ImportFrom) for alias in node.names]
         return found | {f"{home}.{name}" for home, name in names if home}
 
-    @cached_property
+    @property
     def identifiers(self) -> set[str]:
         """Every name, attribute and keyword that the program uses."""
-        return set().union(*(each.own_identifiers for each in self.linked))
+        return self.of_program(identifiers_of)
+
+    @property
+    def texts(self) -> set[str]:
+        """Every text that stands written in the program."""
+        return self.of_program(texts_of)
+
+    @property
+    def attributes_read(self) -> dict[str, list[ast.Attribute]]:
+        """Where the program reads an attribute of whatever object, by the attribute's name."""
+        return self.of_program(attributes_read_of)
 
     @property
     def traces(self) -> "list[Trace]":
@@ -194,11 +238,11 @@ class SourceModule:
         known = node in self.index.scope_of and self._follower is not None
         return self._follower.module_of(node) if known and self._follower is not None else self
 
-    @cached_property
-    def words_of_program(self) -> dict[str, bool]:
-        """Which words stand somewhere in the program: one table for all its files, filled as they are asked for."""
-        first = self.linked[0]
-        return first.words_of_program if first is not self else {}
+    def program_has(self, word: str) -> bool:
+        """Tell whether a word stands somewhere in the program; each is looked for once."""
+        if word not in self._answers:
+            self._answers[word] = any(word in each.text for each in self.linked)
+        return bool(self._answers[word])
 
     # ── what the resolver of the whole program answers ────────────────────────────────────────
 
@@ -313,13 +357,33 @@ class SourceModule:
             declared = self.qualify(hint) or ""
             if kind := kinds.of_constructor(declared) or kinds.of_base(declared):
                 return kind
+        if (part := self._kind_of_part(node)) is not None:
+            return part
         last = dotted(node)
         named = (
             kinds.of_name(last.rsplit(".", 1)[-1]) if last and not is_setting(self.resolver, node) else None
         )
+        if named is not None and self.home(node).is_of_other_framework:
+            return None
         if named is not None and not self._is_unbound(node):
             self.resolver.guessed.add(node)
         return named
+
+    def _kind_of_part(self, node: ast.expr) -> str | None:
+        """`first, second = self.optimizers()`."""
+        places = self.unpacked(node) if isinstance(node, ast.Name) else None
+        found = {
+            self.given_by_library(value) if isinstance(value, ast.Call) else None for value, _ in places or ()
+        }
+        return found.pop() if len(found) == 1 else None
+
+    def given_by_library(self, call: ast.Call) -> str | None:
+        """Return what a library's method gives on an object of a class of the program."""
+        if not isinstance(call.func, ast.Attribute) or not kinds.is_giving(call.func.attr):
+            return None
+        owner = self.class_of(call.func.value)
+        kind = kinds.of_method(self.class_kind(owner) or "", call.func.attr) if owner is not None else None
+        return kind if kind is not None and self.target(call) is None else None
 
     def _is_unbound(self, node: ast.expr) -> bool:
         """Tell a name that nothing in sight binds, as in a cell whose imports stand in another."""
@@ -352,7 +416,8 @@ class SourceModule:
         scope = home.scope(node)
         owner = home.enclosing(node, ast.ClassDef)
         for each in home.all(ast.Attribute):
-            if each.attr in wanted and dotted(each.value) == place:
+            bare = isinstance(home.parents[each], ast.Expr)  # `net.eval`: what is not called tells nothing
+            if each.attr in wanted and not bare and dotted(each.value) == place:
                 shared = (
                     place is not None
                     and place.startswith("self.")
@@ -366,7 +431,8 @@ class SourceModule:
         """Tell whether what a value is made by can be seen: no name says more of it then."""
         if isinstance(value, ast.Call):
             name = self.qualify(value.func) or ""
-            return self.class_named(value.func) is not None or name.startswith(("torch.", "numpy."))
+            home = name.partition(".")[0]
+            return self.class_named(value.func) is not None or home == "torch" or home in kinds.FOREIGN
         return isinstance(value, ast.Constant | ast.BinOp | ast.Dict | ast.List | ast.Tuple | ast.JoinedStr)
 
     def _call_kind(self, call: ast.Call, depth: int) -> str | None:
@@ -374,5 +440,7 @@ class SourceModule:
             return self.class_kind(made)
         if (name := self.qualify(call.func)) and (kind := kinds.of_constructor(name)):
             return kind
+        if (given := self.given_by_library(call)) is not None:
+            return given
         inner = self.unwrapped(call)
         return self.kind(inner, depth + 1) if inner is not None else None

@@ -3,9 +3,12 @@
 
 import ast
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from truestep.doctor.source import kinds
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Class = ast.ClassDef
@@ -166,6 +169,15 @@ class Index:
             node = self.parents[node]
             yield node
 
+    def is_option(self, binding: Binding) -> bool:
+        """Tell a field of a dataclass: what stands there is what it is where nobody gives another value."""
+        owner = self.parents.get(binding.node)
+        if not isinstance(binding.node, ast.AnnAssign) or not isinstance(owner, ast.ClassDef):
+            return False
+        makers = [*owner.decorator_list, *owner.bases]
+        names = [dotted(each.func if isinstance(each, ast.Call) else each) or "" for each in makers]
+        return any(each.rpartition(".")[2] in kinds.WITH_FIELDS for each in names)
+
     def enclosing(self, node: ast.AST, *types: type[Node]) -> Node | None:
         """Return the innermost enclosing node of these types."""
         return next((each for each in self.ancestors(node) if isinstance(each, types)), None)
@@ -188,12 +200,17 @@ class Binder:
         self.parents, self.children, self.scope_of = index.parents, index.children, index.scope_of
         self.names[tree] = ScopeNames(tree)
         self.nodes: dict[type[ast.AST], list[ast.AST]] = {}
+        self.first: dict[ast.AST, int] = {}  # its place among all nodes of the file,
+        self.last: dict[ast.AST, int] = {}  # and that of the last one beneath it
         self._visit(tree, tree, None)
 
     def _visit(self, node: ast.AST, scope: Scope, owner: ast.ClassDef | None) -> None:
         stack: list[tuple[ast.AST, Scope, ast.ClassDef | None]] = [(node, scope, owner)]
+        order: list[ast.AST] = []
         while stack:
             node, scope, owner = stack.pop()
+            self.first[node] = len(order)
+            order.append(node)
             self.scope_of[node] = scope
             self.nodes.setdefault(type(node), []).append(node)
             if type(node) in _BINDING:
@@ -210,6 +227,16 @@ class Binder:
             for child in reversed(inside):
                 self.parents[child] = node
                 stack.append((child, inner, inner_owner))
+        for node in reversed(order):
+            inside = self.children[node]
+            self.last[node] = self.last[inside[-1]] if inside else self.first[node]
+
+    def inside(self, node: ast.AST, kind: type[Node]) -> list[Node]:
+        """Return the nodes of a type from a node on down, in their order."""
+        found = self.nodes.get(kind, [])
+        start = bisect_left(found, self.first[node], key=self.first.__getitem__)
+        end = bisect_right(found, self.last[node], lo=start, key=self.first.__getitem__)
+        return found[start:end]  # type: ignore[return-value]
 
     def _enter(self, node: Function) -> Scope:
         names = self.names[node] = ScopeNames(node)

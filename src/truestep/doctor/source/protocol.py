@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
+from truestep.doctor.source.values import argument, origins
 
 Found = tuple[str, ast.expr, ast.expr | None]  # kind, node, subject
 
@@ -37,6 +38,12 @@ _BY_METHOD: dict[str, dict[str | None, str]] = {
     "set_epoch": {ANY: "set_epoch"},
     "load_state_dict": {"module": "load_state", "ddp": "load_state"},
 }
+# the methods of an object of these kinds that leave what they are given as it is, or do one thing to it
+_OF_OWN_CLASS = {
+    "lightning module": {
+        "toggle_optimizer": None, "untoggle_optimizer": None, "log": None, "log_dict": None, "clip_gradients": "clip",
+    },
+}  # fmt: skip
 _ZEROING = ("zero_", "fill_", "detach_")
 _MOVES = ("sub_", "add_", "addcmul_", "addcdiv_", "copy_")
 _BUILTINS = frozenset(dir(builtins))
@@ -65,17 +72,35 @@ class Protocol:
         return bool(qualified and "." in qualified)
 
     def closure(self, call: ast.Call) -> Function | None:
-        """Return the function that an optimizer's step calls first."""
+        """Return the function that an optimizer's step, or a learner's update, calls first."""
+        if (loss := self.loss_given(call)) is not None:
+            return self.module.function_named(loss)
         if isinstance(call.func, ast.Attribute) and call.func.attr == "step":
             given = [*call.args, *(word.value for word in call.keywords if word.arg == "closure")]
             if len(given) == 1:
                 return self.module.function_named(given[0])
         return None
 
+    def loss_given(self, call: ast.Call) -> ast.expr | None:
+        """Return the loss, a function, that a learner of Truestep's is updated with."""
+        if self.module.qualify(call.func) == "truestep.update":
+            return argument(call, 1, "loss")
+        if isinstance(call.func, ast.Attribute) and self._is_update(call.func):
+            return argument(call, 0, "loss")
+        return None
+
+    def _is_update(self, function: ast.Attribute) -> bool:
+        """Tell `learner.update`: what it is called on was made by `run.learner(...)`."""
+        if function.attr != "update":
+            return False
+        made = [each for each in origins(self.module, function.value) if isinstance(each, ast.Call)]
+        return bool(made) and all(self.module.resolver.handled(each) is not None for each in made)
+
     def assignment(self, node: ast.Assign | ast.AugAssign) -> Iterator[Found]:
         """Recognise `p.grad = None`, and a step made by hand: `p.data -= rate * p.grad`."""
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            if isinstance(target, ast.Attribute) and target.attr == "grad":
+            kept = target.value if _is_data(target) and isinstance(target, ast.Attribute) else target
+            if isinstance(kept, ast.Attribute) and kept.attr == "grad":  # also `p.grad.data = ...`
                 yield "zero_grad", target, None
             in_place = isinstance(node, ast.AugAssign) or _is_data(target)
             if in_place and (moved := _moved_by_gradient(target, [node.value])) is not None:
@@ -89,8 +114,14 @@ class Protocol:
 
     def _recognised(self, call: ast.Call) -> Iterator[Found]:
         name = self.module.qualify(call.func)
-        if name in _BY_NAME:
+        if name == "truestep.update":
+            several = argument(call, 0, "learners")
+            for each in several.elts if isinstance(several, ast.List | ast.Tuple) else ():
+                yield "learn", call, each
+        elif name in _BY_NAME:
             yield _BY_NAME[name], call, call.args[0] if call.args else None
+        elif isinstance(call.func, ast.Attribute) and (own := self._of_own_class(call.func)) is not None:
+            yield from ((event, call, call.func.value) for event in own)
         elif isinstance(call.func, ast.Attribute) and (found := list(self._method(call, call.func))):
             yield from found
         elif self.is_forward(call):
@@ -105,12 +136,23 @@ class Protocol:
         if method in _BACKWARD:
             handed = self.module.kind(receiver) in ("module", None) and call.args and method != "backward"
             yield "backward", call, call.args[0] if handed or self._delegates(call, receiver) else receiver
+        elif self._is_update(function):
+            yield "learn", call, receiver
         elif method in _BY_METHOD:
             yield from self._known(call, method, receiver)
         elif method in _ZEROING and self._is_gradient(receiver):
             yield "zero_grad", call, receiver
         elif method in _MOVES and (moved := _moved_by_gradient(receiver, call.args)) is not None:
             yield "update", call, moved
+
+    def _of_own_class(self, function: ast.Attribute) -> tuple[str, ...] | None:
+        """Return the events of a method that a class of the program has from a library; None for any other method."""
+        if not any(function.attr in methods for methods in _OF_OWN_CLASS.values()):
+            return None
+        owner = self.module.class_of(function.value)
+        methods = _OF_OWN_CLASS.get(self.module.class_kind(owner) or "", {}) if owner is not None else {}
+        event = methods.get(function.attr, "")
+        return None if event == "" else (event,) if event is not None else ()
 
     def _delegates(self, call: ast.Call, receiver: ast.expr) -> bool:
         """Tell `accelerator.backward(loss)` from `loss.backward(gradient)`."""
@@ -144,9 +186,9 @@ class Protocol:
     def _handed_on(self, call: ast.Call, *kinds: str) -> Iterator[Found]:
         if self.module.target(call) is not None or self.module.qualify(call.func) in _BUILTINS:
             return
-        for argument in [*call.args, *(word.value for word in call.keywords)]:
-            if isinstance(argument, ast.Name | ast.Attribute) and self.module.kind(argument) in kinds:
-                yield "unknown", call, argument
+        for each in [*call.args, *(word.value for word in call.keywords)]:
+            if isinstance(each, ast.Name | ast.Attribute) and self.module.kind(each) in kinds:
+                yield "unknown", call, each
 
 
 def _is_data(node: ast.expr) -> bool:

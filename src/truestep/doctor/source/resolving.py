@@ -5,13 +5,13 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
+from truestep.doctor.source import kinds
 from truestep.doctor.source.linking import FindModule, Linker
 from truestep.doctor.source.names import Binding, Class, Function, Index, Scope, dotted, is_none
 
 _MOVES = {
     "to", "cuda", "cpu", "double", "float", "half", "bfloat16", "train", "eval", "requires_grad_"
 }  # fmt: skip
-_SAME_MODULE = ("torch.compile", "torch.nn.SyncBatchNorm.convert_sync_batchnorm")
 MAX_DEPTH = 8  # how many assignments and calls a value is followed through
 
 
@@ -70,7 +70,9 @@ class Resolver:
 
     def _of_attribute(self, node: ast.Attribute) -> list[ast.expr | None]:
         if (owner := self.class_of(node.value)) is not None:
-            return self._from_bindings(self.attribute_bindings(owner, node.attr), node.attr)
+            bindings = self.attribute_bindings(owner, node.attr)
+            options = [None] if any(self.index.is_option(each) for each in bindings) else []
+            return [*self._from_bindings(bindings, node.attr), *options]
         tree = self.linker.module_named(node.value)
         if tree is not None:
             return self._from_bindings(self.linker.exported(tree, node.attr), node.attr)
@@ -416,8 +418,30 @@ class Resolver:
     def unwrapped(self, call: ast.Call) -> ast.expr | None:
         """Return x for `x.to(...)`, `x.cuda()`, `DDP(x)`, `torch.compile(x)`: the same module, elsewhere."""
         name = self.linker.qualify(call.func) or ""
-        if name in _SAME_MODULE or name.startswith("torch.nn.parallel."):
+        if name in kinds.SAME_MODULE or name.startswith("torch.nn.parallel."):
             return call.args[0] if call.args else None
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _MOVES:
-            return call.func.value
-        return None
+        if not isinstance(call.func, ast.Attribute):
+            return None
+        return call.func.value if call.func.attr in _MOVES else self.handled(call)
+
+    def handled(self, call: ast.Call) -> ast.expr | None:
+        """Return the module of which `run.learner(module, ...)` makes a handle."""
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        if method not in kinds.HANDLES or not isinstance(call.func, ast.Attribute):
+            return None
+        maker, named = kinds.HANDLES[method]
+        if self.maker_of(call) != maker:
+            return None
+        given = [word.value for word in call.keywords if word.arg == named]
+        return [*call.args[:1], *given, None][0]
+
+    def maker_of(self, call: ast.Call) -> str | None:
+        """Return the full name of what made the object whose method is called, be it in `with ... as name`."""
+        if not isinstance(call.func, ast.Attribute):
+            return None
+        node = call.func.value
+        values = self.definitions(node)
+        if isinstance(node, ast.Name):
+            values = [*values, *(each.value for each in self.reaching(node) if each.how == "with")]
+        found = {self.linker.qualify(each.func) for each in values if isinstance(each, ast.Call)}
+        return found.pop() if len(found) == 1 else None

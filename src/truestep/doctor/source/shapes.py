@@ -3,18 +3,18 @@
 
 import ast
 
+from truestep.doctor.source.batches import sizes_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.outputs import num_outputs
 from truestep.doctor.source.resolving import MAX_DEPTH
-from truestep.doctor.source.values import argument, constant, literal
+from truestep.doctor.source.values import argument, constant
 
 ROW, COLUMN = "row", "column"
-_SAME = (
+KEEP_SHAPE = (
     "to", "cuda", "cpu", "float", "double", "half", "long", "int", "detach", "type", "clone", "bool", "abs", "sigmoid",
     "tanh", "relu", "exp", "log", "neg", "clamp", "contiguous", "requires_grad_",
 )  # fmt: skip
 _MAKERS = ("rand", "randn", "zeros", "ones", "empty", "randint", "full", "randperm", "arange", "linspace")
-_SIZE_AT = {"randint": 2, "full": 0}
 
 
 def row_or_column(module: SourceModule, node: ast.expr, depth: int = 0) -> str | None:
@@ -75,7 +75,7 @@ def _called(module: SourceModule, call: ast.Call, depth: int) -> str | None:
     name = module.qualify(call.func) or ""
     if name.startswith("torch.") and name.rsplit(".", 1)[-1] in _MAKERS:
         return _made(module, call, name.rsplit(".", 1)[-1])
-    if name.startswith("torch.") and name.rsplit(".", 1)[-1] in _SAME and call.args:
+    if name.startswith("torch.") and name.rsplit(".", 1)[-1] in KEEP_SHAPE and call.args:
         return row_or_column(module, call.args[0], depth + 1)
     if name.startswith("torch.") and name.endswith("argmax"):
         return ROW if _reduces(module, call) else None
@@ -91,7 +91,7 @@ def _called(module: SourceModule, call: ast.Call, depth: int) -> str | None:
         return ROW if inner in (ROW, COLUMN) and texts in ([], ["1"], ["-1"]) else None
     if method == "argmax":
         return ROW if _reduces(module, call) else None
-    if method in _SAME:
+    if method in KEEP_SHAPE:
         return row_or_column(module, call.func.value, depth + 1)  # type: ignore[attr-defined]
     return COLUMN if num_outputs(module, call) == 1 else None
 
@@ -100,15 +100,12 @@ def _made(module: SourceModule, call: ast.Call, maker: str) -> str | None:
     """Return what `torch.randn(8)` and `torch.zeros((8, 1))` are by the sizes that are written."""
     if maker in ("randperm", "arange", "linspace"):
         return ROW
-    given = argument(call, _SIZE_AT.get(maker), "size")
-    sizes = [given] if given is not None else list(call.args)
-    if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List):
-        sizes = list(sizes[0].elts)
-    elif maker in _SIZE_AT or (len(sizes) == 1 and not isinstance(literal(module, sizes[0]), int)):
-        return None  # a size, or a name that may be a whole shape
+    sizes = sizes_of(module, call)
+    if sizes is None:
+        return None
     if len(sizes) == 2 and constant(sizes[1]) == 1:
         return COLUMN
-    return ROW if len(sizes) == 1 and not isinstance(sizes[0], ast.Starred) else None
+    return ROW if len(sizes) == 1 else None
 
 
 def _reduces(module: SourceModule, call: ast.Call) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from truestep.doctor.source.contexts import OTHER, TOP, Context, Contexts, Located, Unknown
 from truestep.doctor.source.events import Event, Frame, Path, Trace
+from truestep.doctor.source.libraries import hooks_around
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, walk
 from truestep.doctor.source.protocol import Protocol
@@ -24,7 +25,9 @@ MAX_EVENTS = 5_000  # of one entry, and
 MAX_CALLS = 3_000  # of one entry: beyond these it is followed no further, and the checks abstain
 MAX_WORLDS = 8
 _QUIET = ("unknown", "forward", "count")  # what a branch may hold without its test being worth a world
-_UPDATE = ("backward", "step", "zero_grad", "scaler_update")  # what is worth one before all else
+_UPDATE = ("backward", "step", "zero_grad", "scaler_update", "learn")  # what is worth one before all else
+
+_Around = tuple[tuple[str, ast.AST], ...]  # the comprehensions and choices around a part of an expression
 
 
 @dataclass
@@ -70,6 +73,11 @@ class _Tracer:
         self.protocol = Protocol(modules[0])
         self._methods: dict[str, list[Function]] | None = None
         self.eventful = self._eventful()
+        held = self.resolver.index.attributes.values()
+        self.kept = set(self.resolver.index.written).union(
+            *held
+        )  # the names of attributes that hold something
+        self.evaluated: dict[ast.AST, list[tuple[ast.AST, _Around]]] = {}
         self.num_calls = 0
         self.entered: set[Function] = set()
         self.stack: list[Function] = []
@@ -118,8 +126,12 @@ class _Tracer:
         self.trace = Trace(root, world=world, contexts=self.contexts)
         self.num_calls = 0
         self.stack = [root] if isinstance(root, Function) else []
-        context = Context(root) if isinstance(root, Function) else TOP
-        self.statements(body, (), context)
+        hooks = hooks_around(self.modules[0], root)
+        for each in hooks:  # a library calls them for every batch
+            self.entered.add(each)
+            self.statements(each.body, (Frame("loop", root),), Context(each))
+        if not hooks:
+            self.statements(body, (), Context(root) if isinstance(root, Function) else TOP)
         return self.trace
 
     # ── statements ────────────────────────────────────────────────────────────────────────────
@@ -263,23 +275,47 @@ class _Tracer:
 
     def expressions(self, node: ast.AST, path: Path, context: Context) -> None:
         """Visit what an expression evaluates, arguments before the call they are for."""
+        if node not in self.evaluated:
+            self.evaluated[node] = list(self.evaluations(node, ()))
+        for each, around in self.evaluated[node]:
+            here = (*path, *(Frame(kind, frame, context) for kind, frame in around)) if around else path
+            if isinstance(each, ast.Call):
+                self.call(each, here, context)
+            elif isinstance(each, ast.Assign | ast.AugAssign):
+                self.add(self.protocol.assignment(each), here, context)
+                self.count(each, here, context)
+            elif self.yields and self.stack[-1:] == [self.yields[-1][0]]:
+                _, rest = self.yields.pop()
+                rest()
+
+    def evaluations(self, node: ast.AST, around: _Around) -> Iterator[tuple[ast.AST, _Around]]:
+        """Yield the parts of an expression at which something may happen, in their order, and what encloses each."""
         if isinstance(node, Function):
             return
         if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
-            path = (*path, Frame("loop", node, context))
+            around = (*around, ("loop", node))
         if isinstance(node, ast.IfExp):
-            path = (*path, Frame("if", node, context))
+            around = (*around, ("if", node))
         for child in self.resolver.index.children[node]:
             if not isinstance(child, ast.Name | ast.Constant):
-                self.expressions(child, path, context)
-        if isinstance(node, ast.Yield) and self.yields and self.stack[-1:] == [self.yields[-1][0]]:
-            _, rest = self.yields.pop()
-            rest()
-        if isinstance(node, ast.Call):
-            self.call(node, path, context)
-        elif isinstance(node, ast.Assign | ast.AugAssign):
-            self.add(self.protocol.assignment(node), path, context)
-            self.count(node, path, context)
+                yield from self.evaluations(child, around)
+        if isinstance(node, ast.Yield | ast.Assign | ast.AugAssign) or (
+            isinstance(node, ast.Call) and not self.is_quiet(node)
+        ):
+            yield node, around
+
+    def is_quiet(self, call: ast.Call) -> bool:
+        """Tell a call that is no event, whatever it is called with: of a library, or of what has none inside."""
+        if self.protocol.call(call) or any(each in self.eventful for each in self._targets(call)):
+            return False
+        function, linker = call.func, self.resolver.linker
+        if isinstance(
+            function, ast.Attribute
+        ):  # what an attribute holds may be clear only in the call's context
+            known = linker.qualify(function)
+            return function.attr not in self.kept or (known is not None and "." in known)
+        bound = linker.bindings(function) if isinstance(function, ast.Name) else [None]
+        return all(each is not None and each.how in ("import", "def") for each in bound)
 
     def call(self, call: ast.Call, path: Path, context: Context) -> None:
         closure = self.protocol.closure(call)
@@ -330,8 +366,9 @@ class _Tracer:
             event = Event(kind, node, key, path, subject, context)
             if kind in ("zero_grad", "step") and subject is not None:
                 made = self.contexts.origin(Located(subject, context)).node
-                optimizer = self.modules[0].kind(made) == "optimizer"
-                event = replace(event, made=isinstance(made, ast.Call), of_optimizer=optimizer)
+                module = self.modules[0]
+                is_made = isinstance(made, ast.Call) and module.given_by_library(made) is None
+                event = replace(event, made=is_made, of_optimizer=module.kind(made) == "optimizer")
             self.trace.events.append(event)
 
     def count(self, node: ast.Assign | ast.AugAssign, path: Path, context: Context) -> None:

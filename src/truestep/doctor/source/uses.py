@@ -134,10 +134,14 @@ def uses_of(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionD
 
 
 def names_read(node: ast.AST) -> Names:
-    """Return the names that are read somewhere in a node."""
-    return frozenset(
-        each.id for each in walk(node) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Store)
-    )
+    """Return the names that are read somewhere in a node; found once, since loops ask again and again."""
+    found: Names | None = node.__dict__.get("names_read")
+    if found is None:
+        found = frozenset(
+            each.id for each in walk(node) if type(each) is ast.Name and type(each.ctx) is not ast.Store
+        )
+        node.names_read = found  # type: ignore[attr-defined]
+    return found
 
 
 def _all_read(nodes: Iterable[ast.AST]) -> Names:

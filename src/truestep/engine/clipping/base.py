@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a kind of clipping is, and the norm of a set of gradients."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+_HALF = (torch.float16, torch.bfloat16)
 
 
 class Gradients(NamedTuple):
@@ -45,16 +48,19 @@ def total_norm(gradients: list[Tensor], norm_type: float = 2.0) -> Tensor:
     return norm_beside(gradients, (), norm_type)[0]
 
 
+def norms_of(tensors: list[Tensor], norm_type: float = 2.0) -> tuple[Tensor, ...]:
+    """Return the norm of each tensor, of tensors in half precision in float32."""
+    half = tensors[0].dtype in _HALF
+    return tuple(torch._foreach_norm(tensors, norm_type, dtype=torch.float32 if half else None))
+
+
 def norm_beside(
     gradients: list[Tensor], others: Sequence[Tensor], norm_type: float
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """Return the norm of all gradients seen as one vector, and the norm of each other tensor, in one pass."""
-    if norm_type == float("inf"):
+    if norm_type == math.inf:
         # torch has no largest element of an empty tensor
         gradients = [gradient for gradient in gradients if gradient.numel()] or [gradients[0].new_zeros(1)]
-    half = gradients[0].dtype in (torch.float16, torch.bfloat16)
-    norms = torch._foreach_norm(
-        [*gradients, *others], norm_type, **({"dtype": torch.float32} if half else {})
-    )
+    norms = norms_of([*gradients, *others], norm_type)
     first, rest = norms[: len(gradients)], norms[len(gradients) :]
     return torch.linalg.vector_norm(torch.stack(first), norm_type), rest

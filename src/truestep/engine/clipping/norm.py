@@ -39,7 +39,7 @@ class ClipNorm(Clip):
         """Multiply by max_norm / norm where that is below one (the formula of `torch.nn.utils.clip_grad_norm_`)."""
         # On a CPU the norm can be looked at for nothing; multiplying by exactly 1 would change no bit.
         # 0.999: nearer to the limit the quotient below, rounded in the norm's type, might not be clamped to exactly 1.
-        if norm.device.type == "cpu" and norm.item() + 1e-6 < 0.999 * self.max_norm:
+        if norm.is_cpu and norm.item() + 1e-6 < 0.999 * self.max_norm:
             return
         coefficient = torch.clamp(self.max_norm / (norm + 1e-6), max=1.0)
         torch._foreach_mul_(gradients.tensors, coefficient)

@@ -16,7 +16,7 @@ from truestep.engine import structure
 Column = torch.Tensor | npt.NDArray[Any]
 
 ROWS_IN_FINGERPRINT = 16
-_NUMBERS = "biufc"
+_NUMBERS = "biufc"  # NumPy's letters: booleans, whole numbers with and without sign, floats, complex numbers
 _WITHOUT_NUMPY = (torch.bfloat16, torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2)
 
 
@@ -128,6 +128,7 @@ def _as_tensor(leaf: Column) -> Column:
         return leaf  # a read-only memory map, text: rows are taken by numpy
     try:
         return torch.from_numpy(leaf)
+    # NumPy has numbers that torch lacks (long double)
     except TypeError:
         return leaf
 

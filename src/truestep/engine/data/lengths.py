@@ -52,6 +52,7 @@ class BucketedByLength(Order):
         key = derive(self._seed, "order by length", epoch)
         if self.num_samples < len(samples):  # drop_last: other samples every epoch, not the longest
             samples = np.sort(Permutation(len(samples), key)(samples)[: self.num_samples])
+        # In a bucket samples stand in an order of the epoch's own, and so do the batches, or short ones would always come first.
         by_length = samples[np.lexsort((keyed(key, samples), self._buckets[samples]))]
         order = Permutation(len(self._sizes), key)(np.arange(len(self._sizes)))
         sizes = self._sizes[order]

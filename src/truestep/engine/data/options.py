@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from truestep.core.calls import check_keywords
-from truestep.core.errors import OptionError
+from truestep.core.errors import OptionError, check_flag
 
 Numbers = Sequence[float] | npt.NDArray[Any] | torch.Tensor
 
@@ -105,6 +105,8 @@ class DataOptions:
     def __post_init__(self) -> None:
         for name, least in (("batch_size", 1), ("num_samples", 1), ("prefetch", 1)):
             _check_count(name, getattr(self, name), least)
+        for flag in ("shuffle", "drop_last", "check"):
+            check_flag("run.data", flag, getattr(self, flag))
         if self.num_workers != "auto":
             _check_count("num_workers", self.num_workers, 0)
         _check_pairs(self)

@@ -48,7 +48,7 @@ class BatchSource(Sealed, ABC):
         """Return what tells this data from other data, as JSON: kind, sizes, types, a hash of some."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed run needs beyond epoch and batch number; nothing, but for streams."""
+        """Return what a resumed run needs beyond epoch and batch number: nothing, except for streams."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

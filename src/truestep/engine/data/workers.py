@@ -20,6 +20,7 @@ from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import Request
 from truestep.engine.data.progress import WorkerProgress, WorkerStart
 
+# Below these, handing batches over and starting processes costs more than it saves (docs/data.md).
 CHEAP_SAMPLE_SECONDS = 50e-6
 CHEAP_EPOCH_SECONDS = 0.5
 MOST_WORKERS = 16

@@ -38,16 +38,14 @@ def gather(tensor: Tensor, *, with_first: bool = False) -> Tensor | tuple[Tensor
         return F.cross_entropy(images @ others.T, first + torch.arange(len(images)), reduction="none")
 
     Args:
-        tensor: of shape (rows of this process, ...), the same but for the number of rows on every process.
+        tensor: of shape (rows of this process, ...), the same on every process except for the number of rows.
         with_first: also return where this process's rows begin among all.
 
     Returns:
         A tensor of shape (rows of all processes, ...); with `with_first` a pair.
     """
-    if tensor.ndim == 0:
-        raise LossError(
-            "ts.gather was given a single number, which has no rows; give a tensor of shape (batch, ...)."
-        )
+    if not isinstance(tensor, Tensor) or tensor.ndim == 0:
+        raise LossError("ts.gather was given what has no rows; give a tensor of shape (batch, ...).")
     if not _current:
         return (tensor, 0) if with_first else tensor
     world = _current[0]

@@ -109,6 +109,7 @@ def renewing(write: Callable[[int], None]) -> Iterator[None]:
                 count += 1
                 write(count)
 
+    # a daemon: what keeps this process busy may end it, and no sign of life is owed then
     thread = threading.Thread(target=renew, name="truestep-busy", daemon=True)
     thread.start()
     try:

@@ -72,6 +72,7 @@ class RankNotes:
         self.processes = [Process(*self._read(f"process/{each}")) for each in range(size)]
 
     def _write(self, key: str, value: Any) -> None:
+        # As JSON: whoever can reach the store can write to it, and a pickle would run what they wrote.
         self._store.set(key, json.dumps(value))
 
     def _read(self, key: str) -> Any:

@@ -16,4 +16,5 @@ def packed(tree: Any) -> bytes:
 
 def unpacked(data: bytes) -> Any:
     """Return the tree that `packed` was given, on the CPU."""
+    # On the CPU: the sender's device may not be here, or be another rank's.
     return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)

@@ -249,7 +249,7 @@ class World:
         updating = [place.startswith("an update") for place in places]
         uneven = "" if all(updating) or not any(updating) else f" {_UNEVEN}"
         self.error = RankError(
-            f"The ranks came to different places, where each would wait for the others for ever. {listed}. Every rank must make "
+            f"The ranks came to different places, where each would wait for the others forever. {listed}. Every rank must make "
             "the same updates, evaluations and passes; `if run.is_main:` is for printing and files of your own."
             + uneven
         )
@@ -268,7 +268,7 @@ class World:
             self.links.close()
 
     def _leave(self) -> None:
-        """At the end of the process: threads that wait for a rank which never comes would keep it alive for ever."""
+        """At the end of the process: threads that wait for a rank which never comes would keep it alive forever."""
         self._is_closed = True
         if self.error is None:
             self.links.close()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from truestep.core.errors import OptionError
+from truestep.core.errors import OptionError, check_number
 
 
 def warmup_cosine(
@@ -41,6 +41,7 @@ def warmup_constant(optimizer: Optimizer, *, warmup_steps: int) -> LambdaLR:
 
 def warmup_inverse_sqrt(optimizer: Optimizer, *, warmup_steps: int) -> LambdaLR:
     """Rise linearly for `warmup_steps`, then fall as 1/√step from the peak (Vaswani et al., 2017, section 5.3)."""
+    _check(warmup_steps, None)
     if warmup_steps < 1:
         raise OptionError(
             f"warmup_steps={warmup_steps}: an inverse square root needs at least one step of warm-up to start from."
@@ -97,6 +98,9 @@ def _ending(optimizer: Optimizer, shape: Callable[[int], float], total_steps: in
 
 
 def _check(warmup_steps: int, total_steps: int | None) -> None:
+    for name, steps in (("warmup_steps", warmup_steps), ("total_steps", total_steps)):
+        if steps is not None:
+            check_number("ts.warmup_cosine", name, steps, example=100)
     if warmup_steps < 0 or (total_steps is not None and total_steps < 1):
         raise OptionError(
             f"warmup_steps={warmup_steps}, total_steps={total_steps}: steps are counted from 0, and there is at least one."

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from truestep.core.calls import check_keywords
-from truestep.core.errors import OptionError
+from truestep.core.errors import OptionError, check_choice
 from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, unit_of
 from truestep.engine.schedules.factory import check_factory
 
@@ -19,6 +19,7 @@ def plateau(optimizer: Optimizer, *, metric: str, mode: str = "min", **options: 
     check_keywords(
         "ts.plateau", options, ["metric", *list(inspect.signature(ReduceLROnPlateau).parameters)[1:]]
     )
+    check_choice("ts.plateau", "mode", mode, ("min", "max"))
     return Plateau(ReduceLROnPlateau(optimizer, mode=mode, **options), metric)  # type: ignore[arg-type]
 
 

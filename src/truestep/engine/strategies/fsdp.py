@@ -45,7 +45,7 @@ class Fsdp:
         if not hasattr(FSDPModule, "set_reduce_scatter_unused_params"):
             raise OptionError(
                 f'strategy="fsdp" needs torch 2.13, and this is {torch.__version__}: before, weights that one rank alone uses '
-                'made the others wait for ever. Use strategy="ddp".'
+                'made the others wait forever. Use strategy="ddp".'
             )
         if precision.weights not in (torch.float32, torch.float64):
             raise OptionError(
@@ -151,6 +151,7 @@ class FsdpHooks:
 
     def joined(self, norm: Tensor, norm_type: float) -> Tensor:
         """Join the norms of all parts."""
+        # In float64, since powers of a norm overflow float32; all are sent, and each rank adds them up in the same order.
         largest = norm_type == float("inf")
         norms = norm.double()[None] if largest else norm.double()[None] ** norm_type
         everybody = torch.zeros(self._world.size, dtype=torch.float64, device=norm.device)

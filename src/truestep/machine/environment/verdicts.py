@@ -13,6 +13,7 @@ from truestep.machine.environment import packages
 from truestep.machine.environment.libraries import SharedLibrary
 from truestep.machine.environment.report import EnvironmentVerdict, Machine
 
+# Docker gives a container 64 MiB, through which data workers pass every batch.
 MIN_SHARED_BYTES = 256 * 2**20
 GOOD_SHARED_BYTES = 2**30
 

@@ -16,7 +16,7 @@ from truestep.machine.gpus.records import GpuProcess
 _LISTS = {"compute": "Compute", "graphics": "Graphics", "mps": "MPSCompute"}
 _LARGEST_PID = 2**22  # the kernel's own limit (include/linux/threads.h, PID_MAX_LIMIT)
 _FIRST_NAMESPACE = "pid:[4026531836]"  # the kernel's fixed number of the host's namespace
-_NO_INSTANCE = 0xFFFFFFFF
+_NO_INSTANCE = 0xFFFFFFFF  # NVML's word for a process that is in no MIG instance
 # These drivers fill _v3 with a longer structure than every other driver (withdrawn in 535.98).
 _LONG_STRUCTURES = ((535, 43), (535, 98))
 

@@ -11,9 +11,9 @@ from truestep.machine.gpus.nvml import LOST, Answer, Nvml, NvmlMissing, session
 from truestep.machine.gpus.processes import in_own_namespace, read_processes
 from truestep.machine.gpus.records import Gpu, GpuReport, MigInstance
 
-_COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
+_COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")  # by NVML's numbers
 _MEMORY_V2 = 0x02000028  # nvmlMemory_v2: its size and version, as NVML wants them in the structure
-_UNKNOWN_STATE = 32
+_UNKNOWN_STATE = 32  # NVML_PSTATE_UNKNOWN
 _NOT_ASKED = Answer(reason="not asked")
 
 

@@ -39,7 +39,7 @@ class Storages:
             self._add(gradient)
 
     def _gradients_beside(self, found: list[Any]) -> list[Any]:
-        """Return the gradients of tensors, but for those that were found themselves."""
+        """Return the gradients of tensors, except those that were found themselves."""
         seen = {id(item) for item in found}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -9,7 +9,7 @@ from truestep.core.errors import OptionError, check_number
 
 Every = int | Literal["auto"]
 USUAL = 64
-SHARE = 0.02  # of the time, that looks may take by default
+SHARE = 0.01  # of the time, that looks may take by default
 
 
 def check_every(every: Any, place: str, name: str, *, least: int, or_none: bool) -> None:

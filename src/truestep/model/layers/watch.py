@@ -188,7 +188,7 @@ def watch_layers(model: object, every: Every = "auto") -> LayerWatch:
     """Look at every layer of a training model each `every` steps; the numbers of the training stay as they are.
 
     A step is a call of the model with gradients on, up to the next one. With "auto" one step in 64 is looked at, and fewer where
-    looks would take over 2 % of the time. Of each layer with a matrix and of each activation are
+    looks would take over 1 % of the time. Of each layer with a matrix and of each activation are
     kept: mean, spread, zeros, dead units, saturation, a histogram, gradients, and how much its weight moved. A `ts.Run` does so by
     itself.
 

@@ -49,7 +49,7 @@ def from_numpy(
 
     Args:
         array: of booleans, whole, real or complex numbers; read-only, reversed and big-endian arrays too; any memmap.
-        dtype: the tensor's, if it shall not be the array's; also one that NumPy lacks, like `torch.bfloat16`.
+        dtype: the tensor's, if not the array's; also one that NumPy lacks, like `torch.bfloat16`.
         device: where to put it. `torch.set_default_device` has no say, as with `torch.from_numpy`.
         copy: False shares the memory, or raises where it can't be shared: then writing one changes the other.
         max_rounding: by how much of itself `dtype` may change a value. 0.0 refuses any change, `math.inf` none.
@@ -115,7 +115,7 @@ def to_numpy(tensor: Tensor, *, dtype: Any = None, copy: bool = True, max_roundi
 
     Args:
         tensor: of any shape, on any device; conjugate and negative views are resolved.
-        dtype: the array's, if it shall not be the tensor's. `np.float32` holds every bfloat16, float16 and float8.
+        dtype: the array's, if not the tensor's. `np.float32` holds every bfloat16, float16 and float8.
         copy: False shares the memory, or raises where it can't be shared: then writing one changes the other.
         max_rounding: by how much of itself `dtype` may change a value. 0.0 refuses any change, `math.inf` none.
 

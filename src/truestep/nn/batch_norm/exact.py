@@ -235,7 +235,7 @@ def _statistics(name: str, moments: StreamMoments, unbiased: bool) -> Statistics
     variance = moments.squares / (count - unbiased)
     if not (moments.mean.isfinite().all() and variance.isfinite().all()):
         raise OptionError(
-            f"The inputs of {name!r} hold NaN or infinite numbers, which its statistics would keep for ever. Nothing was changed."
+            f"The inputs of {name!r} hold NaN or infinite numbers, which its statistics would keep forever. Nothing was changed."
         )
     return moments.mean, variance, count
 

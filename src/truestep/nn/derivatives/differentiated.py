@@ -138,7 +138,7 @@ def _by_parameters(function: object) -> nn.Module:
 
 
 def _copy(value: Any) -> Any:
-    """Return a copy of a tensor: a function that works in place shall do so on its own, in each of the calls."""
+    """Return a copy of a tensor: a function that works in place must do so on its own, in each of the calls."""
     return value.clone() if isinstance(value, Tensor) else value
 
 

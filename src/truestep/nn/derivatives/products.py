@@ -56,7 +56,7 @@ def vjp(
     """Return the gradient of Σ cotangent · output: the vector-Jacobian product, of the inputs' or the parameters' shapes.
 
     As `torch.func.vjp`, but with respect to named parameters too, in full precision, with a module's buffers and `.grad` left
-    alone. It is part of the graph while gradients are on. Arguments are those of `jvp`, but for `cotangent`, a tensor of the
+    alone. It is part of the graph while gradients are on. Arguments are those of `jvp`, except `cotangent`, a tensor of the
     output's shape. It returns a tensor for one input, a tuple for several, a dict by name for parameters.
     """
     what = Differentiated.of(function, inputs, parameters)

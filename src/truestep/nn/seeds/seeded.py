@@ -148,7 +148,7 @@ def seed_everything(seed: int, *, deterministic: Deterministic = False) -> Seede
 
     Args:
         seed: a whole number from 0 to 2**64 - 1. Of a larger one than 2**32 - 1 torch's stream of the CPU takes the lower
-            32 bits, so stay below where seeds shall differ.
+            32 bits, so stay below if seeds are to differ.
         deterministic: True chooses deterministic algorithms (torch's, cuDNN's, cuBLAS's), and operations without one raise;
             "warn" lets those run with a warning; False leaves the flags as they are.
 

@@ -7,15 +7,16 @@ import math
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin
 
 import tyro
 
-from truestep.core.errors import OptionError
+from truestep.core.errors import OptionError, nearest
+from truestep.core.other_words import option_called
 from truestep.recipes.loading.find import FOLDER, description_of, name_of
 from truestep.run.options import Resume
 
@@ -45,18 +46,22 @@ class ParsedRecipe:
 def parsed(path: Path, arguments: Sequence[str], *, name: str) -> ParsedRecipe:
     """Import a recipe and make its Config of the words after its name.
 
-    Raises SystemExit, after tyro's message, for `--help` and for words that are no options.
+    Raises OptionError for words that are no options; SystemExit, after tyro's message, for `--help` and for what is no value.
     """
     description = description_of(path)
     module = load(path)
-    both = tyro.cli(
-        _options_of(module.Config, path),
+    options = _options_of(module.Config, path)
+    both, unknown = tyro.cli(
+        options,
         args=list(arguments),
         prog=f"truestep train {name}",
         description=_wrapped(description),
         config=(tyro.conf.OmitArgPrefixes,),
         registry=_numbers(),
+        return_unknown_args=True,
     )
+    if unknown:
+        raise OptionError(_no_option(f"truestep train {name}", unknown[0], [*_names(options)]))
     if both.options.resume == "must" and both.options.out is None:
         raise OptionError(
             "--resume must needs --out FOLDER: without it a new folder is made, with no run in it."
@@ -81,6 +86,30 @@ def _options_of(config_class: Any, path: Path) -> type[Any]:
             ("options", Annotated[RunOptions, tyro.conf.arg(name="every recipe's")]),
         ],
     )
+
+
+def _names(options: type[Any]) -> Iterator[str]:
+    """Yield the fields that are options, those of data classes within it among them."""
+    for field in dataclasses.fields(options):
+        kind = get_args(field.type)[0] if get_origin(field.type) is Annotated else field.type
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            yield from _names(kind)
+        elif field.init:
+            yield field.name
+
+
+def _no_option(command: str, word: str, known: list[str]) -> str:
+    option, name = word.partition("=")[0], word.partition("=")[0].lstrip("-").replace("-", "_")
+    if not word.startswith("-"):
+        return f"{command} takes options alone, and {word!r} belongs to none: each is written --name value."
+    said = f"{command} has no option {option}."
+    if called := option_called(name, known):
+        return f"{said} Here it is called {_option(called)}."
+    return f"{said} {nearest(option, map(_option, known))}"
+
+
+def _option(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
 
 
 def _wrapped(text: str) -> str:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1  # of Linux's <sys/prctl.h>; the setting survives exec, and does not pass to children
 
 
 def tie_to_parent(parent: int) -> None:

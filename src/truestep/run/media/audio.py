@@ -26,6 +26,7 @@ class Audio(Media):
 
     kind = "audio"
     suffix = ".wav"
+    advice = "Bring the wave to -1 ... 1: wave / wave.abs().max()"
 
     def __init__(self, wave: Any, rate: int) -> None:
         array = as_array(wave, of="ts.Audio")

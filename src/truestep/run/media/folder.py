@@ -15,7 +15,7 @@ from truestep.report.media import MEDIA, MEDIA_SUFFIXES, MediaLine
 from truestep.report.metrics import read_metrics
 from truestep.run.media.kind import Media
 
-MAX_NAME = 100
+MAX_NAME = 100  # of the 255 bytes that file systems take: a name as %XX is three times as long
 
 
 class Written(NamedTuple):

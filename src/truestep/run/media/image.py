@@ -33,6 +33,9 @@ class Image(Media):
 
     kind = "image"
     suffix = ".png"
+    advice = (
+        "Say which values are black and white: ts.Image(pixels, low=-1.0, high=1.0) for what ends in tanh"
+    )
 
     def __init__(
         self, pixels: Any, *, low: float = 0.0, high: float = 1.0, columns: int | None = None

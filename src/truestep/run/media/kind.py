@@ -19,6 +19,8 @@ class Media:
 
     kind: ClassVar[str]
     suffix: ClassVar[str]
+    advice: ClassVar[str] = ""
+    """What to write where values were cut off."""
 
     def __init__(self, content: bytes, note: str = "") -> None:
         self.content = content

@@ -87,6 +87,7 @@ class Progress:
         except (OSError, ValueError):
             with suppress(OSError, ValueError):
                 self._screen.close()
+            # never tried again: each attempt may wait for a terminal that is not there
             self._screen, self._due = Silent(), float("inf")
 
     def _take(self, values: Mapping[str, float], now: float) -> None:

@@ -19,6 +19,10 @@ class Trackers:
     def __init__(
         self, trackers: Iterable[Tracker], tracking: Callable[[], Tracking], say: Callable[[str], None]
     ) -> None:
+        if not isinstance(trackers, list | tuple):
+            raise OptionError(
+                f"ts.Run(trackers={trackers!r}): give a list of them, trackers=[ts.TensorBoardTracker()]."
+            )
         self._live = [_checked(tracker) for tracker in trackers]
         self._tracking = tracking
         self._say = say

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.loaders import LOADER, evaluated_on
+from truestep.doctor.source.batches import LOADER
+from truestep.doctor.source.loaders import evaluated_on
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, with_keyword

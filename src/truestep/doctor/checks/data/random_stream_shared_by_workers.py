@@ -50,7 +50,7 @@ class RandomStreamSharedByWorkers(SourceCheck):
                 value = bindings[0].value
                 made = isinstance(value, ast.Call) and module.qualify(value.func) in GENERATORS
                 home = getattr(module.scope(bindings[0].node), "name", "")
-                again = len(bindings) > 1 or self._seeded(owner, name)
+                again = len(bindings) > 1 or self._seeded(module, owner, name)
                 if made and home == "__init__" and not again and self._drawn(owner, name):
                     yield At(
                         bindings[0].node,
@@ -71,14 +71,13 @@ class RandomStreamSharedByWorkers(SourceCheck):
             for n in walk(m)
         )
 
-    def _seeded(self, owner: ast.ClassDef, name: str) -> bool:
+    def _seeded(self, module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
         """Tell `self.rng.seed(...)`: each worker, or each epoch, may get a seed of its own."""
         return any(
-            isinstance(each, ast.Attribute)
-            and each.attr in ("seed", "manual_seed", "set_state")
+            each.attr in ("seed", "manual_seed", "set_state")
             and isinstance(each.value, ast.Attribute)
             and each.value.attr == name
-            for each in walk(owner)
+            for each in module.inside(owner, ast.Attribute)
         )
 
     def _severity(self, module: SourceModule, owner: ast.ClassDef) -> Severity:

@@ -43,9 +43,33 @@ class VisibleDevicesTooLate(SourceCheck):
             )
             if key is None or key.value != VARIABLE or module.scope(node) is not module.tree:
                 continue
-            earlier = [call for call in calls if call.lineno < node.lineno]
+            earlier = [
+                call for call in calls if call.lineno < node.lineno and not _is_chosen(module, call, node)
+            ]
             if earlier:
                 yield At(
                     node,
                     f"No effect: line {min(call.lineno for call in earlier)} has asked for the devices.",
                 )
+
+
+def _is_chosen(module: SourceModule, call: ast.Call, later: ast.AST) -> bool:
+    """Tell whether a call stands in a branch, be it of an expression, that may not be taken before the other place."""
+    above = set(module.ancestors(later))
+    inside: ast.AST = call
+    for each in module.ancestors(call):
+        match each:
+            case ast.If() if each in above:
+                if _is_in_else(module, each, call) != _is_in_else(module, each, later):
+                    return True
+            case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test) if inside is not test:
+                return True
+            case ast.BoolOp(values=[first, *_]) if inside is not first:
+                return True
+        inside = each
+    return False
+
+
+def _is_in_else(module: SourceModule, choice: ast.If, node: ast.AST) -> bool:
+    above = {node, *module.ancestors(node)}
+    return any(each in above for each in choice.orelse)

@@ -4,8 +4,9 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.ranks import depends_on_rank
 from truestep.doctor.source.values import argument, forwards_all
 
 
@@ -51,5 +52,19 @@ class LoaderWithoutSampler(SourceCheck):
                 not stream
                 and not forwards_all(call)
                 and not any(word in name for word in ("val", "test", "eval"))
+                and not depends_on_rank(module, call)  # by its data, or by the seed of its order
             ):
-                yield At(call, "Every rank reads all the data: the loader has no distributed sampler.")
+                seeded = any(depends_on_rank(module, seed) for seed in module.of_program(_seeds))
+                text = "Every rank reads all the data: the loader has no distributed sampler."
+                yield At(call, text, RISK if seeded else BUG)
+
+
+def _seeds(files: list[SourceModule]) -> list[ast.expr]:
+    """Return what the program seeds torch with: ranks that are seeded apart may each draw from all data on purpose."""
+    names = ("manual_seed", "seed_everything", "seed")
+    calls = [
+        call
+        for file in files
+        for call in [*file.method_calls(*names), *file.calls("truestep.seed_everything")]
+    ]
+    return [each for call in calls for each in call.args]

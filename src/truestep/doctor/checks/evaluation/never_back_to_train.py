@@ -62,7 +62,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report an eval() that shares a loop with training, in which nothing calls train()."""
         for trace in module.traces:
-            for loop in trace.training_loops():
+            for loop in trace.learning_loops():
                 for path in (loop.path, *loop.outer_loops()):
                     evals = [event for event in trace.within(path, "eval") if _trained(trace, loop, event)]
                     if evals and not trace.within(path, "train"):

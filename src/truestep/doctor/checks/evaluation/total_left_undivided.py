@@ -48,7 +48,7 @@ class TotalLeftUndivided(SourceCheck):
         """Report the last division beside which a total of the same block is used as it is."""
         for function in module.functions if "torch" in module.text else ():
             totals = _totals(module, function)
-            for (_, divisor), divided in _divisions(module, function).items():
+            for (_, divisor), divided in _divisions(module, function).items() if totals else ():
                 blocks = {module.parents[totals[name]] for name in divided if name in totals}
                 if len(divided) < 2 or len(blocks) != 1:
                     continue
@@ -67,12 +67,8 @@ class TotalLeftUndivided(SourceCheck):
 def _totals(module: SourceModule, function: Function) -> dict[str, ast.AugAssign]:
     """Return what is added to once, in a loop."""
     found: dict[str, list[ast.AugAssign]] = {}
-    for node in walk(function):
-        if (
-            isinstance(node, ast.AugAssign)
-            and isinstance(node.op, ast.Add)
-            and isinstance(node.target, ast.Name)
-        ):
+    for node in module.inside(function, ast.AugAssign):
+        if isinstance(node.op, ast.Add) and isinstance(node.target, ast.Name):
             found.setdefault(node.target.id, []).append(node)
     return {name: nodes[0] for name, nodes in found.items() if len(nodes) == 1 and module.loop(nodes[0])}
 
@@ -80,7 +76,7 @@ def _totals(module: SourceModule, function: Function) -> dict[str, ast.AugAssign
 def _divisions(module: SourceModule, function: Function) -> dict[tuple[ast.AST, str], dict[str, ast.stmt]]:
     """Return what is divided in place, by block and divisor."""
     found: dict[tuple[ast.AST, str], dict[str, ast.stmt]] = {}
-    for node in walk(function):
+    for node in module.inside(function, ast.AugAssign, ast.Assign):
         name: ast.expr | None = None
         divisor: ast.expr | None = None
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
+from truestep.doctor.source.counters import is_made_anew
 from truestep.doctor.source.events import Event, Path, Trace, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
@@ -52,7 +53,7 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
             for loop in trace.training_loops():
                 yield from self._judge(module, loop)
             for update, path in _steps_by_hand(trace):
-                if not _is_made_anew(module, update, path):
+                if not _is_made_anew(module, trace, update, path) and not _changes_gradients(module, update):
                     text = "The loop calls backward() and steps by hand but never clears the gradients."
                     yield At(update.node, text)
 
@@ -129,7 +130,12 @@ def _made_inside(module: SourceModule, loop: TrainingLoop) -> bool:
     """An optimizer or model that each iteration makes anew starts without gradients."""
     receiver = loop.steps[0].receiver
     made = origins(module, receiver) if receiver is not None else ()
-    return any(isinstance(each, ast.Call) and loop.node in module.ancestors(each) for each in made)
+    return any(
+        isinstance(each, ast.Call)
+        and loop.node in module.ancestors(each)
+        and module.given_by_library(each) is None  # which made it before
+        for each in made
+    )
 
 
 def _steps_by_hand(trace: Trace) -> Iterator[tuple[Event, Path]]:
@@ -141,12 +147,24 @@ def _steps_by_hand(trace: Trace) -> Iterator[tuple[Event, Path]]:
         if not around or around[-1] in seen:
             continue
         seen.add(around[-1])
-        if not any(trace.within(path, "zero_grad", "unknown", "step") for path in around):
+        if not any(trace.ever(path, "zero_grad", "unknown", "step") for path in around):
             yield update, around[-1]
 
 
-def _is_made_anew(module: SourceModule, update: Event, loop: Path) -> bool:
-    """Tell whether the loop gives the name another tensor, which has no gradient yet."""
+def _changes_gradients(module: SourceModule, update: Event) -> bool:
+    """Tell `p.grad.mul_(0.9)` beside an update by hand: what is left in the gradients is meant to be."""
+    home = module.home(update.node)
+    calls = home.inside(home.scope(update.node), ast.Call)
+    methods = [each.func for each in calls if isinstance(each.func, ast.Attribute)]
+    changed = [each.value for each in methods if each.attr.endswith("_")]
+    return any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in changed)
+
+
+def _is_made_anew(module: SourceModule, trace: Trace, update: Event, loop: Path) -> bool:
+    """Tell whether the loop makes the model, or gives the name another tensor, which has no gradient yet."""
+    applied = [each.receiver for each in trace.within(loop, "forward") if each.receiver is not None]
+    if any(is_made_anew(module, loop[-1].node, each) for each in applied):
+        return True
     name = update.receiver
     if not isinstance(name, ast.Name):
         return False

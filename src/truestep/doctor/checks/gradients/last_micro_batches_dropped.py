@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.batches import num_batches, source_of
 from truestep.doctor.source.contexts import TOP, Located
 from truestep.doctor.source.events import Path, Trace, TrainingLoop
 from truestep.doctor.source.execution import Window, execution_of
@@ -52,10 +53,10 @@ class LastMicroBatchesDropped(SourceCheck):
                     and isinstance(loop.node, ast.For)
                 ):
                     windows = run.windows(loop.optimizer)
-                    yield from _judge(loop, windows, test)
+                    yield from _judge(module, loop, windows, test)
 
 
-def _judge(loop: TrainingLoop, windows: list[Window], test: ast.expr) -> Iterator[At]:
+def _judge(module: SourceModule, loop: TrainingLoop, windows: list[Window], test: ast.expr) -> Iterator[At]:
     sizes = [len(each.backwards) for each in windows[:-1]]
     cleared = all(each.clears and each.adds_up for each in windows[1:-1])
     if len(sizes) < 2 or max(sizes) < 2 or not cleared:
@@ -65,13 +66,16 @@ def _judge(loop: TrainingLoop, windows: list[Window], test: ast.expr) -> Iterato
     elif (
         windows[-1].backwards
         and not _stepped_after(loop.trace, loop.path)
-        and not _is_divided(loop, sizes[1])
+        and not _is_divided(module, loop, sizes[1])
     ):
         yield At(test, "Where k does not divide the batches, those left over get no step in this loop.", RISK)
 
 
-def _is_divided(loop: TrainingLoop, size: int) -> bool:
-    """Tell whether the loop is known to run a whole number of windows: `for i in range(64)`."""
+def _is_divided(module: SourceModule, loop: TrainingLoop, size: int) -> bool:
+    """Tell whether the loop is known to run a whole number of windows, by its range or its loader's batches."""
+    source = source_of(module, loop.node) if isinstance(loop.node, ast.For) else None
+    if source is not None and (times := num_batches(module, source)) is not None:
+        return times % size == 0
     contexts, frame = execution_of(loop.trace, loop.path).contexts, loop.path[-1]
     call = getattr(frame.node, "iter", None)
     while isinstance(call, ast.Call) and dotted(call.func) in ("enumerate", "tqdm") and call.args:

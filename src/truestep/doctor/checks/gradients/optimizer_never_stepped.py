@@ -75,13 +75,7 @@ def _is_optimizer(module: SourceModule, node: ast.Assign) -> bool:
 def _reads(module: SourceModule, node: ast.Assign, place: str) -> list[ast.expr]:
     """Return where a variable of a function, or an attribute of whatever object, is read."""
     if isinstance(node.targets[0], ast.Attribute):
-        name = node.targets[0].attr
-        return [
-            each
-            for file in module.linked
-            for each in file.all(ast.Attribute)
-            if each.attr == name and isinstance(each.ctx, ast.Load)
-        ]
+        return list(module.attributes_read.get(node.targets[0].attr, ()))
     scope = module.scope(node)
     return [each for each in module.reads(place) if scope in (module.scope(each), *module.ancestors(each))]
 

@@ -5,8 +5,13 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.axes import num_axes
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.uses import names_read, names_stored
+from truestep.doctor.source.values import constant
+
+_AXES = 4
 
 
 class PenaltyMixedByFixedRank(SourceCheck):
@@ -37,7 +42,7 @@ class PenaltyMixedByFixedRank(SourceCheck):
     words = ("autograd",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report torch.rand(n, 1, 1, 1) mixed with a parameter, in a function that differentiates."""
+        """Report torch.rand(n, 1, 1, 1) mixed with a parameter that is not known to have four axes."""
         for call in module.calls("torch.rand"):
             function = module.scope(call)
             ones = [isinstance(each, ast.Constant) and each.value == 1 for each in call.args[1:]]
@@ -50,8 +55,45 @@ class PenaltyMixedByFixedRank(SourceCheck):
                 isinstance(node, ast.Name) and self._is_parameter(function, node.id)
                 for node in walk(call.args[0])
             )
-            if differentiates and sized:
+            if differentiates and sized and not _is_mixed_with_images(module, call, function):
                 yield At(call, "The weights have four axes; data of two would be mixed pair by pair.", RISK)
 
     def _is_parameter(self, function: ast.FunctionDef, name: str) -> bool:
         return any(each.arg == name for each in function.args.args)
+
+
+def _is_mixed_with_images(module: SourceModule, mix: ast.Call, function: ast.FunctionDef) -> bool:
+    """Tell whether something that is mixed has four axes, or a net of two-dimensional layers is applied."""
+    made = module.statement(mix)
+    own = names_stored(made)
+    for product in module.inside(function, ast.BinOp):
+        if isinstance(product.op, ast.Mult):
+            sides = [product.left, product.right]
+            mixed = [
+                each for each in sides if not (own & names_read(each)) and not isinstance(each, ast.Constant)
+            ]
+            if len(mixed) == 1 and _is_image(module, mixed[0], function):
+                return True
+    owners = [module.class_of(call.func) for call in module.inside(function, ast.Call)]
+    return any(owner is not None and _has_convolutions(module, owner) for owner in owners)
+
+
+def _is_image(module: SourceModule, value: ast.expr, function: ast.FunctionDef) -> bool:
+    """Tell a tensor of four axes, or one whose third is asked for: `x.size(2)`."""
+    if num_axes(module, value) == _AXES:
+        return True
+    place = dotted(value)
+    items = [
+        each for each in module.inside(function, ast.Subscript) if dotted(each.value) == f"{place}.shape"
+    ]
+    calls = [each for each in module.inside(function, ast.Call) if dotted(each.func) == f"{place}.size"]
+    asked = [
+        constant(each)
+        for each in [*(one.slice for one in items), *(part for one in calls for part in one.args)]
+    ]
+    return any(isinstance(each, int) and each > 1 for each in asked)
+
+
+def _has_convolutions(module: SourceModule, owner: ast.ClassDef) -> bool:
+    layers = [module.qualify(each.func) or "" for each in module.inside(owner, ast.Call)]
+    return any(name.startswith("torch.nn.Conv") and name.endswith("2d") for name in layers)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A gradient penalty that has no gradient."""
 
-import ast
 from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.source.flow import flows_to
+from truestep.doctor.source.flow import goes_backward
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, with_keyword
 from truestep.doctor.source.values import argument, constant, forwards_all
@@ -38,16 +37,12 @@ class PenaltyWithoutGraph(SourceCheck):
     words = ("autograd",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report such a call whose result a backward of the same function reaches."""
+        """Report such a call whose result a backward reaches, be it behind the calls of the function around."""
         for call in module.calls("torch.autograd.grad"):
             asked = argument(call, 4, "create_graph")
             if forwards_all(call) or (asked is not None and constant(asked) is not False):
                 continue
-            backwards = [
-                each for each in module.method_calls("backward") if module.scope(each) is module.scope(call)
-            ]
-            reached = flows_to(module, call)
-            if any(_receiver(each) in reached for each in backwards):
+            if goes_backward(module, call):
                 yield At(
                     call, "Taken without create_graph=True: what is made of it gives the loss no gradient."
                 )
@@ -55,7 +50,3 @@ class PenaltyWithoutGraph(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Ask for the graph."""
         return [with_keyword(module, node, "create_graph", "True")]
-
-
-def _receiver(call: ast.Call) -> ast.expr | None:
-    return call.func.value if isinstance(call.func, ast.Attribute) else None

@@ -46,7 +46,7 @@ class StepMissing(SourceCheck, Watcher):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loop that clears an optimizer and goes backward, in a program that steps nothing."""
-        if any(_steps(module, call) for each in module.linked for call in each.all(ast.Call)):
+        if module.of_program(_steps_something):
             return
         for trace in module.traces:
             for backward in trace.of("backward"):
@@ -88,6 +88,10 @@ def _holds_gradients(record: OptimizerRecord) -> bool:
     """Tell so; a scaler passes over steps while gradients are infinite."""
     gradients = [each.grad for each in record.parameters() if each.grad is not None]
     return bool(gradients) and all(bool(each.isfinite().all()) for each in gradients if not each.is_sparse)
+
+
+def _steps_something(files: list[SourceModule]) -> bool:
+    return any(_steps(each, call) for each in files for call in each.all(ast.Call))
 
 
 def _steps(module: SourceModule, call: ast.Call) -> bool:

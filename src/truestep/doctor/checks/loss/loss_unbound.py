@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
 
 
 class LossUnbound(SourceCheck):
@@ -40,13 +39,9 @@ class LossUnbound(SourceCheck):
                 isinstance(each, ast.Continue | ast.Break | ast.Return | ast.Raise) for each in test.body
             ):
                 continue
-            for assignment in (each for node in test.body for each in walk(node)):
-                target = assignment.targets[0] if isinstance(assignment, ast.Assign) else None
-                if (
-                    isinstance(target, ast.Name)
-                    and isinstance(assignment, ast.Assign)
-                    and self._is_loss(module, assignment.value)
-                ):
+            for assignment in (each for node in test.body for each in module.inside(node, ast.Assign)):
+                target = assignment.targets[0]
+                if isinstance(target, ast.Name) and self._is_loss(module, assignment.value):
                     yield from self._reads(module, test, target)
 
     def _is_loss(self, module: SourceModule, value: ast.expr) -> bool:

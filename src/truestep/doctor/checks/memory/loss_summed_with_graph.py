@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import Edits, inserted_behind
 
 
 class LossSummedWithGraph(SourceCheck):
-    """The loss tensor itself is added to a running total.
+    """The loss tensor itself is added to a running total, or put in a list.
 
-    Why: the total keeps the graph of every step alive; memory grows until it is full.
+    Why: the total, or the list, keeps the graph of every step alive; memory grows until it is full.
 
     Bad:
         total = 0
@@ -34,7 +35,7 @@ class LossSummedWithGraph(SourceCheck):
             opt.step()
             total += loss.detach()
 
-    Fix: total += loss.detach() (or loss.item(), which waits for the GPU).
+    Fix: keep loss.detach() (or loss.item(), which waits for the GPU).
     """
 
     code = "MEM001"
@@ -48,12 +49,11 @@ class LossSummedWithGraph(SourceCheck):
         for loop, names in names_in.items():
             for node in walk(loop):
                 stored = _carrier(self._stored(node), names)
-                if stored is not None and self._stays(module, node, loop):
-                    yield At(
-                        node,
-                        f"{dotted(stored)!r} is kept with its graph.",
-                        BUG if isinstance(node, ast.AugAssign) else RISK,
-                    )
+                if stored is not None and self._stays(module, node, loop) and not _is_cut(module, stored):
+                    is_total = isinstance(node, ast.AugAssign)
+                    what = "added to a total" if is_total else "put in a list"
+                    text = f"{dotted(stored)!r} is {what} with its graph."
+                    yield At(node, text, BUG if is_total else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Detach it."""
@@ -101,6 +101,12 @@ class LossSummedWithGraph(SourceCheck):
             if isinstance(each, ast.Assign) and any(dotted(t) == name for t in each.targets)
         ]
         return not backward and not inside
+
+
+def _is_cut(module: SourceModule, stored: ast.expr) -> bool:
+    """Tell whether the name was given the loss without its graph before: `loss = loss.detach()`."""
+    values = module.definitions(stored)
+    return bool(values) and all(each is not None and loses_graph(each) for each in values)
 
 
 def _carrier(value: ast.expr | None, names: set[str]) -> ast.expr | None:

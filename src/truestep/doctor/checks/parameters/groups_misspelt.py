@@ -4,6 +4,7 @@
 import ast
 import difflib
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
@@ -45,6 +46,7 @@ class GroupsMisspelt(SourceCheck):
         return [replaced(module, node, f"{text_of(module, node.value)}.{_nearest(node.attr)}")]
 
 
+@cache
 def _nearest(name: str) -> str | None:
     found = difflib.get_close_matches(name, _KNOWN, 1, 0.9)
     return found[0] if found else None

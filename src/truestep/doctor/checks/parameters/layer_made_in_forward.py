@@ -57,18 +57,17 @@ class LayerMadeInForward(SourceCheck):
             if current in found:
                 continue
             found.append(current)
-            for call in walk(current):
-                if isinstance(call, ast.Call) and ast.unparse(call.func).startswith("self."):
+            for call in module.inside(current, ast.Call):
+                if ast.unparse(call.func).startswith("self."):
                     inner = module.target(call)
                     waiting += [inner] if inner is not None else []
         return found
 
     def _made(self, module: SourceModule, functions: list[Function]) -> Iterator[ast.Call]:
         for function in functions:
-            for call in walk(function):
+            for call in module.inside(function, ast.Call):
                 if (
-                    isinstance(call, ast.Call)
-                    and _LEARN.match(module.qualify(call.func) or "")
+                    _LEARN.match(module.qualify(call.func) or "")
                     and not self._without_weights(module, call)
                     and not self._kept(module, call, function)
                 ):

@@ -36,9 +36,7 @@ def layers_never_used(module: SourceModule, owner: ast.ClassDef) -> Iterator[tup
 
 def module_reads(module: SourceModule, name: str) -> bool:
     """Tell whether anything reads an attribute of this name, or has it as a text."""
-    attributes = [node for each in module.linked for node in each.all(ast.Attribute)]
-    read = any(node.attr == name and isinstance(node.ctx, ast.Load) for node in attributes)
-    return read or any(node.value == name for each in module.linked for node in each.all(ast.Constant))
+    return name in module.attributes_read or name in module.texts
 
 
 def _makes_layer(module: SourceModule, value: ast.expr | None) -> bool:

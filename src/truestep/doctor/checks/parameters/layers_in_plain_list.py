@@ -133,7 +133,10 @@ def _appended(module: SourceModule, owner: ast.ClassDef, name: str, value: ast.e
 
 
 def _registered(module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
-    """Layers that also go into a Sequential, a ModuleList or add_module are seen after all."""
+    """Layers that also go into a Sequential, a ModuleList, add_module or an own parameters() are seen after all."""
+    own = module.method(owner, "parameters")
+    if own is not None and any(each.attr == name for each in module.inside(own, ast.Attribute)):
+        return True
     for node in walk(owner):
         if isinstance(node, ast.Attribute) and node.attr == name and ast.unparse(node) == f"self.{name}":
             calls = [each for each in module.ancestors(node) if isinstance(each, ast.Call)]

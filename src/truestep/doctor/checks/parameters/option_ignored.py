@@ -118,16 +118,12 @@ def _is_read(module: SourceModule, function: ast.FunctionDef, name: str) -> bool
     """Tell whether the program reads such an attribute of this class or of any object, or names it in a text."""
     owner = module.enclosing(function, ast.ClassDef)
     own = module.lineage(owner) if owner is not None else []
-    for file in module.linked:
-        for each in file.all(ast.Attribute):
-            if each.attr == name and isinstance(each.ctx, ast.Load):
-                if dotted(each.value) != "self" or file.enclosing(each, ast.ClassDef) in own:
-                    return True
-        if file.own_identifiers & {"__dict__", "vars"}:
-            return True
-        if any(isinstance(each.value, str) and each.value == name for each in file.all(ast.Constant)):
-            return True
-    return False
+    if name in module.texts or module.identifiers & {"__dict__", "vars"}:
+        return True
+    return any(
+        dotted(each.value) != "self" or module.enclosing(each, ast.ClassDef) in own
+        for each in module.attributes_read.get(name, ())
+    )
 
 
 def _applied_last(module: SourceModule, owner: Class, forward: Function) -> ast.AST:

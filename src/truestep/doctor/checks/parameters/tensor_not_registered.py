@@ -102,7 +102,7 @@ class TensorNotRegistered(SourceCheck):
 
 def _registered(module: SourceModule, owner: ast.ClassDef) -> set[object]:
     """Return the names of buffers: a tensor that is assigned to one stays a buffer."""
-    calls = [each for each in walk(owner) if isinstance(each, ast.Call)]
+    calls = module.inside(owner, ast.Call)
     mine = [
         each for each in calls if isinstance(each.func, ast.Attribute) and each.func.attr == "register_buffer"
     ]

@@ -48,11 +48,12 @@ class MomentumOfSkippedStep(SourceCheck):
         """Report the constructor in a file that steps by a scaler and makes no buffers itself."""
         if "momentum_buffer" in module.text:
             return
-        stepped = [event for trace in module.traces for event in trace.of("scaler_step")]
-        for call in module.calls("torch.optim.SGD") if stepped else ():
+        for call in module.calls("torch.optim.SGD"):
             momentum = argument(call, 2, "momentum")
             fused = literal(module, argument(call, None, "fused")) is True
-            if fused and momentum is not None and constant(momentum) != 0:
+            if not fused or momentum is None or constant(momentum) == 0:
+                continue
+            if any(trace.of("scaler_step") for trace in module.traces):
                 yield At(call, "If the scaler skips the first step, the momentum starts from garbage.", RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,17 @@ from truestep.doctor.source.counting import counts_batches
 from truestep.doctor.source.events import Event, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+from truestep.doctor.source.values import seen_through
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import History, OptimizerRecord
 
 WINDOWS = 2  # updates in a row in which the schedule stepped once for each backward
+_BATCHES = re.compile(
+    r"(steps|iters|iterations|batches)_(per|in)_epoch|num_(batches|iters|iterations)", re.IGNORECASE
+)
 _LENGTHS = ("T_max", "total_steps", "total_iters")
 
 
@@ -128,10 +134,33 @@ def steps_per_backward(loop: TrainingLoop) -> tuple[Event, int] | None:
 
 
 def _lasts_batches(module: SourceModule, event: Event) -> bool:
-    """Tell whether a schedule was given a number of batches."""
+    """Tell whether a schedule was given a number of batches, be it in the function that gives its factor."""
     made = module.definitions(event.receiver) if event.receiver is not None else []
     given = [each for call in made if isinstance(call, ast.Call) for each in _arguments(call)]
-    return any(counts_batches(module, each) for each in given)
+    factors = [inner for each in given for inner in _numbers_in(module, each)]
+    behind = [value for each in factors for value in module.definitions(each) if value is not None]
+    return any(counts_batches(module, each) for each in [*given, *factors, *behind]) or any(
+        _BATCHES.search((dotted(each) or "").rsplit(".", 1)[-1]) for each in factors
+    )
+
+
+def _numbers_in(module: SourceModule, given: ast.expr) -> list[ast.expr]:
+    """Return what a function of the epoch computes with: a lambda, a function, an object that can be called."""
+    if isinstance(given, ast.List | ast.Tuple):
+        return [inner for each in given.elts for inner in _numbers_in(module, each)]
+    function = module.function_named(seen_through(module, given) or given) or module.function_named(given)
+    owner = module.class_of(given) if function is None else None
+    function = module.method(owner, "__call__") if owner is not None else function
+    parts = module.inside(function, ast.Name, ast.Attribute, ast.Call) if function is not None else []
+    return [each for each in parts if not _is_divided(module, each)]
+
+
+def _is_divided(module: SourceModule, node: ast.expr) -> bool:
+    """Tell `len(loader) // 4`: a number of updates."""
+    above = module.parents[node]
+    return (
+        isinstance(above, ast.BinOp) and isinstance(above.op, ast.Div | ast.FloorDiv) and above.left is node
+    )
 
 
 def _arguments(call: ast.Call) -> list[ast.expr]:

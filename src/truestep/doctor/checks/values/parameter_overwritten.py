@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import is_none, walk
+from truestep.doctor.source.names import is_none
 from truestep.doctor.source.uses import names_read, uses_of
 
 
@@ -81,8 +81,8 @@ def _first_stores(
     """Return where names are first given a value in a function's own body, if that is read later."""
     found: dict[str, ast.Assign] = {}
     read = names_read(function)
-    for node in walk(function):
-        if isinstance(node, ast.Assign) and module.scope(node) is function:
+    for node in module.inside(function, ast.Assign):
+        if module.scope(node) is function:
             for target in node.targets:
                 if isinstance(target, ast.Name) and target.id in read:
                     found.setdefault(target.id, node)

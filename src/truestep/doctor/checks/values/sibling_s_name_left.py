@@ -84,15 +84,17 @@ def _runs(body: Sequence[ast.stmt]) -> Iterator[list[ast.Assign]]:
 
 def _functions(found: list[ast.FunctionDef]) -> Iterator[At]:
     alike: dict[tuple[str, ...], list[ast.FunctionDef]] = {}
-    for each in found:
+    for each in found if len(found) >= _FEWEST else ():
         alike.setdefault(_form(each), []).append(each)
     for group in alike.values():
+        if len(group) < _FEWEST:
+            continue
         own = _own_words([each.name for each in group])
         names = [_names_in(each) for each in group]
         columns = list(zip(*names, strict=True)) if len({len(each) for each in names}) == 1 else []
         changed = [column for column in columns if _own_words([text for text, _ in column]) == own]
         apart = sum(len(each) for each in own) == len(frozenset[str]().union(*own))
-        if len(group) < _FEWEST or len(changed) < 2 or not all(own) or not apart:
+        if len(changed) < 2 or not all(own) or not apart:
             continue
         for column in columns:
             if len({text for text, _ in column}) > 1:

@@ -43,8 +43,8 @@ class TestedForAnother(SourceCheck):
         for function in module.functions if "torch" in module.text else ():
             tests = [
                 (node, name)
-                for node in walk(function)
-                if isinstance(node, ast.If) and (name := _made_sure_of(arms(node)[0])) is not None
+                for node in module.inside(function, ast.If)
+                if (name := _made_sure_of(arms(node)[0])) is not None
             ]
             optional = {name for _, name in tests}
             for node, name in tests if len(optional) > 1 else ():

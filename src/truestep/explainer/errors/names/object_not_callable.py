@@ -2,6 +2,7 @@
 """ObjectNotCallable."""
 
 import ast
+import inspect
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import at
@@ -49,9 +50,18 @@ class ObjectNotCallable(Explainer):
         attributes = [
             ast.unparse(each)
             for each in calls
-            if isinstance(each, ast.Attribute) and each.attr in _ATTRIBUTES
+            if isinstance(each, ast.Attribute) and (each.attr in _ATTRIBUTES or _is_property(crash, each))
         ]
         return Cause(f"{attributes[0]} is no method.", f"write {attributes[0]}.") if attributes else None
+
+
+def _is_property(crash: Crash, written: ast.Attribute) -> bool:
+    """Whether an attribute is a property of its owner's class, whatever it gives."""
+    frame = crash.user
+    if frame is None or frame.live is None or not isinstance(written.value, ast.Name):
+        return False
+    owner = frame.locals().get(written.value.id, frame.live.f_globals.get(written.value.id))
+    return isinstance(inspect.getattr_static(type(owner), written.attr, None), property)
 
 
 _ATTRIBUTES = {"shape", "dtype", "device", "grad", "data", "T", "ndim", "is_cuda", "requires_grad", "grad_fn"}

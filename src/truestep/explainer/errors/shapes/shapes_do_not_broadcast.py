@@ -55,7 +55,27 @@ class ShapesDoNotBroadcast(Explainer):
             for each in crash.tensors[:2]
         )
         says = f"{match['first']} meets {match['second']}{where}"
-        return Cause(f"{says}: {shown}." if shown else f"{says}.", _fix(crash))
+        return Cause(f"{says}: {shown}." if shown else f"{says}.", _rows(crash, match) or _fix(crash))
+
+
+def _rows(crash: Crash, match: Match) -> str:
+    """Say what the rows are where two batches of different sizes meet."""
+    if match.groupdict().get("axis") != "0":
+        return ""
+    sizes = {int(match["first"]), int(match["second"])}
+    rows = {
+        shape_of(each.value)[0]: each.name
+        for each in reversed(crash.tensors)
+        if len(shape_of(each.value)) > 1
+    }
+    found = [(name, size) for size, name in rows.items() if size in sizes]
+    if not found:
+        return ""
+    have = " and ".join(f"{name} has {size} rows" for name, size in found)
+    return (
+        f"{have}, one for each example: what is made beside a batch, as noise and targets are, needs as many rows as it. Write "
+        "len(x) there in place of a number; the last batch may be shorter, too."
+    )
 
 
 def _fix(crash: Crash) -> str:

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the batches of a loop are cut from, and how many there are, where the data are tensors in sight."""
+
+import ast
+
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Binding
+from truestep.doctor.source.numbers import whole_number
+from truestep.doctor.source.values import argument, constant, literal, seen_through
+
+RUN = "truestep.Run"
+LOADER = "torch.utils.data.DataLoader"
+_DATASET = "torch.utils.data.TensorDataset"
+_BARE = (
+    "enumerate",
+    "tqdm",
+    "tqdm.tqdm",
+    "tqdm.auto.tqdm",
+    "iter",
+    "batches",
+)  # what hands on what it is given
+_MAKERS = ("rand", "randn", "zeros", "ones", "empty", "full", "randint")
+_SIZE_AT = {"randint": 2, "full": 0}
+_ROWS_STAY = (
+    "to",
+    "cuda",
+    "float",
+    "double",
+    "half",
+    "long",
+    "clone",
+    "contiguous",
+    "unsqueeze",
+    "requires_grad_",
+)
+
+
+def source_of(module: SourceModule, loop: ast.For | ast.AsyncFor) -> ast.Call | None:
+    """Return `DataLoader(...)` or `run.data(...)` if a loop goes through one, be it through enumerate or a progress bar."""
+    made = seen_through(module, loop.iter)
+    while isinstance(made, ast.Call) and made.args and _name(module, made) in _BARE:
+        made = seen_through(module, made.args[0])
+    return made if isinstance(made, ast.Call) and _data(module, made) is not None else None
+
+
+def _name(module: SourceModule, call: ast.Call) -> str:
+    own = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return module.qualify(call.func) or own
+
+
+def _data(module: SourceModule, source: ast.Call) -> ast.expr | None:
+    name = _name(module, source)
+    if name == LOADER:
+        return argument(source, 0, "dataset")
+    return argument(source, 0, "data") if name == "data" and module.resolver.maker_of(source) == RUN else None
+
+
+def tensors_of(module: SourceModule, source: ast.Call) -> list[ast.expr] | ast.expr | None:
+    """Return the tensors whose rows a loader gives together, or the one whose rows it gives alone."""
+    data = seen_through(module, _data(module, source))
+    if isinstance(data, ast.Call) and module.qualify(data.func) == _DATASET:
+        return None if any(isinstance(each, ast.Starred) for each in data.args) else list(data.args)
+    if isinstance(data, ast.Tuple):
+        return list(data.elts)
+    return data
+
+
+def cut_from(module: SourceModule, binding: Binding) -> ast.expr | None:
+    """Return the tensor that a loop's variable is a batch of."""
+    loop = module.enclosing(binding.node, ast.For)
+    source = source_of(module, loop) if loop is not None else None
+    tensors = tensors_of(module, source) if source is not None else None
+    if loop is None or tensors is None:
+        return None
+    target: ast.expr = loop.target
+    counted = isinstance(loop.iter, ast.Call) and _name(module, loop.iter) == "enumerate"
+    if counted and isinstance(target, ast.Tuple) and len(target.elts) == 2:
+        target = target.elts[1]
+    if not isinstance(tensors, list):
+        return tensors if target is binding.node else None
+    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
+    pairs = zip(parts, tensors, strict=False)
+    return next((tensor for part, tensor in pairs if part is binding.node), None)
+
+
+def num_batches(module: SourceModule, source: ast.Call) -> int | None:
+    """Return how many batches a loader gives, where its data and its batch size are in sight."""
+    tensors = tensors_of(module, source)
+    first = tensors[0] if isinstance(tensors, list) and tensors else tensors
+    rows = num_rows(module, first) if isinstance(first, ast.expr) else None
+    given = argument(source, 1 if _name(module, source) == LOADER else None, "batch_size")
+    size = whole_number(module, given) if given is not None else 1
+    others = [word.arg for word in source.keywords if word.arg in ("sampler", "batch_sampler", None)]
+    if rows is None or not size or others:
+        return None
+    drops = literal(module, argument(source, 8, "drop_last")) is True
+    return rows // size if drops else -(-rows // size)
+
+
+def num_rows(module: SourceModule, tensor: ast.expr | None) -> int | None:
+    """Return the length of a tensor's first axis, or of a list, by what makes it."""
+    made = seen_through(module, tensor)
+    if isinstance(made, ast.List | ast.Tuple):
+        return None if any(isinstance(each, ast.Starred) for each in made.elts) else len(made.elts)
+    if not isinstance(made, ast.Call):
+        return None
+    sizes = sizes_of(module, made)
+    if sizes:
+        return whole_number(module, sizes[0])
+    name = module.qualify(made.func) or ""
+    if name in ("range", "torch.arange"):
+        return whole_number(module, made.args[0]) if len(made.args) == 1 else None
+    stays = isinstance(made.func, ast.Attribute) and made.func.attr in _ROWS_STAY and not name
+    first = constant(made.args[0]) if made.args and stays else None
+    return num_rows(module, made.func.value) if stays and first != 0 else None  # type: ignore[attr-defined]
+
+
+def sizes_of(module: SourceModule, call: ast.Call) -> list[ast.expr] | None:
+    """Return the sizes that are written in `torch.randn(8, 1)` or `torch.zeros((8, 1))`."""
+    name = module.qualify(call.func) or ""
+    maker = name.rsplit(".", 1)[-1]
+    if not name.startswith("torch.") or maker not in _MAKERS:
+        return None
+    given = argument(call, _SIZE_AT.get(maker), "size")
+    sizes = [given] if given is not None else list(call.args)
+    if len(sizes) == 1:
+        only = seen_through(module, sizes[0])
+        if isinstance(only, ast.Tuple | ast.List):
+            sizes = list(only.elts)
+        elif maker in _SIZE_AT or whole_number(module, only) is None:
+            return None  # a size, or a name that may be a whole shape
+    return None if any(isinstance(each, ast.Starred) for each in sizes) else sizes
