@@ -180,3 +180,15 @@ def test_a_rank_that_ends_or_stops_while_it_reads_ends_the_others(tmp_path, monk
     assert (survivor.status, other.status) == (1, -9)
     assert survivor.at - begun < 10 + 5 + 15  # the latter for its start
     assert re.search(rf"RankError: .* rank 1 \(process \d+ on \S+\) {why}", survivor.error)
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_gone_ends_the_others_even_where_gloo_does_not_say_so(tmp_path):
+    """Seen once in 300 kills: torch waited for the gathered weights until the time-out."""
+    begun = time.time()
+    survivor, _ = finish(start(PROGRAM.with_name("unseen.py"), tmp_path, size=2), 80, hangs=1)
+    assert survivor.status == 1
+    assert survivor.at - begun < 10 + 30  # the latter for its start; the time-out is 90
+    assert re.search(
+        r"Traceback .*in loss.*RankError: .* rank 1 \(process \d+ on \S+\) is gone", survivor.error, re.DOTALL
+    )

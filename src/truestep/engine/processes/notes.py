@@ -132,17 +132,22 @@ class RankNotes:
         while time.monotonic() < until:
             if (failure := self.failure()) is not None:
                 return failure
-            troubles = [each.trouble for each in self.processes]
-            if "is gone" in troubles:
-                gone = troubles.index("is gone")
-                return gone, self.describe(gone, "is gone: it was killed, or left without a word")
-            for rank, trouble in enumerate(troubles):
+            if (gone := self.gone()) is not None:
+                return gone
+            for rank, trouble in enumerate(each.trouble for each in self.processes):
                 if trouble is not None:
                     return rank, self.describe(rank, trouble)
             time.sleep(0.05)
         silent = [rank for rank in range(self._size) if not self._has(f"survivor/{rank}")]
         rank = silent[0] if silent else self._rank
         return rank, self.describe(rank, "does not answer")
+
+    def gone(self) -> tuple[int, str] | None:
+        """Return a rank whose process is gone, as far as can be seen from here, and what is to be said of it."""
+        rank = next((rank for rank, each in enumerate(self.processes) if each.trouble == "is gone"), None)
+        if rank is None:
+            return None
+        return rank, self.describe(rank, "is gone: it was killed, or left without a word")
 
     def describe(self, rank: int, what: str) -> str:
         """Return a rank with its process, and what is to be said of it."""

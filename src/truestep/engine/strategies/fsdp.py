@@ -20,6 +20,7 @@ from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import Division
 from truestep.engine.strategies.division import SharedBatch
 from truestep.engine.strategies.statistics import Norm, keep_statistics, share_statistics
+from truestep.engine.strategies.stuck import end_if_stuck
 from truestep.engine.strategies.totals import Totals
 from truestep.engine.strategies.units import UnitCalls, blocks_of, roots_of
 from truestep.engine.sums import LossTotals
@@ -72,6 +73,7 @@ class Fsdp:
     def _make_mesh(self, device: torch.device) -> Any:
         from torch.distributed.device_mesh import DeviceMesh
 
+        end_if_stuck(self.world)
         limit = timedelta(seconds=self.world.timeout_seconds)
         group = dist.new_group(timeout=limit)  # torch waits for what it gathers, and nobody watches
         return DeviceMesh.from_group(group, device.type)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a process that waits inside of torch for a rank which is gone.
+
+`fully_shard` waits for what it gathers by itself, so nobody looks around there. gloo tells it when a connection breaks, but seldom
+does not: then it would wait until the time-out. Such a wait can't be ended from outside (`abort` of a gloo group ends none).
+"""
+
+import os
+import sys
+import threading
+import time
+import traceback
+from types import FrameType
+from weakref import ref
+
+from truestep.core.errors import RankError
+from truestep.engine.processes.world import PARTING_SECONDS, World
+
+LOOK_SECONDS = 1.0
+GRACE_SECONDS = 6.0  # for gloo to say so itself
+_INSIDE = f"torch{os.sep}distributed{os.sep}fsdp"
+
+
+def end_if_stuck(world: World) -> None:
+    """Have a thread look whether the thread that calls this waits for a rank that is gone, as long as the world is open."""
+    known, waits = ref(world), threading.get_ident()
+
+    def watch() -> None:
+        since: float | None = None
+        while (here := known()) is not None and here.is_open:
+            frame = sys._current_frames().get(waits)
+            gone = here.notes.gone() if frame is not None and _is_inside(frame) else None
+            since = None if gone is None else since or time.monotonic()
+            if gone is not None and since is not None and time.monotonic() - since > GRACE_SECONDS:
+                _end(here, gone, frame)
+            del here, frame
+            time.sleep(LOOK_SECONDS)
+
+    threading.Thread(target=watch, name="truestep-stuck", daemon=True).start()
+
+
+def _is_inside(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if _INSIDE in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _end(world: World, gone: tuple[int, str], frame: FrameType | None) -> None:
+    """Say why, as an exception would, and leave."""
+    error = world.lost(*gone)
+    stack = "".join(traceback.format_stack(frame))
+    name = f"{RankError.__module__}.{RankError.__qualname__}"
+    sys.stderr.write(f"Traceback (most recent call last):\n{stack}{name}: {error}\n")
+    sys.stderr.flush()
+    if world.rank == 0:
+        time.sleep(
+            PARTING_SECONDS
+        )  # the store may be this process's, and the others have yet to read who failed
+    os._exit(1)
