@@ -130,4 +130,6 @@ def test_a_limit_beyond_the_data_reads_on(names):
 
 
 def test_the_usual_mode_of_the_best_is_the_one_that_is_named():
-    assert ts.Saving(best="accuracy").best_mode == "max"
+    assert ts.Saving(best="accuracy").is_better(0.9, than=0.8)
+    with pytest.raises(ts.OptionError, match="which way is better"):
+        ts.Saving(best="valid_loss")

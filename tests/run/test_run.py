@@ -172,12 +172,23 @@ def test_unknown_options_are_answered_with_what_there_is(tmp_path, options, mess
         ({"background": 1}, "background=1"),
         ({"best": 5}, r"ts\.Saving\(best=5\): give the name"),
         ({"best": ""}, "give the name"),
+        ({"best": "valid_loss"}, 'the highest would be kept.*Write best_mode="min", or best_mode="max"'),
+        ({"best": "val/rmse"}, 'Write best_mode="min"'),
+        ({"best": "accuracy", "best_mode": "lowest"}, "best_mode is 'lowest'; write 'min' or 'max'"),
         ({"keep_best": -1}, "best at least 0"),
     ],
 )
 def test_a_saving_that_means_nothing_is_refused(options, message):
     with pytest.raises(ts.OptionError, match=message):
         ts.Saving(**options)
+
+
+@pytest.mark.parametrize(("mode", "higher_is_better"), [("min", False), ("max", True)])
+def test_the_best_of_a_loss_is_what_was_written(mode, higher_is_better):
+    saving = ts.Saving(best="valid_loss", best_mode=mode)
+    assert saving.is_better(2.0, than=1.0) is higher_is_better
+    assert saving.retention().best_mode == mode
+    assert ts.Saving(best="reward").retention().best_mode == "max"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from truestep.engine.policy import NON_FINITE
 from truestep.engine.result import Update
 from truestep.engine.strategies import STRATEGIES
 from truestep.model.layers.interval import Every, check_every
+from truestep.report.best import better
 from truestep.report.metrics import is_name
 from truestep.run.elsewhere import LOGGED
 
@@ -48,7 +49,7 @@ class Saving:
         at_epoch_end: save at the end of each epoch, but not more often than every `epoch_seconds`.
         epoch_seconds: the least time between two saves at an epoch's end.
         best: save when this logged metric is better than ever.
-        best_mode: "max" or "min".
+        best_mode: "max", what None stands for, or "min"; a name that tells of a loss or an error needs one of the two.
         keep_last: how many of the newest stay.
         keep_best: how many of the best stay (with `best`).
         keep_every: those whose step is a multiple of this stay.
@@ -61,7 +62,7 @@ class Saving:
     at_epoch_end: bool = True
     epoch_seconds: float = 10.0
     best: str | None = None
-    best_mode: Literal["max", "min"] = "max"
+    best_mode: Literal["max", "min"] | None = None
     keep_last: int = 2
     keep_best: int = 1
     keep_every: int | None = None
@@ -92,6 +93,11 @@ class Saving:
             raise OptionError(
                 f"rollback_after={self.rollback_after}: give at least 1; a run can't go back before an update was skipped."
             )
+        if self.best is not None and self.best_mode is None and better(self.best) == "min":
+            raise OptionError(
+                f"ts.Saving(best={self.best!r}) does not say which way is better, and the highest would be kept: of what is "
+                'called so the lowest is best as a rule. Write best_mode="min", or best_mode="max" where the highest is meant.'
+            )
         self.retention()
 
     def retention(self) -> "Retention":
@@ -102,7 +108,7 @@ class Saving:
             last=self.keep_last,
             best=self.keep_best if self.best or self.keep_best < 0 else 0,
             best_metric=self.best,
-            best_mode=self.best_mode,
+            best_mode="max" if self.best_mode is None else self.best_mode,
             every=self.keep_every,
         )
 
@@ -110,7 +116,7 @@ class Saving:
         """Whether `value` of the best metric beats the best so far; NaN never does."""
         if than is None or math.isnan(than):
             return not math.isnan(value)
-        return value > than if self.best_mode == "max" else value < than
+        return value < than if self.best_mode == "min" else value > than
 
 
 class Show(NamedTuple):
