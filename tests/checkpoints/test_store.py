@@ -101,6 +101,16 @@ def test_the_best_and_every_nth_stay(tmp_path):
     assert saved(tmp_path) == ["000002-step-20", "000004-step-40", "000005-step-50", "000006-step-60"]
 
 
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_of_equals_the_first_stays(tmp_path, mode):
+    retention = Retention(last=1, best=1, best_metric="value", best_mode=mode)
+    with CheckpointStore(tmp_path, retention=retention) as store:
+        for step in (1, 2, 3, 4):
+            store.save(step, weights(step), metrics={"value": 0.5})
+        store.wait()
+    assert saved(tmp_path) == ["000001-step-1", "000004-step-4"]
+
+
 def test_the_best_by_the_lowest_value(tmp_path):
     retention = Retention(last=1, best=1, best_metric="loss", best_mode="min")
     with CheckpointStore(tmp_path, retention=retention) as store:

@@ -176,4 +176,4 @@ def test_of_equal_best_values_the_one_is_named_whose_checkpoint_is_kept(tmp_path
         for step, value in accuracies.items():
             store.save(step, {"a": torch.ones(3)}, metrics={"accuracy": value})
             store.wait()
-    assert only(tmp_path).best_step == select(folder, "highest accuracy").step == 24
+    assert only(tmp_path).best_step == select(folder, "highest accuracy").step == 16

@@ -42,8 +42,8 @@ def test_a_curve_keeps_counts_extremes_and_every_values_range(rows, times, first
     assert (curve.highest.value if curve.highest else None) == max(finite, default=None)
     for extreme in filter(
         None, (curve.lowest, curve.highest)
-    ):  # of equals the newest, as checkpoints are kept
-        assert extreme.step == max(
+    ):  # of equals the first, as checkpoints are kept
+        assert extreme.step == next(
             step for step, value in zip(steps, values, strict=True) if value == extreme.value
         )
     assert len(points) <= NUM_BINS

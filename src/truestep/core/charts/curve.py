@@ -92,12 +92,11 @@ class Curve:
         steps, values = steps[finite], values[finite]
         if not len(values):
             return
-        # of equals the newest, as of checkpoints: the one that is kept is the one that is named
-        last = len(values) - 1
-        least, most = last - int(values[::-1].argmin()), last - int(values[::-1].argmax())
-        if self.lowest is None or values[least] <= self.lowest.value:
+        # of equals the first, as of checkpoints: the one that is kept is the one that is named
+        least, most = int(values.argmin()), int(values.argmax())
+        if self.lowest is None or values[least] < self.lowest.value:
             self.lowest = Extreme(float(values[least]), int(steps[least]))
-        if self.highest is None or values[most] >= self.highest.value:
+        if self.highest is None or values[most] > self.highest.value:
             self.highest = Extreme(float(values[most]), int(steps[most]))
 
     def _double(self) -> None:
