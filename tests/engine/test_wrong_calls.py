@@ -194,6 +194,17 @@ def test_a_method_of_the_module_that_returns_something_else_is_left_alone(make_l
     assert not net.module.training
 
 
+@pytest.mark.parametrize("options", [{}, {"batch_size": 16}])
+def test_data_in_two_places_are_put_into_a_tuple(tmp_path, options):
+    with (
+        ts.Run(tmp_path / "run", progress=False, quiet=True) as run,
+        pytest.raises(
+            ts.OptionError, match=r"was given 2 things by place.*run\.data\(\(x, y\), batch_size=64\)"
+        ),
+    ):
+        run.data(torch.ones(4, 2), torch.ones(4), **options)
+
+
 NAMES = {
     "schedule": r"run\.learner\(\.\.\., schedule=",
     "loss": r"update = net\.update\(loss, batch\)",

@@ -78,7 +78,10 @@ def explains_calls(
                     raise
                 signature = inspect.signature(function)
                 named = _named(signature)
-                said = _unknown_keyword(owner, keywords, named, elsewhere) if named or elsewhere else None
+                takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+                # of a function that takes any name, what it says itself is no guess
+                is_named = bool(named or elsewhere) and not (takes_any and otherwise is not None)
+                said = _unknown_keyword(owner, keywords, named, elsewhere) if is_named else None
                 if said is None and otherwise is not None:
                     said = otherwise if isinstance(otherwise, str) else otherwise(arguments[1:])
                 said = said or _too_many(owner, signature, arguments)

@@ -117,7 +117,21 @@ NEW_LEARNER = (
     "run.learner takes a module and a function that makes its optimizer from the parameters, since that is made after the module "
     "is on its device: run.learner(net, lambda p: torch.optim.AdamW(p, lr=1e-3)). All else is given by name."
 )
-DATA = "run.data takes the data by place, and all else by name: run.data(data, batch_size=64, shuffle=True)."
+
+
+def data(given: tuple[object, ...]) -> str:
+    """Say what `run.data` takes, for a call that python refused."""
+    if len(given) > 1:
+        names = ", ".join("xyzuvw"[: len(given)])
+        return (
+            f"run.data was given {len(given)} things by place, and takes one, whose parts are read together. Put them into a "
+            f"tuple: run.data(({names}), batch_size=64); all else goes by name."
+        )
+    return (
+        "run.data takes the data by place, and all else by name: run.data(data, batch_size=64, shuffle=True)."
+    )
+
+
 TRACK = (
     "run.track takes objects by name, under which a checkpoint keeps their states: run.track(target=network). What run.learner and "
     "run.data made is kept already."

@@ -239,7 +239,7 @@ class Run(Sealed, Shown):
         taken = self.context.learners
         return next(n for n in (name, *(f"{name}_{i}" for i in range(2, len(taken) + 3))) if n not in taken)
 
-    @explains_calls("run.data", otherwise=elsewhere.DATA)
+    @explains_calls("run.data", otherwise=elsewhere.data)
     def data(self, data: Any, **options: Unpack[DataKeywords]) -> BatchSource:
         """Make a source of batches; for the options see `ts.DataOptions`.
 
