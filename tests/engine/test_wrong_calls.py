@@ -194,6 +194,16 @@ def test_a_method_of_the_module_that_returns_something_else_is_left_alone(make_l
     assert not net.module.training
 
 
+def test_the_class_of_a_metric_is_no_metric(net):
+    class Accuracy:
+        def update(self, values): ...
+        def compute(self): ...
+        def reset(self): ...
+
+    with pytest.raises(ts.OptionError, match=r"the class itself.*Make the object.*metric=Accuracy\(\.\.\.\)"):
+        net.evaluate(net, [torch.ones(2, 4)], metric=Accuracy)
+
+
 @pytest.mark.parametrize("options", [{}, {"batch_size": 16}])
 def test_data_in_two_places_are_put_into_a_tuple(tmp_path, options):
     with (

@@ -69,6 +69,11 @@ def check_evaluation(values: Any, data: Any, metric: Any) -> None:
             f"net.evaluate was given a {type(data).__name__} as data. Give what run.data returned, or any iterable of batches: "
             f"{_CORRECT}"
         )
+    if isinstance(metric, type):
+        raise OptionError(
+            f"net.evaluate(metric={metric.__name__}) was given the class itself, which holds no numbers yet. Make the object, with "
+            f"what it needs to know: metric={metric.__name__}(...)."
+        )
     lacking = [name for name in ("update", "compute", "reset") if not callable(getattr(metric, name, None))]
     if metric is not None and lacking:
         raise OptionError(

@@ -173,6 +173,11 @@ def test_clips_see_normalised_gradients_and_the_norm_before_them(make_learner, k
         (lambda: ts.ClipValue(True), "max_value=True.* was given a bool"),
         (lambda: ts.ClipAdaptive([0.1]), r"ratio=\[0\.1\].* was given a list"),
         (lambda: ts.ClipAdaptive(min_weight_norm="0"), "min_weight_norm='0'"),
+        (
+            lambda: clip_of(nn.utils.clip_grad_norm_),
+            r"clip_grad_norm_ is torch's.*write clip=ts\.ClipNorm\(1\.0\)",
+        ),
+        (lambda: clip_of(nn.utils.clip_grad_value_), r"write clip=ts\.ClipValue\(1\.0\)"),
         (lambda: clip_of(ts.ClipNorm), r"clip=ClipNorm is the kind .* write clip=ts\.ClipNorm\(\.\.\.\)"),
         (lambda: clip_of(1.0), r"ts\.ClipNorm\(1\.0\) or ts\.ClipValue\(1\.0\)"),
         (lambda: clip_of(0), r"clip=0 does not say what is clipped"),

@@ -25,6 +25,13 @@ def clip_of(option: object) -> Clip | None:
             f"clip={option.__name__} is the kind of clipping itself, which does not say how much: write "
             f"clip=ts.{option.__name__}(...) with its numbers, for example ts.ClipNorm(1.0)."
         )
+    if str(getattr(option, "__module__", "")).startswith("torch.nn.utils"):
+        name = getattr(option, "__name__", "it")
+        kind = "ClipValue" if "value" in name else "ClipNorm"
+        raise OptionError(
+            f"clip={name} is torch's, which takes parameters, and a clip is given a dict {{name: gradient}}, of the whole batch: "
+            f"write clip=ts.{kind}(1.0)."
+        )
     if callable(option):
         return ClipFunction(option)
     if isinstance(option, int | float):
