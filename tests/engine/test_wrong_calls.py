@@ -204,6 +204,27 @@ def test_the_class_of_a_metric_is_no_metric(net):
         net.evaluate(net, [torch.ones(2, 4)], metric=Accuracy)
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda o, s: ([o], [s]),
+        lambda o, s: (o, s),
+        lambda o, s: {"optimizer": o, "lr_scheduler": s},
+        lambda o, s: ([o], [{"scheduler": s, "interval": "epoch"}]),
+    ],
+)
+def test_a_factory_that_makes_schedules_too_is_shown_where_they_go(tmp_path, form):
+    def factory(parameters):
+        optimizer = torch.optim.SGD(parameters, lr=0.1)
+        return form(optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 30))
+
+    with (
+        ts.Run(tmp_path / "run", progress=False, quiet=True) as run,
+        pytest.raises(ts.OptionError, match=r"schedule=lambda o: .*StepLR\(o, 1000\)"),
+    ):
+        run.learner(nn.Linear(2, 2), factory)
+
+
 @pytest.mark.parametrize("options", [{}, {"batch_size": 16}])
 def test_data_in_two_places_are_put_into_a_tuple(tmp_path, options):
     with (

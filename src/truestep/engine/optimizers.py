@@ -2,12 +2,13 @@
 """Making a learner's optimizers: what the factory gets, what is checked of the result, and which kernel runs it."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from truestep.core.calls import is_of_the_call
 from truestep.core.errors import OptionError
@@ -155,14 +156,26 @@ def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[O
             "lambda p: torch.optim.AdamW(p, lr=1e-3)."
         ) from error
     optimizers = list(made) if isinstance(made, Sequence | Iterator) else [made]
-    for optimizer in optimizers:
-        if not isinstance(optimizer, Optimizer):
-            raise OptionError(
-                f"The optimizer factory returned {type(optimizer).__name__}, so nothing could be trained; it must return a torch "
-                "optimizer or a list of them: lambda p: torch.optim.AdamW(p, lr=1e-3)."
-            )
+    _check_kinds(optimizers)
     _check_membership(optimizers, parameters)
     return optimizers
+
+
+def _check_kinds(optimizers: Sequence[object]) -> None:
+    for each in optimizers:
+        if isinstance(each, Optimizer):
+            continue
+        what = f"The optimizer factory returned {type(each).__name__}"
+        if isinstance(each, Mapping | Sequence | LRScheduler):
+            raise OptionError(
+                f"{what} where an optimizer is asked for; with schedules, as other libraries take them, it does not go together. "
+                "Return the optimizer alone (or a list of them), and say the schedule beside it: run.learner(..., "
+                "schedule=lambda o: torch.optim.lr_scheduler.StepLR(o, 1000)), in ts.per_epoch(...) where it counts epochs."
+            )
+        raise OptionError(
+            f"{what}, so nothing could be trained; it must return a torch optimizer or a list of them: "
+            "lambda p: torch.optim.AdamW(p, lr=1e-3)."
+        )
 
 
 def _check_membership(optimizers: Sequence[Optimizer], parameters: Parameters) -> None:
