@@ -151,6 +151,11 @@ def test_a_missing_argument_is_named_with_the_whole_call(run):
     assert "truestep summary [OPTIONS]" in ended.stderr
 
 
+@pytest.mark.parametrize("word", ["--devices", "--nproc-per-node"])
+def test_the_option_of_another_launcher_is_named_as_it_is_here(run, word):
+    assert "Here it is called --processes." in run("launch", word, "2", "train.py").stderr
+
+
 @pytest.mark.parametrize("options", [["--processes", "0"], ["-n", "-1"], ["--nodes", "0"]], ids=" ".join)
 def test_a_launch_in_no_process_is_refused(run, options, tmp_path):
     (tmp_path / "train.py").write_text("print('trained')")

@@ -122,6 +122,20 @@ MISTAKES = {
         lambda run: ts.Run(run.directory, max_epochs=3),
         r"ts\.Run has no option 'max_epochs'.*run\.epochs\(20\)",
     ),
+    "a checkpoint's path": (
+        lambda run: ts.Run(run.directory, ckpt_path="last"),
+        "start the program again, and it goes on",
+    ),
+    "resume=True": (
+        lambda run: ts.Run(run.directory, resume=True),
+        r"resume=True\) is not needed.*goes on by itself",
+    ),
+    "the last": (lambda run: ts.Run(run.directory, resume="last"), "goes on by itself"),
+    "an epoch's word": (
+        lambda run: run.epochs(max_epochs=3),
+        r"Here it is called total: run\.epochs\(total=",
+    ),
+    "a pass's word": (lambda run: run.batches(DATA, max_steps=3), r"Here it is called limit"),
     "a run's typing error": (lambda run: ts.Run(run.directory, sede=3), "Did you mean 'seed'"),
     "bfloat16": (
         lambda run: learner(run, precision="bfloat16"),
@@ -240,6 +254,7 @@ ABSENT = {
     ),
     "run.fit": (lambda net, run: run.fit(), r"run has no attribute 'fit'.*net\.update\(loss, batch\)"),
     "run.bacthes": (lambda net, run: run.bacthes, "Did you mean 'batches'"),
+    "run.callback_metrics": (lambda net, run: run.callback_metrics, r"metrics\.jsonl"),
     "run.global_step": (lambda net, run: run.global_step, r": run\.step counts"),
     "run.backward": (lambda net, run: run.backward(), r"net\.update\(loss, batch\)"),
     "run.manual_backward": (lambda net, run: run.manual_backward(0), r"net\.accumulating\(\)"),

@@ -37,6 +37,11 @@ def choose_directory(directory: Path | None, resume: Resume) -> Path:
 
     A process that its launcher started again goes on in the directory that its job was given, rather than in one more.
     """
+    if resume is True or resume in ("last", "latest"):  # type: ignore[comparison-overlap]
+        raise OptionError(
+            f'ts.Run(resume={resume!r}) is not needed: by default, resume="auto", a run goes on by itself, where it stood. '
+            'resume="must" refuses to begin where there is none.'
+        )
     check_choice("ts.Run", "resume", resume, RESUME)
     if directory is None and resume in ("must", "edited"):
         raise OptionError(

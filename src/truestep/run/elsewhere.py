@@ -79,6 +79,10 @@ RUN = {
     **dict.fromkeys(("log_interval", "logging_steps", "log_every_n_steps"), "log_every=10"),
     **dict.fromkeys(("accelerator", "gpu", "gpus", "cuda"), 'device="cuda"'),
     **dict.fromkeys(("hparams", "hyperparameters"), "config={...}"),
+    **dict.fromkeys(
+        ("ckpt_path", "checkpoint_path", "checkpoint"),
+        "nothing: start the program again, and it goes on by itself; of another run ts.load_weights(module, path) takes weights",
+    ),
     "resume_from_checkpoint": 'resume="must"; the checkpoint is the newest sound one of the directory',
     "verbose": "progress=False for no bar",
     "batch_size": "run.data(data_set, batch_size=...)",
@@ -121,7 +125,7 @@ NEW_LEARNER = (
 
 def data(given: tuple[object, ...]) -> str:
     """Say what `run.data` takes, for a call that python refused."""
-    if len(given) > 1:
+    if len(given) > 1 and not any(isinstance(each, int) for each in given):  # no sizes
         names = ", ".join("xyzuvw"[: len(given)])
         return (
             f"run.data was given {len(given)} things by place, and takes one, whose parts are read together. Put them into a "
@@ -194,7 +198,8 @@ ATTRIBUTES = {
         ("model", "net", "module"), "a run may have several: net = run.learner(module, optimizer)"
     ),
     **dict.fromkeys(
-        ("metrics", "history", "logged_metrics"), "what was logged stands in run.directory / 'metrics.jsonl'"
+        ("metrics", "history", "logged_metrics", "callback_metrics"),
+        "what was logged stands in run.directory / 'metrics.jsonl'",
     ),
     **dict.fromkeys(
         ("hparams", "hyperparameters"), "ts.Run(directory, config={...}) keeps them, as run.config"
