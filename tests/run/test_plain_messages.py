@@ -4,6 +4,7 @@
 import copy
 import io
 import re
+import sys
 
 import pytest
 import torch
@@ -371,6 +372,19 @@ def test_a_method_of_other_libraries_is_answered_with_the_loop(run, absent):
     act, message = ABSENT[absent]
     with pytest.raises(AttributeError, match=message):
         act(learner(run), run)
+
+
+@pytest.mark.parametrize(
+    "path", ["ts.Trainer", "ts.ModelCheckpoint", "net.optimizer", "run.loger", "run.stop = 1"]
+)
+def test_python_adds_no_guess_to_what_is_to_be_written(run, capsys, path):
+    names = {"ts": ts, "net": learner(run), "run": run}
+    with pytest.raises(AttributeError) as caught:
+        exec(path, names)
+    sys.__excepthook__(type(caught.value), caught.value, None)  # as the interpreter prints what nobody caught
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"AttributeError: {caught.value}"
+    assert ".." not in last.replace("...", "")
 
 
 def test_the_decay_of_an_average_needs_no_name():

@@ -31,9 +31,10 @@ class Held:
         def __getattr__(self, name: str) -> Any:
             """Say what to write."""
             known = () if name.startswith("_") else dir(self)  # which asks for names of its own
+            said = no_attribute(self._called, name, known, self._elsewhere)
             raise AttributeError(
-                no_attribute(self._called, name, known, self._elsewhere), name=name, obj=self
-            )
+                said, name=name, obj=None
+            )  # by an object python would add a guess of its own
 
 
 class Sealed(Held):
@@ -52,7 +53,7 @@ class Sealed(Held):
         def __setattr__(self, name: str, value: Any) -> None:
             """Set it where it is read; else say what to write."""
             if self._is_sealed and not name.startswith("_") and name not in self._settable:
-                raise AttributeError(self._not_settable(name), name=name, obj=self)
+                raise AttributeError(self._not_settable(name), name=name, obj=None)
             object.__setattr__(self, name, value)
 
     def _not_settable(self, name: str) -> str:

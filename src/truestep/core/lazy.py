@@ -69,7 +69,11 @@ def _unknown(package: str, name: str, names: list[str]) -> Exception:
     if name.startswith("__"):
         return AttributeError(said)
     said += f" {name_elsewhere(name) or f'{did_you_mean(name, names)}dir({package}) lists all names.'}"
-    return ImportError(said, name=package) if _is_imported_from() else AttributeError(said)
+    if _is_imported_from():
+        return ImportError(said, name=package)
+    return AttributeError(
+        said, name=name, obj=None
+    )  # python would fill the object in, and add a guess of its own
 
 
 def _is_imported_from() -> bool:

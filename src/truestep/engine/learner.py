@@ -79,7 +79,8 @@ class Learner:
         except AttributeError as error:
             if hasattr(type(module), name) or name.startswith("__"):
                 raise  # a property of the module that failed, a protocol that somebody asks for
-            raise AttributeError(unknown_attribute(self, name)) from error
+            # by an object python would add a guess of its own
+            raise AttributeError(unknown_attribute(self, name), name=name, obj=None) from error
 
     def __setattr__(self, name: str, value: Any) -> None:
         set_on_module(self, name, value)
