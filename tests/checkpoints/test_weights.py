@@ -372,3 +372,29 @@ def test_a_link_of_the_users_own_to_a_safetensors_file_is_followed(tmp_path):
     net = make_net(2)
     load_weights(net, tmp_path / "model.safetensors")
     assert equal(net, make_net(1))
+
+
+@pytest.mark.parametrize("depth", ["net", "module_list"])
+def test_names_with_one_prefix_say_what_held_the_module(depth, tmp_path):
+    net, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    found = {f"{depth}.{name}": value for name, value in other.state_dict().items()}
+    with pytest.raises(CheckpointError, match=f"begin with '{depth}\\.'.*ModuleDict.{{'{depth}': module}}"):
+        load_weights(net, found)
+    load_weights(nn.ModuleDict({depth: net}), found)
+    assert torch.equal(net.weight, other.weight)
+    with pytest.raises(CheckpointError) as caught:
+        load_weights(nn.Linear(3, 2), {**found, "head.weight": torch.ones(1)})
+    assert "ModuleDict" not in str(caught.value)
+
+
+@pytest.mark.parametrize("is_dict", [True, False])
+def test_the_conversion_that_is_shown_runs(is_dict, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    net = nn.Linear(3, 2)
+    torch.save({"state_dict": net.state_dict(), "callbacks": {Counter: 1}} if is_dict else net, "old.ckpt")
+    with pytest.raises(CheckpointError) as caught:
+        load_weights(nn.Linear(3, 2), "old.ckpt")
+    exec("\n".join(line.strip() for line in str(caught.value).splitlines() if line.startswith("    ")), {})
+    fresh = nn.Linear(3, 2)
+    load_weights(fresh, "old-weights.pt")
+    assert torch.equal(fresh.weight, net.weight)

@@ -94,8 +94,8 @@ def _how_to_convert(path: Path, cause: str) -> str:
         "it once, where its classes can be imported:\n\n"
         "    import torch\n"
         f"    whole = torch.load({str(path)!r}, weights_only=False)\n"
-        f"    torch.save(whole.state_dict(), {path.stem + '-weights.pt'!r})   # a dict: save its "
-        f"state_dicts\n"
+        '    weights = whole["state_dict"] if isinstance(whole, dict) else whole.state_dict()  # or its key in yours\n'
+        f"    torch.save(weights, {path.stem + '-weights.pt'!r})\n"
     )
 
 

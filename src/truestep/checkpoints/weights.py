@@ -52,13 +52,24 @@ def load_weights(
         raise CheckpointError(
             f"The weights of {_show(source)} do not fit {type(module).__name__}; nothing was "
             f"loaded.\n{differences}\n"
-            "To load what fits: strict=False."
+            f"{_held_as(expected, found)}To load what fits: strict=False."
         )
     reshaped = {item.name for item in differences.reshaped}
     fitting = {name: found[other] for name, other in comparison.pairs.items() if name not in reshaped}
     # Names and shapes were compared above; torch would ask for the other names of tied weights, too.
     module.load_state_dict(fitting, strict=False)
     return differences
+
+
+def _held_as(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
+    """Return what to write where the weights are those of the module as an attribute of another."""
+    prefix = next(iter(found), "").partition(".")[0]
+    if {f"{prefix}.{name}" for name in expected} != set(found):
+        return ""
+    return (
+        f"All its names begin with {prefix + '.'!r}, as those of a module that held this one do. Write: "
+        f"ts.load_weights(nn.ModuleDict({{{prefix!r}: module}}), ...)\n"
+    )
 
 
 def read_weights(
