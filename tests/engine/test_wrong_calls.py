@@ -194,6 +194,17 @@ def test_a_method_of_the_module_that_returns_something_else_is_left_alone(make_l
     assert not net.module.training
 
 
+def test_an_update_inside_an_evaluation_is_told_that_there_are_no_gradients(net):
+    def trains(batch):
+        net.update(lambda rows: net(rows).sum(1), batch)
+        return batch.sum(1)
+
+    with pytest.raises(
+        ts.LossError, match=r"inside net\.evaluate\(\.\.\.\), which measures and trains nothing"
+    ):
+        net.evaluate(trains, [torch.ones(2, 3)])
+
+
 def test_the_class_of_a_metric_is_no_metric(net):
     class Accuracy:
         def update(self, values): ...

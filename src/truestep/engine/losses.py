@@ -173,6 +173,11 @@ def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutp
 
 
 def _check_values(values: Tensor) -> None:
+    if not torch.is_grad_enabled():
+        raise LossError(
+            "An update was asked for where gradients are switched off, so there is nothing to step by: inside net.evaluate(...), "
+            "which measures and trains nothing, or under torch.no_grad(). Write net.update(loss, batch) in the loop itself."
+        )
     if not values.requires_grad:
         raise LossError(
             "The loss has no gradient: nothing in it depends on parameters that are being trained. Was it computed under "
