@@ -92,7 +92,7 @@ def test_a_line_runs(names, line):
 TAKERS = {
     "run.data": lambda names, **options: names["run"].data(**({"data": [torch.randn(2)] * 4, "batch_size": 2} | options)),
     "run.learner": lambda names, **options: names["run"].learner(nn.Linear(4, 2), AdamW, **options),
-    "ts.Run": lambda _names, **options: ts.Run("runs/other", quiet=True, progress=False, **options).close(),
+    "ts.Run": lambda _names, **options: ts.Run("runs/other", **({"quiet": True, "progress": False} | options)).close(),
     "ts.Saving": lambda _names, **options: ts.Saving(**options),
 }  # fmt: skip
 
