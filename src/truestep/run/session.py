@@ -275,7 +275,7 @@ class Session:
     def updated(self, learner: Parts, update: Update) -> None:
         """Note a learner's update."""
         self._moments.updated()
-        self._omissions.trains = True
+        self._omissions.updated(learner)
         self._run.logbook.updated(learner, update)
         self._first_steps.updated(learner)
         self._layers.updated(learner)
