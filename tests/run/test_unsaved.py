@@ -196,8 +196,9 @@ def test_state_alone_is_saved_and_joins_what_was_there(tmp_path):
 def test_nothing_is_saved_of_a_run_that_holds_nothing_or_failed(tmp_path):
     run, _, _ = begun(tmp_path / "empty")
     run.close()
-    with pytest.raises(KeyError), begun(tmp_path / "failed")[0] as run:
-        run.state["seen"] = 3
+    run, _, _ = begun(tmp_path / "failed")
+    run.state["seen"] = 3
+    with pytest.raises(KeyError), run:
         raise KeyError
     run.close()
     for name in ("empty", "failed"):

@@ -181,13 +181,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise RunDirectoryError(
-            f"{path} can't be read ({error}), {_unknown_run(path)}"
-        ) from error
+        raise RunDirectoryError(f"{path} can't be read ({error}), {_unknown_run(path)}") from error
     if not isinstance(content, dict):
-        raise RunDirectoryError(
-            f"{path} holds no configuration of a run, {_unknown_run(path)}"
-        )
+        raise RunDirectoryError(f"{path} holds no configuration of a run, {_unknown_run(path)}")
     return content
 
 
