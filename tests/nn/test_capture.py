@@ -338,3 +338,15 @@ def test_calls_of_a_copy_that_was_made_inside_the_block_are_not_the_models():
         assert copied(torch.ones(1, 2)).any()
     assert captured["0"].outputs == []
     assert copied(torch.ones(1, 2)).any()
+
+
+def test_a_backward_that_brings_a_layer_nothing_is_passed_over():
+    """A gradient penalty goes back through a convolution's own backward, where torch's hooks are given None."""
+    critic = nn.Sequential(nn.Conv2d(1, 4, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(4, 1, 4))
+    edited = []
+    with ts.capture(critic, "*", edit_gradient=lambda name, gradient: edited.append(gradient.shape)):
+        inputs = torch.randn(2, 1, 8, 8, requires_grad=True)
+        scores = critic(inputs)
+        (gradient,) = torch.autograd.grad(scores.sum(), inputs, create_graph=True)
+        gradient.square().sum().backward()
+    assert edited

@@ -157,8 +157,10 @@ class _Recorder:
 
     def _gradient_hook(
         self, layer: "CapturedLayer", gradients: list[Tensor | None], index: int
-    ) -> Callable[[Tensor], Tensor | None]:
-        def hook(gradient: Tensor) -> Tensor | None:
+    ) -> Callable[[Tensor | None], Tensor | None]:
+        def hook(gradient: Tensor | None) -> Tensor | None:
+            if gradient is None:  # a backward through a convolution's backward, where nothing comes this way
+                return None
             edited: Tensor | None = None
             if self.edit_gradient is not None:
                 edited = self.edit_gradient(layer.name, gradient)

@@ -240,3 +240,45 @@ def test_a_compiled_model_is_refused(make):
 def test_what_is_no_number_of_steps_is_refused(every):
     with pytest.raises(ts.OptionError):
         ts.watch_layers(nn.Linear(2, 2), every=every)
+
+
+CRITICS = {
+    "convolutions": lambda: nn.Sequential(nn.Conv2d(1, 4, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(4, 1, 4)),
+    "normalised": lambda: nn.Sequential(
+        nn.Conv2d(1, 4, 4, 2, 1), nn.InstanceNorm2d(4, affine=True), nn.ReLU(), nn.Conv2d(4, 1, 4)
+    ),
+    "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Tanh(), nn.Linear(4, 1)),
+}
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+@pytest.mark.parametrize("first", [True, False], ids=["penalty first", "penalty last"])
+def test_a_gradient_penalty_is_looked_at_like_any_other_loss(tmp_path, critic, first):
+    ends = []
+    for every in (0, 2):
+        torch.manual_seed(0)
+        with ts.Run(tmp_path / f"{every}", quiet=True, progress=False, watch_layers=every) as run:
+            net = run.learner(CRITICS[critic](), lambda p: torch.optim.Adam(p, lr=1e-3))
+
+            def loss(real, net=net):
+                fake = torch.zeros_like(real)
+                penalty = ts.gradient_penalty(net, real, fake) if first else 0
+                gap = (net(fake) - net(real)).flatten()
+                return gap + (penalty if first else ts.gradient_penalty(net, real, fake))
+
+            real = torch.randn(8, 1, 8, 8)
+            for _ in range(4):
+                net.update(loss, real)
+            ends.append([weight.clone() for weight in net.module.parameters()])
+    assert all(map(torch.equal, *ends))
+
+
+def test_what_can_not_be_measured_in_a_backward_does_not_end_the_training(monkeypatch):
+    def fails(_gradient):
+        raise RuntimeError("of a kind that nobody has seen")
+
+    monkeypatch.setattr(
+        "truestep.model.layers.look.some_of",
+        lambda values: fails(values) if not values.is_leaf else values.clone(),
+    )
+    trained(nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.ReLU(), nn.Linear(4, 10)), 2, every=1)

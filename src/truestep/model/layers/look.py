@@ -105,7 +105,7 @@ class Looking:
         self._accumulators.append(accumulator)
 
     def _accumulated(self, name: str, matrix: nn.Parameter) -> None:
-        with self._clock, torch.no_grad():
+        with self._clock, torch.no_grad(), suppress(Exception):
             if matrix.grad is not None:
                 self._gradients[name] = some_of(matrix.grad)
 
@@ -122,7 +122,7 @@ class Looking:
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if _is_plain():
-            # a tensor of a kind that can't be measured is left out; the training goes on
+            # Here as in each hook: what can't be measured is left out, and the training goes on.
             with self._clock, suppress(Exception):
                 self._measure(module, args, output)
 
@@ -146,9 +146,11 @@ class Looking:
         if tensor.requires_grad and not tensor.is_leaf:
             self._handles.append(tensor.register_hook(partial(self._came_back, name)))  # type: ignore[no-untyped-call]
 
-    def _came_back(self, name: str, gradient: Tensor) -> None:
-        with self._clock, torch.no_grad():
-            self._back[name] = some_of(gradient)
+    def _came_back(self, name: str, gradient: Tensor | None) -> None:
+        # None is what a backward through a convolution's backward gives, as a gradient penalty makes one.
+        if gradient is not None:
+            with self._clock, torch.no_grad(), suppress(Exception):
+                self._back[name] = some_of(gradient)
 
     def end(self) -> "tuple[list[str], Tensor] | None":
         """Take the hooks away; return the layers' names and a row of numbers for each, still on the device."""
