@@ -234,6 +234,7 @@ def test_a_comparison_of_nothing_is_answered_with_one_example(capsys, monkeypatc
     from truestep.cli.main import main
 
     monkeypatch.setattr(sys, "argv", ["truestep", "checkpoints", "diff"])
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # put back afterwards
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2

@@ -401,7 +401,7 @@ class Session:
             self.crashed(error)
         elif self.owner.is_this_process:
             if not (self.started or self._endings.ended or self._closed):
-                begin_for_state(self._run)
+                begin_for_state(self._run, self.starting)
             self._close(complete=not self._run.cursor.half_done)
 
     def process_ends(self) -> None:
