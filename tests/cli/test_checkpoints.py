@@ -228,3 +228,16 @@ def test_list_needs_no_torch(run):
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.count("sound") == 3
+
+
+def test_a_comparison_of_nothing_is_answered_with_one_example(capsys, monkeypatch):
+    from truestep.cli.main import main
+
+    monkeypatch.setattr(sys, "argv", ["truestep", "checkpoints", "diff"])
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # put back afterwards
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "Missing argument 'run'. For example: truestep checkpoints diff runs/a runs/b\n" in said
+    assert "OTHER|FIRST" not in said

@@ -101,6 +101,21 @@ def test_an_exception_is_shown_as_python_shows_it(tmp_path):
     assert (document["script"]["error"], document["script"]["error_line"]) == ("ValueError: mine", 17)
 
 
+def test_a_script_that_python_can_t_parse_is_not_called_clean(tmp_path):
+    name = script(tmp_path, "import torch\nprint((1\n")
+    ran = truestep("doctor", name, cwd=tmp_path)
+    assert ran.returncode == 1
+    assert f"{name}:2  the script raised SyntaxError: '(' was never closed" in ran.stderr
+    assert ran.stderr.rstrip().endswith("nothing of it was run, read or watched.")
+    assert "nothing found" not in ran.stderr
+    assert "not run:" not in ran.stderr
+    read = truestep("read", name, cwd=tmp_path)
+    assert read.returncode == 2
+    assert f"{name}  not read: SyntaxError" in read.stdout
+    assert read.stdout.endswith("No file could be read, so nothing was looked for.\n")
+    assert "nothing found" not in read.stdout
+
+
 def test_a_warning_of_torch_points_at_the_line_of_the_user(tmp_path):
     text = TRAINING.replace("F.cross_entropy(net(x), y)", "F.mse_loss(net(x), torch.zeros(16, 1))")
     name = script(tmp_path, text)

@@ -22,6 +22,17 @@ def test_a_mistyped_name_is_answered_with_the_nearest():
     assert len(str(caught.value)) < 200  # the nearest names, not all
 
 
+@pytest.mark.parametrize("name", sorted({*truestep.nn.__all__} - {*truestep.__all__}))
+def test_a_name_of_nn_asked_of_the_package_is_answered_with_where_it_is(name):
+    with pytest.raises(AttributeError, match=rf"It is in ts\.nn: ts\.nn\.{name}\."):
+        getattr(truestep, name)
+
+
+def test_a_name_like_one_of_nn_is_answered_with_that():
+    with pytest.raises(AttributeError, match=r"Did you mean 'nn\.add_spectral_norm'"):
+        truestep.spectral_norm
+
+
 def test_what_tools_ask_of_every_module_is_answered_without_a_search(monkeypatch):
     monkeypatch.setattr("truestep.core.errors.nearest", lambda *_: pytest.fail("a search"))
     assert not hasattr(truestep, "__wrapped__")

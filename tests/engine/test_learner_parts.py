@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from truestep.core.buffers import BufferSnapshot, buffer_places
+from truestep.core.errors import OptionError
 from truestep.engine.context import Context
 from truestep.engine.learner import Learner, LearnerOptions
 
@@ -39,3 +40,12 @@ def test_batch_statistics_are_put_back_though_they_count_no_version():
     snapshot.restore()
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
     BufferSnapshot([]).restore()
+
+
+def test_a_module_on_meta_is_refused_with_a_way_that_works():
+    with torch.device("meta"):
+        module = nn.BatchNorm1d(2)
+    with pytest.raises(OptionError, match=r"5 tensors of BatchNorm1d .*to_empty\(device='cpu'\)"):
+        learner_of(module, "net")
+    module.to_empty(device="cpu").load_state_dict(nn.BatchNorm1d(2).state_dict())
+    assert learner_of(module, "net").weight.eq(1).all()

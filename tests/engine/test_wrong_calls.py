@@ -84,7 +84,11 @@ CALLS = {
     "a list of logits": (lambda _: ts.sample_logits([1.0, 2.0]), "logits is of type list"),
     "a shape for a batch": (
         lambda net: ts.summary(net.module, (3,)),
-        r"not a shape: give torch\.zeros\(2, 3\)",
+        r"not int\. A batch is data, not a shape: give torch\.zeros\(2, 3\)",
+    ),
+    "a shape with a batch size": (
+        lambda net: ts.summary(net.module, (5, 3)),
+        r"were given\. A batch is data, not a shape: give torch\.zeros\(5, 3\)",
     ),
 }
 MADE = {

@@ -275,3 +275,43 @@ def test_strings_in_lines_that_the_traceback_does_not_show_are_left_out():
         note = " ".join(notes(caught.value)[0].split())
         assert "hunter2" not in note
         assert code in note
+
+
+def learner(folder):
+    return ts.Run(folder, quiet=True, progress=False).learner(
+        nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1)
+    )
+
+
+ANSWERED = {
+    "a learner": lambda folder: learner(folder).optimizer,
+    "a run": lambda folder: ts.Run(folder, quiet=True).fit,
+    "the package": lambda folder: ts.Trainer,
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERED)
+def test_a_name_that_our_own_message_answers_is_not_explained_besides(tmp_path, kind):
+    with pytest.raises(AttributeError) as caught, ts.explain_errors():
+        ANSWERED[kind](tmp_path / "run")
+    assert not notes(caught.value)
+
+
+def test_a_slip_in_our_own_code_is_called_ours(tmp_path, monkeypatch):
+    monkeypatch.setattr("truestep.engine.update.Plan", None)  # as if a name there were wrong
+    net = learner(tmp_path / "run")
+    with pytest.raises(AttributeError, match="'NoneType'") as caught, ts.explain_errors():
+        net.update(lambda rows: net(rows).square(), torch.ones(2, 2))
+    (note,) = notes(caught.value)
+    assert note.startswith(f"{TITLE}fault-of-truestep")
+    assert "update.py" in note
+    assert "truestep env" in note
+    assert "return" not in note
+
+
+def test_a_slip_in_the_users_loss_is_his(tmp_path):
+    net = learner(tmp_path / "run")
+    with pytest.raises(AttributeError) as caught, ts.explain_errors():
+        net.update(lambda rows: None.shape, torch.ones(2, 2))
+    (note,) = notes(caught.value)
+    assert "fault-of-truestep" not in note

@@ -11,6 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import truestep as ts
 from truestep.checkpoints import CheckpointStore, Retention
 from truestep.checkpoints import holder as holders
 from truestep.checkpoints.listing import select
@@ -177,3 +178,22 @@ def test_of_equal_best_values_the_one_is_named_whose_checkpoint_is_kept(tmp_path
             store.save(step, {"a": torch.ones(3)}, metrics={"accuracy": value})
             store.wait()
     assert only(tmp_path).best_step == select(folder, "highest accuracy").step == 16
+
+
+def test_where_a_script_ended_the_table_says_all_of_it(make, tmp_path):
+    for number in range(3):
+        make(f"ended-{number}", reason="closed")
+    make("killed", reason="epoch")
+    printed = CliRunner().invoke(app, ["runs", str(tmp_path)]).stdout
+    assert "script ended" not in printed
+    assert "it was killed" in printed
+
+
+def test_updates_are_counted_where_no_batch_was(tmp_path):
+    run = ts.Run(tmp_path / "run", progress=False, quiet=True)
+    net = run.learner(torch.nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    for _ in range(3):
+        net.update(lambda rows: net(rows).squeeze(1).square(), torch.ones(4, 2))
+    run.close()
+    assert "made 3 updates" in only(tmp_path).why
+    assert "made 3 updates" in " ".join(CliRunner().invoke(app, ["runs", str(tmp_path)]).stdout.split())

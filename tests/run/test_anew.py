@@ -232,3 +232,20 @@ def test_no_bar_still_says_what_matters_and_quiet_says_nothing(tmp_path, capsys)
     train(tmp_path / "x", epochs=3, quiet=True)
     train(tmp_path / "x", epochs=3, quiet=True)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("content", ["{", "[]"])
+def test_a_config_that_is_broken_is_answered_with_ways_on_that_work(tmp_path, content):
+    ts.Run(tmp_path / "run", quiet=True).close()
+    config = tmp_path / "run" / "config.json"
+    whole = config.read_text()
+    config.write_text(content)
+    with pytest.raises(ts.TruestepError, match=r"put back a copy of that file.*resume=\"anew\"") as caught:
+        ts.Run(tmp_path / "run", quiet=True)
+    assert str(caught.value).endswith(".")
+    beside = ts.Run(tmp_path / "run", quiet=True, resume="anew")
+    beside.close()
+    assert beside.directory != tmp_path / "run"
+    assert config.read_text() == content
+    config.write_text(whole)
+    ts.Run(tmp_path / "run", quiet=True).close()

@@ -104,3 +104,39 @@ def test_a_run_that_goes_on_remembers_what_came_before(tmp_path, capsys, kind):
     train(tmp_path / "run", **{**options, "epochs": 4, "log": lambda _: {"loss": 1.0}})
     said = capsys.readouterr().err
     assert [each for each in SAID if each in said] == []
+
+
+def net_with_dropout():
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
+
+
+def updated_in(folder, change, module):
+    """Two updates as it was made, then three after `change`."""
+    run = ts.Run(folder, device="cpu", progress=False)
+    net = run.learner(module, lambda p: torch.optim.SGD(p, lr=0.01), name="net")
+    for index in range(5):
+        if index == 2:
+            change(net)
+        net.update(lambda rows: net(rows).square().sum(1), torch.randn(8, 3))
+    run.close()
+
+
+def test_updates_in_evaluation_mode_are_told_of_once(tmp_path, capsys):
+    updated_in(tmp_path / "run", lambda net: net.eval(), net_with_dropout())
+    said = capsys.readouterr().err
+    assert said.count("'net' is updated in evaluation mode, so BatchNorm1d and Dropout in it") == 1
+    assert "Write net.train() before the update" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "module"),
+    [
+        (lambda net: net[1].eval(), net_with_dropout()),
+        (lambda net: net.eval(), nn.Linear(3, 1)),  # is the same in both modes
+        (lambda net: net.evaluate(lambda rows: net(rows).squeeze(1), [torch.ones(4, 3)]), net_with_dropout()),
+    ],
+    ids=["a part", "no such layers", "an evaluation"],
+)
+def test_nothing_is_said_of_a_mode_that_is_lawful(tmp_path, capsys, change, module):
+    updated_in(tmp_path / "run", change, module)
+    assert "evaluation mode" not in capsys.readouterr().err

@@ -176,3 +176,30 @@ def test_a_glance_sees_what_was_written_in_place_and_what_is_another_object():
     assert glance(state) != before
     state["more"] = state
     assert glance(state) == glance(state)
+
+
+def test_state_alone_is_saved_and_joins_what_was_there(tmp_path):
+    for name in ("first", "second"):
+        run, net, _ = begun(tmp_path / "run")
+        with torch.no_grad():
+            net.weight.fill_(len(name))
+        run.state[name] = torch.ones(2)
+        run.close()
+        run.close()
+    run, net, loss = begun(tmp_path / "run")
+    net.evaluate(loss, [ROWS])
+    assert sorted(run.state) == ["first", "second"]
+    assert net.weight.eq(len("first")).all()  # a run that goes on begins with the weights that it had
+    run.close()
+
+
+def test_nothing_is_saved_of_a_run_that_holds_nothing_or_failed(tmp_path):
+    run, _, _ = begun(tmp_path / "empty")
+    run.close()
+    run, _, _ = begun(tmp_path / "failed")
+    run.state["seen"] = 3
+    with pytest.raises(KeyError), run:
+        raise KeyError
+    run.close()
+    for name in ("empty", "failed"):
+        assert not list((tmp_path / name / "checkpoints").glob("*-step-*"))

@@ -14,7 +14,7 @@ from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.listing import contents, overview, plain, problem_of, select
 from truestep.cli import screen
 from truestep.cli.statuses import EXIT_FAILED
-from truestep.cli.usage import NamedCommands
+from truestep.cli.usage import EXAMPLE, NamedCommands
 
 app = typer.Typer(
     cls=NamedCommands,
@@ -96,13 +96,15 @@ def show(run: Run, which: Which = None, as_json: Json = False) -> None:
         _print(f"  {name}  {value}")
 
 
-@app.command()
+@app.command(epilog=f"{EXAMPLE}truestep checkpoints diff runs/a runs/b")
 def diff(
     run: Run,
     first: Annotated[
         str, typer.Argument(metavar="OTHER|FIRST", help="Another run; or, with SECOND, a checkpoint of RUN.")
     ],
-    second: Annotated[str | None, typer.Argument(help="A second checkpoint of RUN.")] = None,
+    second: Annotated[
+        str | None, typer.Argument(metavar="[SECOND]", help="A second checkpoint of RUN.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare the newest checkpoints of two runs, or two checkpoints of one run, bit for bit; exit 1 if they differ.

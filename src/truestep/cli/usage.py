@@ -13,6 +13,7 @@ from truestep.core.other_words import option_called
 # typer has its own copy of click or the installed one, by its version; this class is in both
 USAGE_ERROR = cast(type[Exception], typer.BadParameter.__mro__[1])
 
+EXAMPLE = "For example: "  # begins the epilog of a command whose usage has several forms
 _QUOTE = "'"
 
 
@@ -47,6 +48,8 @@ def _wrong(error: Any, context: Any) -> str:
         return _no_option(error.option_name, context)
     message = str(error.format_message())
     if message.startswith("Missing"):
+        if (example := context.command.epilog or "").startswith(EXAMPLE):
+            return f"{message.removesuffix('.')}. {example}"
         usage = " ".join(context.get_usage().split()).removeprefix("Usage: ")
         return f"{message.removesuffix('.')}. Write: {usage}"
     if match := re.fullmatch(

@@ -65,7 +65,7 @@ def explains_calls(
         owner: what the function is called where it is used, "run.data".
         elsewhere: for keywords as other libraries have them, what to write.
         otherwise: what is said where no keyword is wrong, or a method's function of its arguments that says it; by default what
-            goes by name, and python's own words for what is missing.
+            goes by name, and what is missing.
     """
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -85,6 +85,7 @@ def explains_calls(
                 if said is None and otherwise is not None:
                     said = otherwise if isinstance(otherwise, str) else otherwise(arguments[1:])
                 said = said or _too_many(owner, signature, arguments)
+                said = said or _missing(owner, signature, arguments, keywords)
                 if said is None:
                     raise
             raise OptionError(said)
@@ -125,6 +126,25 @@ def _too_many(owner: str, signature: inspect.Signature, arguments: tuple[Any, ..
         f"{owner} takes {first or 'nothing'} by place, and all else by name: {owner}({', '.join(written)}). "
         f"The names are: {', '.join(by_name)}."
     )
+
+
+def _missing(
+    owner: str, signature: inspect.Signature, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> str | None:
+    """Return what to write where something was not given that has no default."""
+    parameters = list(signature.parameters.values())
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [
+        each
+        for each in parameters
+        if each.default is each.empty and each.kind not in variable and each.name != "self"
+    ]
+    by_place = {each.name for each in parameters[: len(arguments)] if each.kind is not each.KEYWORD_ONLY}
+    missing = [each.name for each in needed if each.name not in by_place | keywords.keys()]
+    if not missing:
+        return None
+    form = ", ".join(f"{each.name}=..." if each.kind is each.KEYWORD_ONLY else each.name for each in needed)
+    return f"{owner} was not given {' and '.join(missing)}. Write {owner}({form})."
 
 
 def explains_methods(owner: str) -> Callable[[Kind], Kind]:

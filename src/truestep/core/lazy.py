@@ -23,8 +23,7 @@ def lazy_names(
 
     `called`: what users call the package, "ts"; its functions then answer wrong calls with what to write.
     """
-    stub = Path(file).with_suffix(".pyi").read_text(encoding="utf-8")
-    where = {name: module for module, name in _NAME.findall(stub)}
+    where = _stub(Path(file))
     names = sorted(where, key=str.casefold)
 
     def get(name: str) -> Any:
@@ -39,6 +38,12 @@ def lazy_names(
         return sorted({*vars(sys.modules[package]), *names})
 
     return get, names_shown, names
+
+
+def _stub(file: Path) -> dict[str, str]:
+    """Return the public names of the package whose `__init__.py` is `file`, each with the module that it is of."""
+    text = file.with_suffix(".pyi").read_text(encoding="utf-8")
+    return {name: module for module, name in _NAME.findall(text)}
 
 
 def _load(package: str, home: str, name: str, called: str | None) -> Any:
@@ -68,7 +73,12 @@ def _unknown(package: str, name: str, names: list[str]) -> Exception:
     # tools ask every module for such names, thousands of times: looking for the nearest one takes a millisecond
     if name.startswith("__"):
         return AttributeError(said)
-    said += f" {name_elsewhere(name) or f'{did_you_mean(name, names)}dir({package}) lists all names.'}"
+    inner = _stub(Path(__file__).parents[1] / "nn" / "__init__.py") if package == _PACKAGE else {}
+    near = did_you_mean(name, [*names, *(f"nn.{each}" for each in inner)])
+    if name in inner:
+        said += f" It is in ts.nn: ts.nn.{name}."
+    else:
+        said += f" {name_elsewhere(name) or f'{near}dir({package}) lists all names.'}"
     if _is_imported_from():
         return ImportError(said, name=package)
     return AttributeError(

@@ -41,6 +41,11 @@ class RunReport:
         broke = [failure for notes in self.others for failure in notes.failures]
         return [*self.reading.failures, *self.watch.failures, *broke]
 
+    @property
+    def is_unparsed(self) -> bool:
+        """Whether the script is no Python: there was nothing to look at, neither to read nor to run."""
+        return bool(self.reading.lost_files and self.outcome.error and not self.watch.history.num_steps)
+
     def watched(self) -> list[str]:
         """Return, in a few lines, what was watched, what could not run and why, and the cost."""
         history, watch = self.watch.history, self.watch

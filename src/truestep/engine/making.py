@@ -83,6 +83,7 @@ def _place(module: nn.Module, precision: Precision, name: str, context: Context)
             "are not registered: use nn.ModuleList, nn.ModuleDict, or assign them as attributes."
         )
     _refuse_lazy_parameters(module)
+    _refuse_meta(module)
     check_sharing(module, name, precision, context.learners.values())
     module.to(context.device)
     cast_weights(module, precision)
@@ -165,6 +166,16 @@ def _refuse_lazy_parameters(module: nn.Module) -> None:
             f"{len(lazy)} parameters have no shape yet ({', '.join(lazy[:4])}): lazy layers learn it from their first input, and "
             "an optimizer, an average or a checkpoint can't be made before. Call the module once on an example, under "
             "torch.no_grad(), and give it to the learner then."
+        )
+
+
+def _refuse_meta(module: nn.Module) -> None:
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    if meta := [name for name, tensor in tensors if tensor.is_meta]:
+        raise OptionError(
+            f"{len(meta)} tensors of {type(module).__name__} ({', '.join(meta[:4])}) are on the meta device and hold no numbers, "
+            "so there is nothing to begin training with. Make the module outside of torch.device('meta'), or give it memory and "
+            "weights first: module.to_empty(device='cpu'), then ts.load_weights(module, path)."
         )
 
 

@@ -11,6 +11,7 @@ from truestep.explainer.crash import Crash, CrashFrame, crash_of
 from truestep.explainer.explainer import Cause, Explainer, Match
 from truestep.explainer.explanation import TITLE, Explanation
 from truestep.explainer.findings import finding_of
+from truestep.explainer.own_code import fault, is_answered
 from truestep.explainer.values import is_tensor
 
 _log = logging.getLogger(__name__)
@@ -39,7 +40,12 @@ def annotate(error: BaseException) -> None:
 
 def explain_exception(error: BaseException) -> Explanation | None:
     """Explain a live exception, or the first that it came from which is known."""
-    outer = crash_of(error).frames
+    whole = crash_of(error)
+    if is_answered(whole, error):
+        return None
+    if (found := fault(whole, error)) is not None:
+        return found
+    outer = whole.frames
     for each in _chain(error):
         for crash in _with_inner(_with_users_line(crash_of(each), outer)):
             found = explain(crash)

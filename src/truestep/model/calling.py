@@ -139,7 +139,9 @@ def _message(model: nn.Module, path: Path, error: Exception) -> str:
     )
     said = f"The forward failed in {where}, which got {got or 'nothing'}. {cause}"
     if args and all(isinstance(each, int) for each in args):
-        said += " A batch is data, not a shape: give torch.zeros(2, 3), where the first size is the number of examples."
+        shape = ", ".join(map(str, args if len(args) > 1 else (2, *args)))
+        said = f"{said.rstrip('.')}. A batch is data, not a shape: give torch.zeros({shape}), "
+        said += "where the first size is the number of examples."
     return said
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from truestep.core.wording import byte_size, duration, number
 from truestep.report.compare import RunComparison
 from truestep.report.listing import RunList, RunSummary
+from truestep.report.state import SCRIPT_ENDED
 from truestep.report.tables import text_of
 
 STYLES = {
@@ -87,7 +88,8 @@ def _ago(run: RunSummary, now: datetime) -> str:
 
 
 def _reasons(found: RunList) -> Iterator[RenderableType]:
-    told = [run for run in found.runs if run.why]
+    # Where a script ended, the table's columns say all of it.
+    told = [run for run in found.runs if run.why and not run.why.startswith(SCRIPT_ENDED)]
     if told:
         yield Text()
     for run in told:

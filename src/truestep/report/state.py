@@ -12,8 +12,12 @@ from truestep.checkpoints.files import Files
 from truestep.checkpoints.holder import is_held
 from truestep.checkpoints.selection import read_all
 from truestep.checkpoints.sources import FOLDER
+from truestep.checkpoints.tree import children_of, subtree
+from truestep.core.errors import CheckpointError
 from truestep.core.files import read_regular
 from truestep.report.names import CONFIG
+
+SCRIPT_ENDED = "its script ended"
 
 
 class RunState(NamedTuple):
@@ -83,8 +87,25 @@ def _ending(folder: Path, newest: Checkpoint | None, last_step: int) -> RunState
         if kind == "signal":
             return RunState("stopped", f"by {_signal(name)} after step {newest.step:,}")
         if kind == "closed":
-            return RunState("stopped", f"its script ended after step {newest.step:,}")
+            return RunState("stopped", _script_ended(newest))
     return RunState("interrupted", f"it was killed; it goes on from step {newest.step:,}")
+
+
+def _script_ended(newest: Checkpoint) -> str:
+    """Say how far it came: in batches, or in updates where it counted none."""
+    updates = 0 if newest.step else _num_updates(newest)
+    if not updates:
+        return f"{SCRIPT_ENDED} after step {newest.step:,}"
+    return f"it counted no batch (run.batches) and made {updates:,} update{'s' if updates > 1 else ''}; {SCRIPT_ENDED}"
+
+
+def _num_updates(checkpoint: Checkpoint) -> int:
+    """Return how many updates all learners have made; 0 for a checkpoint that tells of none."""
+    try:
+        learners = children_of(subtree(checkpoint.manifest.state, ("learners",))) or {}
+        return sum(checkpoint.value("learners", name, "counters", "updates") for name in learners)
+    except (CheckpointError, TypeError):
+        return 0
 
 
 def _signal(number: str) -> str:

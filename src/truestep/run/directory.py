@@ -186,14 +186,17 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise RunDirectoryError(
-            f"{path} can't be read ({error}), so it can't be told whose directory this is."
-        ) from error
+        raise RunDirectoryError(f"{path} can't be read ({error}), {_unknown_run(path)}") from error
     if not isinstance(content, dict):
-        raise RunDirectoryError(
-            f"{path} holds no configuration of a run, so it can't be told whose directory this is."
-        )
+        raise RunDirectoryError(f"{path} holds no configuration of a run, {_unknown_run(path)}")
     return content
+
+
+def _unknown_run(path: Path) -> str:
+    return (
+        "so it can't be told whose directory this is. To go on here, put back a copy of that file, as the run wrote it; "
+        f'ts.Run(..., resume="anew") starts a new run beside it and leaves {path.parent} as it is.'
+    )
 
 
 def _edits(directory: Path, saved: dict[str, Any], config: dict[str, Any], resume: Resume) -> list[str]:

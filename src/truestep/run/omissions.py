@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can't have been meant in a training: no update at all, a metric waited for and never logged, pictures cut off."""
+"""What can't have been meant in a training: no update at all, updates in evaluation mode, a metric waited for in vain."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from truestep.core.errors import did_you_mean
 from truestep.engine.context import Context
+from truestep.engine.parts import Parts
 from truestep.run.cursor import Cursor
 from truestep.run.media.kind import Media
 from truestep.run.notebook import is_interactive
@@ -23,6 +24,7 @@ class Omissions:
         self._epochs_logged = 0
         self._is_logged = False  # something, in this epoch
         self._said: set[str] = set()
+        self._seen_evaluating: set[str] = set()
         self.trains = False
         """Whether a learner has been updated in this process."""
 
@@ -41,6 +43,24 @@ class Omissions:
         for name, each in media.items():
             if each.note:
                 self._once(f"run.log({name}=...): {each.note}. {each.advice}", key=f"media {name}")
+
+    def updated(self, learner: Parts) -> None:
+        """See an update: one of a model that is in evaluation mode as a whole was most likely left there by `net.eval()`."""
+        self.trains = True
+        if not learner.module.training and learner.name not in self._seen_evaluating:
+            self._seen_evaluating.add(learner.name)
+            self._tell_of_evaluation_mode(learner)
+
+    def _tell_of_evaluation_mode(self, learner: Parts) -> None:
+        from truestep.doctor.runtime.looking import sensitive_layers  # most runs never come here
+
+        if layers := sensitive_layers(learner.module, training=False):
+            self._say(
+                f"{learner.name!r} is updated in evaluation mode, so {' and '.join(layers)} in it act as they do in evaluation: "
+                "dropout drops nothing, batch norm learns no statistics. Write net.train() before the update (net.evaluate "
+                "changes the mode and puts it back by itself). If a part of it is meant to stay as it is, put that alone into "
+                "the mode: net.train(), then net.backbone.eval(), and ts.freeze(net.backbone) for its weights"
+            )
 
     def epoch_ended(self) -> None:
         """Look once an epoch is over: for updates after the first, for metrics after the first that logged any."""

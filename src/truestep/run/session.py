@@ -27,6 +27,7 @@ from truestep.run.media.kind import Media
 from truestep.run.moments import Moments
 from truestep.run.notebook import end_process_or_cell, is_interactive
 from truestep.run.omissions import Omissions
+from truestep.run.only_state import begin_for_state
 from truestep.run.options import Show, Watching
 from truestep.run.owner import HOLDERS, Owner, disarm_in_children, refuse_other_group, take_over
 from truestep.run.progress import Progress
@@ -275,7 +276,7 @@ class Session:
     def updated(self, learner: Parts, update: Update) -> None:
         """Note a learner's update."""
         self._moments.updated()
-        self._omissions.trains = True
+        self._omissions.updated(learner)
         self._run.logbook.updated(learner, update)
         self._first_steps.updated(learner)
         self._layers.updated(learner)
@@ -399,6 +400,8 @@ class Session:
         if (error := self._on_its_way()) is not None:
             self.crashed(error)
         elif self.owner.is_this_process:
+            if not (self.started or self._endings.ended or self._closed):
+                begin_for_state(self._run, self.starting)
             self._close(complete=not self._run.cursor.half_done)
 
     def process_ends(self) -> None:

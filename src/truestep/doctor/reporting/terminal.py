@@ -31,11 +31,13 @@ def show_reading(reading: SourceReading, console: Console, *, abstentions: bool 
     unsure = len(reading.abstentions)
     extra = f"; {unsure} times a check could not tell (--show-abstentions)" if unsure else ""
     hidden = f"; {reading.num_hidden} hidden by comments or the baseline" if reading.num_hidden else ""
-    if reading.num_files:
+    if reading.num_read:
         console.print(Text.assemble(counted(reading.findings), f" · {files}{extra}{hidden}"))
     if not reading.num_files:
         console.print("There is nothing to read here: no .py, .ipynb or Markdown file.")
-    elif not reading.findings and reading.num_read:
+    elif not reading.num_read:
+        console.print("No file could be read, so nothing was looked for.")
+    elif not reading.findings:
         console.print("Nothing found by reading; `truestep doctor FILE.py` runs a script and watches it.")
 
 
@@ -85,6 +87,9 @@ def show_run(report: "RunReport", console: Console, *, beside_script: bool) -> N
         )
     for failure in report.failures:
         console.print(f"check {failure.code} failed: {failure.error} (our mistake; the run went on)")
+    if report.is_unparsed:
+        console.print("Python can't parse the script, so nothing of it was run, read or watched.")
+        return
     console.print(counted(report.findings))
     for line in report.watched():
         console.print(Text(line, "dim"))
