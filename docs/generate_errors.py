@@ -5,7 +5,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from truestep.explainer.catalogue import errors, topic_of
+from truestep.explainer.catalogue import explained_errors, topic_of
 from truestep.explainer.explainer import Explainer
 
 PAGE = Path(__file__).with_name("explained.md")
@@ -49,7 +49,9 @@ def page_of(error: type[Explainer]) -> str:
 
 def text() -> str:
     """Return the whole page."""
-    every = sorted(errors().values(), key=lambda error: (topic_of(error), error.name()))
+    every = sorted(
+        explained_errors().values(), key=lambda error: (topic_of(error), error.name())
+    )
     rows = [
         f"| [{each.name()}](#{each.name()}) | {each.page().summary} |" for each in every
     ]
@@ -75,4 +77,4 @@ def write() -> None:
 
 if __name__ == "__main__":
     write()
-    sys.stderr.write(f"{PAGE}: {len(errors())} errors\n")
+    sys.stderr.write(f"{PAGE}: {len(explained_errors())} errors\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from truestep.doctor.catalogue import RETIRED, checks, topic_of
-from truestep.doctor.page import parse_page
+from truestep.doctor.page import parse_check_page
 from truestep.explainer.page import parse_page as parse_error
 
 REPOSITORY = Path(__file__).parents[1]
@@ -56,7 +56,7 @@ def test_a_new_check_has_the_next_code_a_page_and_a_test(kind, root, scaffold):
     file, cases = scaffold.start(root, "check", "loss", "LossSummed", kind)
     tree = ast.parse((root / file).read_text("utf-8"))
     (made,) = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    page = parse_page(ast.get_docstring(made, clean=False))
+    page = parse_check_page(ast.get_docstring(made, clean=False))
     assert page.marked_lines == [1]
     loss = sorted(code for code, check in checks().items() if topic_of(check) == "loss")
     code = next(node.value.value for node in made.body if isinstance(node, ast.Assign))

@@ -201,11 +201,11 @@ MAX_LEARNER_NAMES = 12
 def test_a_learner_has_few_public_names():
     import torch
 
-    from truestep.engine.context import Context
+    from truestep.engine.context import LearnerContext
     from truestep.engine.learner import Learner, LearnerOptions
 
     module = torch.nn.Linear(1, 1)
-    context = Context(torch.device("cpu"))
+    context = LearnerContext(torch.device("cpu"))
     net = Learner(module, lambda p: torch.optim.SGD(p, lr=0.1), LearnerOptions(name="net"), context)
     names = {name for name in {*dir(net), *vars(net)} - set(dir(module)) if not name.startswith("_")}
     assert len(names) <= MAX_LEARNER_NAMES
@@ -269,11 +269,7 @@ def test_a_watch_is_a_life_cycle():
 
 # Two classes of one name, {name: the rooms that have it}. None may be added; a line goes when its owner has chosen another name.
 # A recipe is a file that stands alone, so that its classes are called what they are in every other one.
-HOMONYMS: dict[str, set[str]] = {
-    "Context": {"doctor", "engine"},
-    "UnscaledTwice": {"doctor", "explainer"},  # the same fault, seen in the source and by its error
-    "Window": {"doctor", "nn"},
-}
+HOMONYMS: dict[str, set[str]] = {}
 # Names that say nothing to a stranger; {name: the rooms that still have it}.
 EMPTY_NAMES = {"Group", "Kit", "LastWord", "Part", "Rehearsal", "Saw", "Scene", "Sums", "Transient"}
 

@@ -15,7 +15,7 @@ import torch
 from torture.faults import ERRORS, KILLS, CountingFiles, FaultyFiles
 
 from truestep.checkpoints import CheckpointStore, Retention
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.core.errors import CheckpointError
 
 
@@ -46,7 +46,7 @@ def start(directory: Path) -> None:
         (directory / name / "state.safetensors").write_bytes(b"half")
 
 
-def go_on(directory: Path, files: Files, acknowledge=lambda: None) -> None:
+def go_on(directory: Path, files: CheckpointFiles, acknowledge=lambda: None) -> None:
     """Do everything a run does: open, resume, save, prune, choose, close."""
     with CheckpointStore(directory, background=False, files=files, retention=Retention(last=2)) as store:
         resumed = store.resume()

@@ -18,7 +18,7 @@ from torture.parts import let_write, piece
 
 from truestep.checkpoints import Checkpoint, CheckpointStore
 from truestep.checkpoints.dtypes import DTYPES
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.part_writer import PartWriter
 from truestep.core.errors import CheckpointError
 
@@ -43,7 +43,7 @@ def is_of_step(found: dict, step: int) -> bool:
     )
 
 
-def save(directory: Path, step: int, parts: list[dict], files: Files | None = None) -> None:
+def save(directory: Path, step: int, parts: list[dict], files: CheckpointFiles | None = None) -> None:
     with CheckpointStore(directory, files=files) as store:
         let_write(store, parts[1:], files)
         store.save(step, parts[0])
@@ -141,7 +141,7 @@ def test_pieces_that_do_not_fit_together_are_never_published(tmp_path, other, re
 
 
 def test_files_that_are_not_as_long_as_said_are_never_published(tmp_path):
-    class Shorter(Files):
+    class Shorter(CheckpointFiles):
         def close(self, descriptor):
             if "-r0001.safe" in Path(f"/proc/self/fd/{descriptor}").readlink().name:
                 os.ftruncate(descriptor, 10)
@@ -166,7 +166,9 @@ def slow(*cases):
     ]
 
 
-def go_on(directory: Path, files: Files, other_files: Files, acknowledge=lambda: None) -> None:
+def go_on(
+    directory: Path, files: CheckpointFiles, other_files: CheckpointFiles, acknowledge=lambda: None
+) -> None:
     with CheckpointStore(directory, files=files) as store:
         let_write(store, states(3)[1:], other_files)
         store.save(3, states(3)[0])
@@ -195,8 +197,8 @@ def count_operations(directory: Path) -> tuple[int, int]:
     return len(first.done), len(other.done)
 
 
-def faulty(who: int, number: int, kind: str) -> list[Files]:
-    return [FaultyFiles(number, kind) if rank == who else Files() for rank in (0, 1)]
+def faulty(who: int, number: int, kind: str) -> list[CheckpointFiles]:
+    return [FaultyFiles(number, kind) if rank == who else CheckpointFiles() for rank in (0, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +288,7 @@ def test_one_that_still_writes_for_a_publisher_that_is_gone_disturbs_nobody(tmp_
     left.mkdir()
     said: list[str | None] = []
 
-    class Late(Files):
+    class Late(CheckpointFiles):
         """The next process begins between two operations of a writer."""
 
         def sync(self, descriptor):

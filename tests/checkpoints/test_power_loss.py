@@ -15,7 +15,7 @@ from torture.crash_states import MemoryFiles, Sample
 
 from truestep.checkpoints import CheckpointStore, Retention, verify
 from truestep.checkpoints import store as store_module
-from truestep.checkpoints.names import TEMPORARY, committed
+from truestep.checkpoints.names import TEMPORARY, committed_checkpoints
 from truestep.core.errors import CheckpointError
 
 ROOT = Path("/run")
@@ -177,12 +177,12 @@ def test_a_store_that_deletes_the_old_before_it_has_the_new_is_caught(monkeypatc
     def deleting_first(files, directory, pending):
         from truestep.checkpoints.files import remove_tree
 
-        for name in committed(files, directory):
+        for name in committed_checkpoints(files, directory):
             remove_tree(files, directory / name)
         return commit(files, directory, pending)
 
-    commit = store_module.commit
-    monkeypatch.setattr(store_module, "commit", deleting_first)
+    commit = store_module.commit_checkpoint
+    monkeypatch.setattr(store_module, "commit_checkpoint", deleting_first)
     _, wrong = trial(MemoryFiles({"run": {}}))
     assert wrong["nothing left"]
 

@@ -11,7 +11,7 @@ from torture.parts import let_write, piece
 
 from truestep.checkpoints import CheckpointStore
 from truestep.checkpoints.boxes import TensorBox, WantedPart
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.core.errors import CheckpointError
 
 
@@ -65,7 +65,7 @@ def test_a_part_is_that_part_of_the_whole(division, seed, tmp_path_factory):
             assert values.untyped_storage().nbytes() == values.nbytes  # it keeps no more than its part
 
 
-class ReadFiles(Files):
+class ReadFiles(CheckpointFiles):
     """The real file system, which notes what was read from."""
 
     def __init__(self):

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from truestep.checkpoints import CheckpointStore, prepare
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 
 
-class Gated(Files):
+class Gated(CheckpointFiles):
     """A disk that takes nothing until it is let."""
 
     def __init__(self):

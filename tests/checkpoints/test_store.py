@@ -11,7 +11,7 @@ import torch
 from support import warm
 
 from truestep.checkpoints import CheckpointStore, Retention
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.sources import read_checkpoint
 from truestep.core.errors import CheckpointError, OptionError, RunDirectoryError
 
@@ -183,7 +183,7 @@ def test_a_closed_store_saves_nothing(tmp_path):
     store.close()
 
 
-class Refusing(Files):
+class Refusing(CheckpointFiles):
     """The disk is full from the second file on."""
 
     full = False
@@ -236,7 +236,7 @@ def test_an_error_of_the_writer_does_not_hide_the_exception_of_the_training(tmp_
     assert "could not be written" in caught.value.__notes__[0]
 
 
-class Slow(Files):
+class Slow(CheckpointFiles):
     """A disk that waits to be told."""
 
     def __init__(self):
@@ -369,9 +369,9 @@ def test_a_run_can_be_read_while_it_saves_and_prunes(quick):
 LEAVING = """
 import sys, torch
 from truestep.checkpoints import CheckpointStore
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 
-class Full(Files):
+class Full(CheckpointFiles):
     def create(self, path):
         raise OSError(28, "No space left on device")
 

@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truestep.checkpoints import CheckpointStore
-from truestep.checkpoints.tree import decode, encode
+from truestep.checkpoints.tree import decode_state, encode_state
 from truestep.core.errors import CheckpointError
 
 
 def there_and_back(state):
-    encoded = encode(state)
+    encoded = encode_state(state)
     tensors = {leaf.name: leaf.tensor for leaf in encoded.leaves}
     assert len(tensors) == len(encoded.leaves)
     tree = json.loads(json.dumps(encoded.tree, allow_nan=False))
-    return decode(tree, lambda node: tensors[node["tensor"]])
+    return decode_state(tree, lambda node: tensors[node["tensor"]])
 
 
 def same(left, right) -> bool:
@@ -108,7 +108,7 @@ def test_a_state_that_holds_itself_is_refused():
     state: dict = {}
     state["self"] = state
     with pytest.raises(CheckpointError, match="holds itself"):
-        encode(state)
+        encode_state(state)
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_a_state_that_holds_itself_is_refused():
 )
 def test_a_tree_that_encode_did_not_write_is_refused(node):
     with pytest.raises((ValueError, TypeError)):
-        decode(node, lambda node: None)
+        decode_state(node, lambda node: None)

@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from truestep.core.files import replacing
+from truestep.core.files import replacing_file
 
 
 def permissions(path):
@@ -20,14 +20,14 @@ def test_a_new_file_has_the_permissions_that_the_umask_leaves_without_anybody_ch
     usual.touch()
     # it belongs to the whole process: another thread would make its files with whatever it is meanwhile
     monkeypatch.setattr(os, "umask", lambda _: pytest.fail("the umask was changed"))
-    with replacing(tmp_path / "new") as file:
+    with replacing_file(tmp_path / "new") as file:
         file.write(b"new")
     assert permissions(tmp_path / "new") == permissions(usual)
 
 
 def test_permissions_that_were_asked_for_are_given(tmp_path):
     for mode in (0o600, 0o755):
-        with replacing(tmp_path / "file", mode) as file:
+        with replacing_file(tmp_path / "file", mode) as file:
             file.write(b"x")
         assert permissions(tmp_path / "file") == mode
 
@@ -37,7 +37,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
     path.write_bytes(b"old")
 
     def interrupted():
-        with replacing(path) as file:
+        with replacing_file(path) as file:
             file.write(b"new")
             raise KeyboardInterrupt
 

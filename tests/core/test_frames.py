@@ -31,7 +31,7 @@ def test_without_a_line_of_the_user_s_it_points_out_of_the_package(monkeypatch):
     monkeypatch.setattr(frames, "is_own", lambda _: False)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        frames.warn("something")
+        frames.warn_user("something")
     assert caught[0].filename == __file__
 
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truestep.core.trees import leaves, map_leaves
+from truestep.core.trees import map_leaves, tree_leaves
 
 trees = st.recursive(
     st.integers(),
@@ -21,7 +21,7 @@ trees = st.recursive(
 
 @given(trees)
 def test_a_path_leads_to_its_leaf(tree):
-    for path, leaf in leaves(tree):
+    for path, leaf in tree_leaves(tree):
         found = tree
         for key in path:
             found = found[key]
@@ -31,13 +31,13 @@ def test_a_path_leads_to_its_leaf(tree):
 @given(trees)
 def test_a_changed_tree_has_the_same_shape_and_every_leaf_changed(tree):
     changed = map_leaves(lambda leaf: leaf + 1, tree)
-    numbers = [(path, leaf) for path, leaf in leaves(tree) if isinstance(leaf, int)]
+    numbers = [(path, leaf) for path, leaf in tree_leaves(tree) if isinstance(leaf, int)]
     assert [(path, leaf + 1) for path, leaf in numbers] == [
-        (path, leaf) for path, leaf in leaves(changed) if isinstance(leaf, int)
+        (path, leaf) for path, leaf in tree_leaves(changed) if isinstance(leaf, int)
     ]
     assert map_leaves(lambda leaf: leaf - 1, changed) == tree
 
 
 def test_an_empty_container_is_a_leaf_and_any_mapping_is_a_tree():
-    assert list(leaves({"a": [], "b": {}})) == [(("a",), []), (("b",), {})]
-    assert list(leaves(OrderedDict(a=(1, 2)))) == [(("a", 0), 1), (("a", 1), 2)]
+    assert list(tree_leaves({"a": [], "b": {}})) == [(("a",), []), (("b",), {})]
+    assert list(tree_leaves(OrderedDict(a=(1, 2)))) == [(("a", 0), 1), (("a", 1), 2)]

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from truestep.core.wording import byte_size, duration, number, short_number
+from truestep.core.wording import byte_size, duration_text, number_text, short_number
 
 NUMBERS = {
     0: "0", 3: "3", 12_345: "12,345", -2: "−2", 0.5: "0.5000", 2.302585: "2.303", 45.678: "45.68",
@@ -17,7 +17,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize(("value", "text"), NUMBERS.items())
 def test_number(value, text):
-    assert number(value) == text
+    assert number_text(value) == text
 
 
 SHORT = {
@@ -57,4 +57,4 @@ TIMES = {0: "0:00", 42.4: "0:42", 59.6: "1:00", 3723: "1:02:03", 47 * 3600: "47:
 
 @pytest.mark.parametrize(("seconds", "text"), TIMES.items())
 def test_duration(seconds, text):
-    assert duration(seconds) == text
+    assert duration_text(seconds) == text

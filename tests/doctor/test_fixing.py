@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from truestep.cli.main import app
 from truestep.doctor.catalogue import checks
 from truestep.doctor.check import SourceCheck
-from truestep.doctor.fixing import fix
+from truestep.doctor.fixing import fix_files
 from truestep.doctor.read import read_paths
 
 HEAD = """\
@@ -144,7 +144,7 @@ def test_no_fix_takes_a_choice_and_each_leaves_python(tmp_path):
             continue
         script = tmp_path / f"{code}.py"
         script.write_text(check.page().bad)
-        for fixed in fix(read_paths([script]).findings, write=True):
+        for fixed in fix_files(read_paths([script]).findings, write=True):
             compile(script.read_text(), str(script), "exec")
             assert all(checks()[each.code].rewrites != "choice" for each in fixed.findings), code
 

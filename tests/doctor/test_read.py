@@ -16,7 +16,7 @@ from truestep.doctor.read import read_paths, read_text
 from truestep.doctor.replacement import apply_edits, lines_of
 from truestep.doctor.reporting.documents import sarif_document
 from truestep.doctor.reporting.terminal import show_reading
-from truestep.doctor.selection import Selection, configured, write_baseline
+from truestep.doctor.selection import Selection, configured_selection, write_baseline
 
 FAULTY = """\
 import torch
@@ -229,10 +229,10 @@ def test_a_comment_does_not_hold_for_the_statement_behind_the_next():
 def test_settings_that_are_wrong_are_named_with_their_file(tmp_path, text):
     (tmp_path / "pyproject.toml").write_text(text)
     if text == "tool = 3":
-        assert configured(tmp_path, [], [], None) == Selection()
+        assert configured_selection(tmp_path, [], [], None) == Selection()
         return
     with pytest.raises(OptionError) as raised:
-        configured(tmp_path, [], [], None)
+        configured_selection(tmp_path, [], [], None)
     assert "XX" in str(raised.value) or str(tmp_path / "pyproject.toml") in str(raised.value)
     assert len(str(raised.value)) < 400
 

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 import torch
 
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
 
 _numbers = count()
@@ -19,7 +19,7 @@ def new_learner(module, optimizer=None, context=None, **options):
         module,
         optimizer,
         LearnerOptions(name=name, **options),
-        context or Context(torch.device("cpu"), nonfinite=options.pop("nonfinite", "raise")),
+        context or LearnerContext(torch.device("cpu"), nonfinite=options.pop("nonfinite", "raise")),
     )
 
 
@@ -32,7 +32,7 @@ def make_learner():
 @pytest.fixture(scope="session")
 def make_context():
     """`make_context(nonfinite="skip", seed=3)`: what the learners of one training share."""
-    return lambda **options: Context(torch.device("cpu"), **options)
+    return lambda **options: LearnerContext(torch.device("cpu"), **options)
 
 
 @pytest.fixture(scope="session", autouse=True)

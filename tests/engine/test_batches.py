@@ -16,11 +16,11 @@ from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_s
 import truestep as ts
 from truestep.engine.batches import (
     EmptyBatchError,
+    batch_to_device,
     count_examples,
-    cut,
+    cut_batch,
     map_tensors,
     split_along,
-    to_device,
     try_count,
 )
 
@@ -103,7 +103,7 @@ def examples(read, batch):
 def test_parts_hold_the_examples_in_order(kind, sizes):
     batch, read = KINDS[kind]
     assert count_examples(batch) == 5
-    parts = list(cut(batch, sizes))
+    parts = list(cut_batch(batch, sizes))
     assert [type(batch)] * len(sizes) == [type(part) for part in parts]
     assert sizes == [len(examples(read, part)) for part in parts]
     assert examples(read, batch) == [example for part in parts for example in examples(read, part)]
@@ -172,7 +172,7 @@ def test_sizes_that_do_not_add_up_are_refused(make_learner):
     with pytest.raises(
         ts.BatchError, match=r"micro_batch=\[2, 2\] adds up to 4 examples, but the batch has 5"
     ):
-        list(cut(ROWS, [2, 2]))
+        list(cut_batch(ROWS, [2, 2]))
     learner = make_learner(nn.Linear(2, 1))
     with pytest.raises(ts.BatchError, match="adds up to 9"):
         learner.update(lambda x: learner(x).squeeze(1), ROWS, micro_batch=[4, 5])
@@ -180,7 +180,7 @@ def test_sizes_that_do_not_add_up_are_refused(make_learner):
 
 def test_a_list_of_another_length_is_refused():
     with pytest.raises(ts.BatchError, match=r"batch\[1\] is a list of 3 members"):
-        list(cut((ROWS, ["a", "b", "c"]), [2, 3]))
+        list(cut_batch((ROWS, ["a", "b", "c"]), [2, 3]))
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.data())
@@ -189,7 +189,7 @@ def test_lists_that_happen_to_be_square_are_still_examples(lengths, data):
     batch = ([torch.arange(float(n)) for n in lengths], torch.arange(len(lengths)))
     size = data.draw(st.integers(1, len(lengths)))
     sizes = [size] * (len(lengths) // size) + ([len(lengths) % size] if len(lengths) % size else [])
-    parts = list(cut(batch, sizes))
+    parts = list(cut_batch(batch, sizes))
     if len(lengths) > 1:
         assert lengths == [len(sequence) for part in parts for sequence in part[0]]
 
@@ -237,7 +237,7 @@ def test_time_major_batches_with_labels_train_the_same_in_parts(make_learner):
     with pytest.raises(
         ts.BatchError, match=r"differ along their dimension 1 \(batch\[0\]: 4, batch\[1\]: 5\)"
     ):
-        list(cut((torch.zeros(5, 4), torch.zeros(5)), [5], split_along(1)))
+        list(cut_batch((torch.zeros(5, 4), torch.zeros(5)), [5], split_along(1)))
 
 
 def test_graphs_train_the_same_in_parts(make_learner):
@@ -272,11 +272,11 @@ def test_graphs_train_the_same_in_parts(make_learner):
 def test_moving_goes_into_everything_and_copies_nothing_that_is_there():
     device = torch.device("cpu")
     batch = {"a": (ROWS, [ROWS, "text"]), "b": Record(ROWS), "p": KINDS["packed"][0], "n": np.ones(2)}
-    moved = to_device(batch, device)
+    moved = batch_to_device(batch, device)
     assert moved["a"][0] is ROWS
     assert moved["a"][1][0] is ROWS
     assert moved["b"].x is ROWS
-    meta = to_device(batch, torch.device("meta"))
+    meta = batch_to_device(batch, torch.device("meta"))
     assert {meta["a"][0].device.type, meta["a"][1][0].device.type, meta["b"].x.device.type} == {"meta"}
     assert meta["p"].data.device.type == "meta"
     assert (meta["a"][1][1], meta["b"].note, meta["b"].made) == ("text", "kept", 3)

@@ -19,7 +19,7 @@ import json, sys, warnings
 import torch
 import torch._dynamo
 from torch import nn
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
 from truestep.engine.losses import weighted
 from truestep.core.errors import OptionError
@@ -30,7 +30,7 @@ torch.set_num_threads(1)
 def new(compile):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-    context = Context(torch.device("cpu"))
+    context = LearnerContext(torch.device("cpu"))
     return Learner(module, lambda p: torch.optim.SGD(p, lr=0.1), LearnerOptions(name="net", compile=compile), context)
 
 def loss_of(net):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import truestep as ts
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.step import receive_report
 
 pytestmark = [
@@ -26,7 +26,7 @@ OPTIMIZERS = {
 def new(make_learner, precision="float32", optimizer="adamw", policy="raise", **options):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.GELU(), nn.Linear(32, 4))
-    context = Context(torch.device("cuda", 0), nonfinite=policy)
+    context = LearnerContext(torch.device("cuda", 0), nonfinite=policy)
     schedule = lambda o: ts.warmup_constant(o, warmup_steps=50)
     return make_learner(
         module,
@@ -145,7 +145,10 @@ class Queue(nn.Module):
 @pytest.mark.parametrize("policy", ["raise", "skip"])
 def test_buffers_of_a_batch_that_was_left_out_are_as_they_were(make_learner, policy):
     net = make_learner(
-        Queue(), OPTIMIZERS["adamw"], Context(torch.device("cuda", 0), nonfinite=policy), precision="float32"
+        Queue(),
+        OPTIMIZERS["adamw"],
+        LearnerContext(torch.device("cuda", 0), nonfinite=policy),
+        precision="float32",
     )
     good = torch.ones(4, 8, device="cuda")
     for _ in range(3):

@@ -7,13 +7,13 @@ from torch import nn
 
 from truestep.core.buffers import BufferSnapshot, buffer_places
 from truestep.core.errors import OptionError
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
 
 
 def learner_of(modules, name):
     sgd = lambda p: torch.optim.SGD(p, lr=0.1)
-    return Learner(modules, sgd, LearnerOptions(name=name), Context(torch.device("cpu")))
+    return Learner(modules, sgd, LearnerOptions(name=name), LearnerContext(torch.device("cpu")))
 
 
 def test_parts_are_found_by_name_or_number():

@@ -19,7 +19,7 @@ import json, random, resource, sys, warnings
 import numpy as np, torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
 from truestep.core.errors import TruestepError
 
@@ -30,7 +30,7 @@ torch.manual_seed(0)
 random.seed(0)
 np.random.seed(0)
 module = nn.Sequential(nn.Linear(8, 64), nn.BatchNorm1d(64), nn.Dropout(0.3), spectral_norm(nn.Linear(64, 8)))
-context = Context(torch.device("cpu"))
+context = LearnerContext(torch.device("cpu"))
 learner = Learner(module, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), LearnerOptions(name="net"), context)
 other = Learner(nn.Sequential(nn.BatchNorm1d(8)), lambda p: torch.optim.SGD(p, lr=0.1), LearnerOptions(name="other"), context)
 big = (64 if kind == "huge" else 0.25) * 2**20  # floats an example: 256 or 1 MiB each time they are written down

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 
 pytestmark = [
     pytest.mark.gpu,
@@ -27,7 +27,7 @@ def limited():
 def train(make_learner, micro_batch):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(8, 64), nn.BatchNorm1d(64), nn.Dropout(0.3), nn.Linear(64, 8))
-    context = Context(torch.device("cuda", 0))
+    context = LearnerContext(torch.device("cuda", 0))
     learner = make_learner(module, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), context)
     data = torch.randn(64, 8, device="cuda", generator=torch.Generator("cuda").manual_seed(1))
     sizes = []

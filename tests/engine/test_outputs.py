@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import truestep as ts
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
 
 ROWS = torch.randn(10, 3, generator=torch.Generator().manual_seed(0))
@@ -15,7 +15,7 @@ ROWS = torch.randn(10, 3, generator=torch.Generator().manual_seed(0))
 def learner_of(optimizer=lambda p: torch.optim.SGD(p, lr=0.1)):
     torch.manual_seed(0)
     options = LearnerOptions(name="net", precision="float32")
-    return Learner(nn.Linear(3, 2), optimizer, options, Context(torch.device("cpu")))
+    return Learner(nn.Linear(3, 2), optimizer, options, LearnerContext(torch.device("cpu")))
 
 
 def handing_out(net, **more):

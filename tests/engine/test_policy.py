@@ -13,9 +13,9 @@ from truestep.engine.policy import (
     MAX_OVERFLOWS_IN_A_ROW,
     NON_FINITE,
     VERDICTS,
-    Evidence,
-    Policy,
-    Verdict,
+    GradientPolicy,
+    UpdateEvidence,
+    UpdateVerdict,
     evidence_of,
 )
 from truestep.engine.precision.loss_scale import LossScale, Scaler
@@ -23,7 +23,7 @@ from truestep.engine.sums import LossTotals
 
 
 def test_the_table_is_whole():
-    assert VERDICTS.keys() == set(Evidence)
+    assert VERDICTS.keys() == set(UpdateEvidence)
     assert all(row.keys() == set(NON_FINITE) for row in VERDICTS.values())
 
 
@@ -31,24 +31,26 @@ def test_only_raise_raises_and_only_keep_applies_what_is_not_finite():
     verdicts = {
         (evidence, policy): verdict for evidence, row in VERDICTS.items() for policy, verdict in row.items()
     }
-    assert {policy for (_, policy), verdict in verdicts.items() if verdict is Verdict.RAISE} == {"raise"}
-    applied = {key for key, verdict in verdicts.items() if verdict is Verdict.APPLY}
+    assert {policy for (_, policy), verdict in verdicts.items() if verdict is UpdateVerdict.RAISE} == {
+        "raise"
+    }
+    applied = {key for key, verdict in verdicts.items() if verdict is UpdateVerdict.APPLY}
     assert applied == {
-        (Evidence.NOT_FINITE, "keep"),
-        *((Evidence.FINITE, policy) for policy in NON_FINITE),
+        (UpdateEvidence.NOT_FINITE, "keep"),
+        *((UpdateEvidence.FINITE, policy) for policy in NON_FINITE),
     }
 
 
 @pytest.mark.parametrize(
     ("empty", "overflow", "is_finite", "in_a_row", "expected"),
     [
-        (False, False, True, 0, Evidence.FINITE),
-        (True, False, False, 0, Evidence.EMPTY),
-        (True, True, False, 0, Evidence.EMPTY),
-        (False, True, True, MAX_OVERFLOWS_IN_A_ROW - 2, Evidence.OVERFLOW),
-        (False, True, True, MAX_OVERFLOWS_IN_A_ROW - 1, Evidence.LASTING_OVERFLOW),
-        (False, True, False, 0, Evidence.LASTING_OVERFLOW),
-        (False, False, False, 0, Evidence.NOT_FINITE),
+        (False, False, True, 0, UpdateEvidence.FINITE),
+        (True, False, False, 0, UpdateEvidence.EMPTY),
+        (True, True, False, 0, UpdateEvidence.EMPTY),
+        (False, True, True, MAX_OVERFLOWS_IN_A_ROW - 2, UpdateEvidence.OVERFLOW),
+        (False, True, True, MAX_OVERFLOWS_IN_A_ROW - 1, UpdateEvidence.LASTING_OVERFLOW),
+        (False, True, False, 0, UpdateEvidence.LASTING_OVERFLOW),
+        (False, False, False, 0, UpdateEvidence.NOT_FINITE),
     ],
 )
 def test_what_the_flags_say(empty, overflow, is_finite, in_a_row, expected):
@@ -61,7 +63,7 @@ def test_what_the_flags_say(empty, overflow, is_finite, in_a_row, expected):
 def test_the_device_decides_as_the_host_does(nonfinite, scaled):
     device = torch.device("cpu")
     scaler = Scaler(LossScale(), device) if scaled else None
-    policy = Policy.of(nonfinite, None, scaler, [nn.Parameter(torch.zeros(1))])
+    policy = GradientPolicy.of(nonfinite, None, scaler, [nn.Parameter(torch.zeros(1))])
     for weight, loss, norm, overflow in itertools.product(
         (1.0, 0.0), (1.0, math.nan), (1.0, math.inf), (0.0, 1.0) if scaled else (0.0,)
     ):
@@ -75,10 +77,15 @@ def test_the_device_decides_as_the_host_does(nonfinite, scaled):
             empty=weight == 0, overflow=bool(overflow), is_finite=finite, overflows_in_a_row=0
         )
         flag = policy.device_flag(sums, torch.tensor(norm))
-        assert bool(flag) == (policy.judge(evidence) is not Verdict.APPLY), (weight, loss, norm, overflow)
+        assert bool(flag) == (policy.judge(evidence) is not UpdateVerdict.APPLY), (
+            weight,
+            loss,
+            norm,
+            overflow,
+        )
 
 
 @pytest.mark.parametrize("nonfinite", NON_FINITE)
 def test_nothing_is_read_where_it_would_change_nothing(nonfinite):
-    policy = Policy.of(nonfinite, None, None, [nn.Parameter(torch.zeros(1))])
+    policy = GradientPolicy.of(nonfinite, None, None, [nn.Parameter(torch.zeros(1))])
     assert policy.looks == (nonfinite != "keep")

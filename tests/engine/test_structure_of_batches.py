@@ -9,7 +9,7 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 
 from truestep.engine import structure
-from truestep.engine.data.transfer import move, to_device
+from truestep.engine.data.transfer import batches_to_device, move
 
 
 class Point(NamedTuple):
@@ -50,5 +50,5 @@ def test_what_can_move_is_moved():
         "cpu",
     ]
     assert batch["name"] == "a"
-    batches = to_device(iter([torch.ones(2)]), torch.device("meta"))
+    batches = batches_to_device(iter([torch.ones(2)]), torch.device("meta"))
     assert [part.device.type for part in batches] == ["meta"]

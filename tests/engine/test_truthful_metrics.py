@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
 
 
@@ -20,7 +20,7 @@ def identity():
         module.weight.fill_(1.0)
         module.bias.fill_(0.0)
     options = LearnerOptions(name="net", precision="float64")
-    return Learner(module, lambda p: torch.optim.SGD(p, lr=0.1), options, Context(torch.device("cpu")))
+    return Learner(module, lambda p: torch.optim.SGD(p, lr=0.1), options, LearnerContext(torch.device("cpu")))
 
 
 # thousandths, so that a sum in float64 is within a rounding or two of the exact one

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from truestep.explainer.catalogue import errors
+from truestep.explainer.catalogue import explained_errors
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = REPOSITORY / "docs" / "generate_errors.py"
@@ -23,7 +23,7 @@ def script():
 
 def test_every_error_is_in_the_index_and_has_its_part(script):
     text = script.text()
-    for each in errors().values():
+    for each in explained_errors().values():
         assert text.count(f"| [{each.name()}](#{each.name()}) |") == 1
         assert text.count(f"({each.name()})=\n### {each.name()}") == 1
         assert each.page().summary in text

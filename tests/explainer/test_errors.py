@@ -12,13 +12,13 @@ import torch
 
 from truestep.doctor.catalogue import checks
 from truestep.doctor.page import PRELUDE
-from truestep.explainer.catalogue import errors, recognised
+from truestep.explainer.catalogue import explained_errors, recognise_error
 from truestep.explainer.crash import Crash
-from truestep.explainer.explain import explain, explain_exception
+from truestep.explainer.explain import explain_crash, explain_exception
 from truestep.explainer.explanation import COLUMNS, MAX_LINES, _paragraph
 from truestep.explainer.logs.explaining import explain_log
 
-ERRORS = list(errors().values())
+ERRORS = list(explained_errors().values())
 RAISED = [error for error in ERRORS if error.page().raises]
 RECORDED = [error for error in ERRORS if error.page().recorded]
 WORKING = [error for error in ERRORS if error.page().works]
@@ -119,12 +119,12 @@ def test_the_catalogue_and_a_log_import_no_torch():
 
 
 def test_an_explanation_that_fails_leaves_the_page(caplog, monkeypatch):
-    error = errors()["matrix-sizes-differ"]
+    error = explained_errors()["matrix-sizes-differ"]
     crash = Crash(("RuntimeError",), "mat1 and mat2 shapes cannot be multiplied (4x10 and 20x5)")
-    assert recognised(crash)[0] is error
+    assert recognise_error(crash)[0] is error
     monkeypatch.setattr(error, "cause", lambda *_: 1 / 0)
     with caplog.at_level("DEBUG", "truestep"):
-        explanation = explain(crash)
+        explanation = explain_crash(crash)
     assert explanation.here is None
     assert explanation.fix == error.page().fix
     assert "cause of matrix-sizes-differ" in caplog.text

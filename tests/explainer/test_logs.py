@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from truestep.explainer.catalogue import errors
+from truestep.explainer.catalogue import explained_errors
 from truestep.explainer.logs.explaining import TELLING, explain_log
-from truestep.explainer.logs.reading import read_log, read_text
+from truestep.explainer.logs.reading import decode_log, read_log
 
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -164,8 +164,8 @@ def test_a_line_without_an_exception_tells_of_a_known_error():
 def test_a_progress_bar_and_bytes_of_other_encodings_do_no_harm():
     assert name_of(f"\r 10%|#\r 20%|##\rRuntimeError: {TIMEOUT}") == "process-group-timed-out"
     for encoding in ("utf-8", "utf-16"):
-        assert name_of(read_text(TRACEBACK.encode(encoding))) == "matrix-sizes-differ"
-    assert name_of(read_text(b"\xff\xfe\x00\x81" + TRACEBACK.encode())) in (None, "matrix-sizes-differ")
+        assert name_of(decode_log(TRACEBACK.encode(encoding))) == "matrix-sizes-differ"
+    assert name_of(decode_log(b"\xff\xfe\x00\x81" + TRACEBACK.encode())) in (None, "matrix-sizes-differ")
 
 
 def test_a_log_without_an_error_has_none():
@@ -236,7 +236,7 @@ def test_the_words_by_which_lines_are_passed_over_stand_in_every_message():
     """One that none of the words is in would never be looked for in a line."""
     unseen = [
         message
-        for error in errors().values()
+        for error in explained_errors().values()
         if error.anywhere
         for message in error.messages
         if not TELLING.search(message.replace("\\s+", " "))
@@ -275,7 +275,7 @@ def test_lines_are_counted_as_editors_count_them():
 
 
 def test_controls_are_taken_out_and_with_them_the_nuls_of_unmarked_utf_16():
-    report = explain_log(read_text(TRACEBACK.encode("utf-16-le")))
+    report = explain_log(decode_log(TRACEBACK.encode("utf-16-le")))
     assert report.main.explanation.at == "train.py:30 in main: loss = criterion(net(x), y)"
     shown = explain_log("\x1b]0;title\x1b\\\x9b2J\x08\x07RuntimeError: mat1 \x1b[2Kand\x1b7").main.error
     assert shown.isprintable()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
 
 
@@ -244,7 +244,7 @@ def test_a_learners_update_is_recorded_for_each_micro_batch_and_changes_by_nothi
         torch.manual_seed(0)
         make = lambda p: torch.optim.SGD(p, lr=0.1)
         options = LearnerOptions(name="net", compile=compiled and watched)
-        learner = Learner(nn.Linear(3, 1), make, options, Context(torch.device("cpu")))
+        learner = Learner(nn.Linear(3, 1), make, options, LearnerContext(torch.device("cpu")))
         loss = lambda x: learner(x).squeeze(1).square()
         data = torch.arange(15.0).reshape(5, 3)
         if not watched:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
 
 
@@ -190,7 +190,7 @@ def test_a_learner_may_be_frozen_and_released_between_updates_as_a_plain_loop_ma
         torch.manual_seed(0)
         return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
 
-    context = Context(torch.device("cpu"))
+    context = LearnerContext(torch.device("cpu"))
     learner = Learner(
         module(), OPTIMIZERS[optimizer], LearnerOptions(name="net", clip=ts.ClipNorm(1.0)), context
     )

@@ -8,8 +8,8 @@ import pytest
 from support import warm
 
 from truestep.core.errors import OptionError, RunDirectoryError
-from truestep.recipes.loading.find import find
-from truestep.recipes.loading.parse import parsed
+from truestep.recipes.loading.find import find_recipe
+from truestep.recipes.loading.parse import parse_recipe
 from truestep.recipes.loading.start import start
 from truestep.report.metrics import read_metrics
 
@@ -34,7 +34,7 @@ def here(tmp_path, monkeypatch):
     threads = torch.get_num_threads()
 
     def train_here(*arguments):
-        return start(parsed(find("digits"), arguments, name="digits"))
+        return start(parse_recipe(find_recipe("digits"), arguments, name="digits"))
 
     with torch.random.fork_rng():
         yield train_here

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from truestep.core.errors import OptionError
-from truestep.recipes.loading.find import description_of, find, recipes
-from truestep.recipes.loading.parse import load, parsed
+from truestep.recipes.loading.find import description_of, find_recipe, recipes
+from truestep.recipes.loading.parse import load, parse_recipe
 from truestep.recipes.loading.start import new_directory
 
 
@@ -79,12 +79,12 @@ EVERY_KIND = '''
 
 
 def config_of(path, *words):
-    return parsed(path, words, name=path.name).config
+    return parse_recipe(path, words, name=path.name).config
 
 
 def refused(path, *words, capsys):
     with pytest.raises(SystemExit) as ended:
-        parsed(path, words, name=path.name)
+        parse_recipe(path, words, name=path.name)
     assert ended.value.code == 2
     return " ".join(capsys.readouterr().err.replace("│", " ").split())
 
@@ -92,7 +92,7 @@ def refused(path, *words, capsys):
 @pytest.mark.usefixtures("imports")
 def test_the_help_tells_names_types_defaults_choices_and_help(tmp_path, capsys):
     with pytest.raises(SystemExit):
-        parsed(written(tmp_path, EVERY_KIND), ["--help"], name="mine.py")
+        parse_recipe(written(tmp_path, EVERY_KIND), ["--help"], name="mine.py")
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "usage: truestep train mine.py [-h] [OPTIONS] My training. And more about it." in shown
     for words in (
@@ -116,7 +116,7 @@ def test_every_kind_arrives_as_its_type(tmp_path):
         "--width=1e3 --lr 3e-3 --name=-x --deep --data /a/b --kind large --colour BLUE --limit None "
         "--betas 0.8 0.9 --sizes 4 5 6 --tags a b --maybe False --seed 7 --out somewhere"
     )
-    prepared = parsed(written(tmp_path, EVERY_KIND), words.split(), name="mine")
+    prepared = parse_recipe(written(tmp_path, EVERY_KIND), words.split(), name="mine")
     config = prepared.config
     assert (config.width, config.lr, config.name, config.deep) == (1000, 0.003, "-x", True)
     assert (config.data, config.kind, config.colour.name) == (Path("/a/b"), "large", "BLUE")
@@ -127,7 +127,7 @@ def test_every_kind_arrives_as_its_type(tmp_path):
 
 @pytest.mark.usefixtures("imports")
 def test_nothing_given_means_the_defaults(tmp_path):
-    prepared = parsed(written(tmp_path, EVERY_KIND), [], name="mine")
+    prepared = parse_recipe(written(tmp_path, EVERY_KIND), [], name="mine")
     assert prepared.config == prepared.module.Config()
     assert (prepared.options.seed, prepared.options.resume) == (0, "auto")
 
@@ -276,23 +276,23 @@ def test_a_file_imports_its_neighbours(tmp_path):
 
 
 def test_recipes_are_found_by_name_and_by_file(tmp_path, monkeypatch):
-    assert find("digits") == recipes()["digits"]
+    assert find_recipe("digits") == recipes()["digits"]
     written(tmp_path, EVERY_KIND)
     monkeypatch.chdir(tmp_path)
-    assert find("mine.py") == Path("mine.py")
+    assert find_recipe("mine.py") == Path("mine.py")
     with pytest.raises(OptionError, match="Did you mean 'digits'"):
-        find("digit")
+        find_recipe("digit")
     with pytest.raises(OptionError, match=r"Did you mean 'mine.py'"):
-        find("mien.py")
+        find_recipe("mien.py")
     with pytest.raises(OptionError, match="no folder nowhere either"):
-        find("nowhere/mine.py")
+        find_recipe("nowhere/mine.py")
 
 
 def test_every_recipe_says_what_it_is_and_explains_each_option(capsys):
     for name, path in recipes().items():
         assert description_of(path)
         with pytest.raises(SystemExit):
-            parsed(path, ["--help"], name=name)
+            parse_recipe(path, ["--help"], name=name)
         shown = capsys.readouterr().out
         lines = [line.strip("│ ") for line in shown.splitlines()]
         joined = [f"{one} {other}" for one, other in pairwise(lines)]

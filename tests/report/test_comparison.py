@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from truestep.cli.main import app
 from truestep.core.errors import OptionError, RunDirectoryError
 from truestep.report import metrics, render_report, write_report
-from truestep.report.compare import compare
+from truestep.report.compare import compare_runs
 from truestep.report.metrics import read_metrics
-from truestep.report.record import Record
+from truestep.report.record import ReportedRun
 
 CONFIGS = st.dictionaries(
     st.sampled_from(["lr", "width", "seed", "betas"]),
@@ -50,7 +50,9 @@ def two(make):
 
 @given(st.lists(CONFIGS, min_size=2, max_size=4))
 def test_what_differs_is_what_is_not_the_same_everywhere(configs):
-    found = compare([Record(name=str(place), config={"config": each}) for place, each in enumerate(configs)])
+    found = compare_runs(
+        [ReportedRun(name=str(place), config={"config": each}) for place, each in enumerate(configs)]
+    )
     names = {name for each in configs for name in each}
     expected = {name for name in names if len({json.dumps(each.get(name)) for each in configs}) > 1}
     assert {each.setting for each in found.differences} == expected

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import truestep as ts
 from truestep.checkpoints import CheckpointStore, Retention
 from truestep.checkpoints import holder as holders
-from truestep.checkpoints.listing import select
+from truestep.checkpoints.listing import select_checkpoint
 from truestep.cli.main import app
 from truestep.report import write_report
 from truestep.report.listing import runs
@@ -177,7 +177,7 @@ def test_of_equal_best_values_the_one_is_named_whose_checkpoint_is_kept(tmp_path
         for step, value in accuracies.items():
             store.save(step, {"a": torch.ones(3)}, metrics={"accuracy": value})
             store.wait()
-    assert only(tmp_path).best_step == select(folder, "highest accuracy").step == 16
+    assert only(tmp_path).best_step == select_checkpoint(folder, "highest accuracy").step == 16
 
 
 def test_where_a_script_ended_the_table_says_all_of_it(make, tmp_path):

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truestep.report.columns import read_columns
-from truestep.report.metrics import MetricsFile, MetricsLine, is_name, read_metrics
+from truestep.report.metrics import MetricsFile, MetricsLine, is_metric_name, read_metrics
 
 
 def write(path, steps):
@@ -30,7 +30,7 @@ def same(a, b):
     return a == b or (math.isnan(a) and math.isnan(b))
 
 
-NAMES = st.text(min_size=1, max_size=12).filter(is_name)
+NAMES = st.text(min_size=1, max_size=12).filter(is_metric_name)
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 LINES = st.lists(st.tuples(st.integers(0, 10**9), st.dictionaries(NAMES, NUMBERS, max_size=5)), max_size=8)
 
@@ -123,7 +123,7 @@ def test_what_was_flushed_survives_a_kill(tmp_path):
     path = tmp_path / "metrics.jsonl"
     program = """
         import os, pathlib, signal, sys
-        from truestep.report.metrics import MetricsFile, is_name
+        from truestep.report.metrics import MetricsFile, is_metric_name
         file = MetricsFile(pathlib.Path(sys.argv[1]))
         for step in range(100):
             file.append(step=step, epoch=0, elapsed_seconds=0.0, values={"loss": 0.5})
@@ -140,7 +140,7 @@ def test_a_full_disk_loses_no_line_once_there_is_room_again(tmp_path):
     program = """
         import pathlib, resource, sys
         from truestep.core.errors import RunDirectoryError
-        from truestep.report.metrics import MetricsFile, is_name
+        from truestep.report.metrics import MetricsFile, is_metric_name
         file = MetricsFile(pathlib.Path(sys.argv[1]))
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))  # no file beyond 500 bytes
@@ -164,7 +164,7 @@ def test_a_full_disk_loses_no_line_once_there_is_room_again(tmp_path):
 def test_closing_on_a_full_disk_says_how_many_lines_are_lost(tmp_path):
     program = """
         import pathlib, resource, sys
-        from truestep.report.metrics import MetricsFile, is_name
+        from truestep.report.metrics import MetricsFile, is_metric_name
         with MetricsFile(pathlib.Path(sys.argv[1])) as file:
             file.append(step=1, epoch=0, elapsed_seconds=0.0, values={"loss": 0.5})
             resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))

@@ -10,7 +10,7 @@ from support.html_page import Page
 
 from truestep.report import render_report
 from truestep.report.metrics import MetricsFile
-from truestep.report.record import Record, read_curves
+from truestep.report.record import ReportedRun, read_curves
 from truestep.report.timeline import MAX_KNOTS, TOLERANCE, epochs_done, seconds_gone, timeline, value_at
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)  # of epochs, in steps
@@ -52,9 +52,13 @@ def test_epochs_of_one_length_need_two_knots(tmp_path):
 
 
 def test_the_last_epoch_is_as_long_as_the_one_before_until_it_is_longer():
-    assert epochs_done(Record(name="", first_step=1, epoch_ends={0: 10, 1: 13})) == [(0, 0), (20, 2)]
-    assert epochs_done(Record(name="", first_step=1, epoch_ends={0: 10, 1: 25})) == [(0, 0), (10, 1), (25, 2)]
-    assert epochs_done(Record(name="", first_step=101, epoch_ends={4: 110})) == [(100, 4), (110, 5)]
+    assert epochs_done(ReportedRun(name="", first_step=1, epoch_ends={0: 10, 1: 13})) == [(0, 0), (20, 2)]
+    assert epochs_done(ReportedRun(name="", first_step=1, epoch_ends={0: 10, 1: 25})) == [
+        (0, 0),
+        (10, 1),
+        (25, 2),
+    ]
+    assert epochs_done(ReportedRun(name="", first_step=101, epoch_ends={4: 110})) == [(100, 4), (110, 5)]
 
 
 def test_a_dotted_line_stands_where_an_epoch_begins_also_where_not_every_step_is_logged(tmp_path):
@@ -67,7 +71,7 @@ def test_epochs_without_number_make_no_large_page():
     for epoch in range(50_000):
         step += 2 + epoch % 3
         ends[epoch] = step
-    knots = epochs_done(Record(name="", first_step=1, epoch_ends=ends))
+    knots = epochs_done(ReportedRun(name="", first_step=1, epoch_ends=ends))
     assert len(knots) <= MAX_KNOTS + 1
     assert value_at(knots, step) == 50_000
     assert value_at(knots, ends[25_000]) == pytest.approx(25_001, abs=1)
@@ -135,4 +139,4 @@ def test_an_axis_is_offered_where_it_tells_something(tmp_path):
 
 
 def test_without_lines_there_is_no_timeline():
-    assert timeline([Record(name="empty")]) is None
+    assert timeline([ReportedRun(name="empty")]) is None

@@ -9,7 +9,7 @@ from torch import nn
 from torture import run_damage
 
 import truestep as ts
-from truestep.core.files import open_regular, read_regular
+from truestep.core.files import open_regular, read_regular_file
 
 
 def check(folder, count, *, seed=0):
@@ -40,7 +40,7 @@ def test_only_regular_files_are_opened_and_nothing_waits(tmp_path, flags):
         with pytest.raises(OSError, match=words):
             open_regular(tmp_path / name, flags)
     os.close(open_regular(tmp_path / "file", flags))
-    assert read_regular(tmp_path / "file") == b"text"
+    assert read_regular_file(tmp_path / "file") == b"text"
 
 
 def test_the_directories_of_a_run_may_be_links(tmp_path):

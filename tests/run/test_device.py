@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from truestep.core.errors import OptionError
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.nn.seeds.repeatability import read_flags
 from truestep.run.device import CudnnTuner, choose_device, set_determinism
 
@@ -18,7 +18,7 @@ def flags():
 
 
 def tuner():
-    made = CudnnTuner(Context(torch.device("cpu")))
+    made = CudnnTuner(LearnerContext(torch.device("cpu")))
     made.active = True  # as on a CUDA device; the flag itself is there without one
     return made
 
@@ -42,13 +42,13 @@ def test_the_tuner_is_off_where_shapes_vary():
 
 
 def test_on_a_cpu_nothing_is_watched():
-    assert not CudnnTuner(Context(torch.device("cpu"))).active
+    assert not CudnnTuner(LearnerContext(torch.device("cpu"))).active
 
 
 def test_determinism_turns_the_tuner_off_and_says_why(monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.backends.cudnn.benchmark = True
-    context = Context(torch.device("cpu"))
+    context = LearnerContext(torch.device("cpu"))
     set_determinism(context, deterministic=True)
     assert not torch.backends.cudnn.benchmark
     assert torch.are_deterministic_algorithms_enabled()

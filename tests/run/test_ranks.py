@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import truestep as ts
-from truestep.engine.processes.shares import Share
+from truestep.engine.processes.shares import RankShare
 from truestep.run.ranks import first_host, launched
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
@@ -83,7 +83,7 @@ def test_the_first_host_of_a_list(nodes, host):
 
 @given(st.integers(0, 200), st.integers(1, 9))
 def test_shares_are_the_whole_in_order_and_as_equal_as_can_be(rows, size):
-    parts = [Share(rank, size).of(rows) for rank in range(size)]
+    parts = [RankShare(rank, size).of(rows) for rank in range(size)]
     assert [row for part in parts for row in range(rows)[part]] == list(range(rows))
     lengths = [part.stop - part.start for part in parts]
     assert max(lengths) - min(lengths) <= 1

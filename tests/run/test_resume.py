@@ -12,7 +12,7 @@ from support.trainings import BATCHES, EPOCHS, Training, train
 
 import truestep as ts
 from truestep.checkpoints.attempts import MAX_ATTEMPTS, note_attempt
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 
 PLAIN = Training()
 HARD = [
@@ -99,7 +99,7 @@ def test_a_newest_checkpoint_that_is_passed_over_and_used_again_ends_with_the_sa
 def exhaust(directory, checkpoint):
     """Note as many attempts from a checkpoint as make a run pass it over."""
     for _ in range(MAX_ATTEMPTS):
-        note_attempt(Files(), directory / "checkpoints", checkpoint)
+        note_attempt(CheckpointFiles(), directory / "checkpoints", checkpoint)
 
 
 def killed_at(step, directory, training):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import truestep as ts
-from truestep.checkpoints.tree import decode, encode
+from truestep.checkpoints.tree import decode_state, encode_state
 from truestep.core.errors import CheckpointError
 from truestep.run.user_state import MAX_DEPTH, check_user_state, decode_value, encode_value
 
@@ -25,9 +25,9 @@ class Kind(IntEnum):
 
 
 def through_a_checkpoint(value):
-    encoded = encode(encode_value(value))
+    encoded = encode_state(encode_value(value))
     tensors = {leaf.name: leaf.tensor for leaf in encoded.leaves}
-    return decode_value(decode(encoded.tree, lambda node: tensors[node["tensor"]]))
+    return decode_value(decode_state(encoded.tree, lambda node: tensors[node["tensor"]]))
 
 
 def nested(depth, kind=list):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 
 
 @dataclass
@@ -103,7 +103,7 @@ def _apply(entries: dict[str, File | Folder], changes: list[tuple[str, File | Fo
             entries[name] = child
 
 
-class MemoryFiles(Files):
+class MemoryFiles(CheckpointFiles):
     """Files in such a file system, whose root is `/`. `on_change` is called before each change and sync."""
 
     def __init__(self, tree: dict[str, Any] | None = None) -> None:

@@ -7,9 +7,9 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 
-OPERATIONS = [name for name in vars(Files) if not name.startswith("_")]
+OPERATIONS = [name for name in vars(CheckpointFiles) if not name.startswith("_")]
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EINTR": errno.EINTR}
 KILLS = ("kill before", "kill after")
 KINDS = (*KILLS, *ERRORS, "short write")
@@ -17,12 +17,12 @@ KINDS = (*KILLS, *ERRORS, "short write")
 
 def _intercepted(name: str) -> Callable[..., Any]:
     def operation(self: "WatchedFiles", *arguments: Any) -> Any:
-        return self.around(name, lambda *given: getattr(Files, name)(self, *given), arguments)
+        return self.around(name, lambda *given: getattr(CheckpointFiles, name)(self, *given), arguments)
 
     return operation
 
 
-class WatchedFiles(Files):
+class WatchedFiles(CheckpointFiles):
     """Files that can look at each operation before it happens."""
 
     def around(self, name: str, operation: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from truestep.checkpoints import Checkpoint, CheckpointStore, Retention
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.selection import read_all
 
 Trainer = Callable[[Path], str]
@@ -244,7 +244,7 @@ def _phase(directory: Path) -> str:
 def _has_a_sound_one(directory: Path) -> bool:
     if not directory.exists():
         return False
-    for found in read_all(Files(), directory):
+    for found in read_all(CheckpointFiles(), directory):
         if isinstance(found, Checkpoint):
             found.load()
             return True

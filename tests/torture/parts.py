@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from truestep.checkpoints import CheckpointStore
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.part_writer import PartWriter
 from truestep.checkpoints.tree import Piece
 from truestep.core.errors import CheckpointError
@@ -20,7 +20,7 @@ def piece(tensor: torch.Tensor, *box: slice) -> Piece:
     )
 
 
-def let_write(store: CheckpointStore, others: list[dict], files: Files | None = None) -> None:
+def let_write(store: CheckpointStore, others: list[dict], files: CheckpointFiles | None = None) -> None:
     """Have the parts of the others written in this process."""
 
     def write(folder: Path) -> list[int]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.checkpoints.weights import load_weights
-from truestep.core.errors import CheckpointError, nearest
+from truestep.core.errors import CheckpointError, nearest_names
 from truestep.core.trees import map_leaves
 
 
@@ -41,7 +41,7 @@ def apply_state(state: Mapping[str, Any], objects: Mapping[str, Stateful]) -> No
         )
     absent = [name for name in objects if name not in state]
     if absent:
-        there = nearest(absent[0], state)
+        there = nearest_names(absent[0], state)
         raise CheckpointError(f"The state has nothing for {absent[0]!r}; nothing was loaded. {there}")
     before: list[tuple[Stateful, Any]] = []
     for name, target in objects.items():

@@ -9,7 +9,7 @@ checkpoint is unfit, or that the run ended there.
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from truestep.checkpoints.files import Files, sync_folder
+from truestep.checkpoints.files import CheckpointFiles, sync_folder
 from truestep.checkpoints.names import ATTEMPT
 
 MAX_ATTEMPTS = 3
@@ -21,7 +21,7 @@ def _mark(directory: Path, checkpoint: str, what: int | str) -> Path:
     return directory / f"{ATTEMPT}{checkpoint}-{what}"
 
 
-def count_attempts(files: Files, directory: Path) -> dict[str, int]:
+def count_attempts(files: CheckpointFiles, directory: Path) -> dict[str, int]:
     """Return the attempts made from each checkpoint."""
     counts: dict[str, int] = {}
     for checkpoint, what in _marks(files, directory):
@@ -30,7 +30,7 @@ def count_attempts(files: Files, directory: Path) -> dict[str, int]:
     return counts
 
 
-def _marks(files: Files, directory: Path) -> Iterator[tuple[str, str]]:
+def _marks(files: CheckpointFiles, directory: Path) -> Iterator[tuple[str, str]]:
     """Yield each mark's checkpoint and its number or word."""
     for name in files.names(directory):
         if name.startswith(ATTEMPT):
@@ -38,7 +38,7 @@ def _marks(files: Files, directory: Path) -> Iterator[tuple[str, str]]:
             yield checkpoint, what
 
 
-def note_attempt(files: Files, directory: Path, checkpoint: str) -> int:
+def note_attempt(files: CheckpointFiles, directory: Path, checkpoint: str) -> int:
     """Count one more attempt, on the disk when this returns, and return how many there are."""
     # Nobody else counts meanwhile: the caller holds the directory's lock.
     number = 1 + count_attempts(files, directory).get(checkpoint, 0)
@@ -49,27 +49,27 @@ def note_attempt(files: Files, directory: Path, checkpoint: str) -> int:
     return number
 
 
-def take_back(files: Files, directory: Path, checkpoint: str) -> None:
+def take_back(files: CheckpointFiles, directory: Path, checkpoint: str) -> None:
     """Count one attempt less: what ended it has nothing to do with the checkpoint."""
     if number := count_attempts(files, directory).get(checkpoint, 0):
         files.remove(_mark(directory, checkpoint, number))
         sync_folder(files, directory)
 
 
-def mark_ended(files: Files, directory: Path, checkpoint: str, how: str) -> None:
+def mark_end_at_checkpoint(files: CheckpointFiles, directory: Path, checkpoint: str, how: str) -> None:
     """Note that the run ended where a checkpoint stood already."""
     files.close(files.create(_mark(directory, checkpoint, how)))
     sync_folder(files, directory)
 
 
-def ending_at(files: Files, directory: Path, checkpoint: str) -> str | None:
+def ending_at(files: CheckpointFiles, directory: Path, checkpoint: str) -> str | None:
     """Return how a run ended at a checkpoint that was saved before for another reason; None where it did not."""
     return next(
         (how for name, how in _marks(files, directory) if name == checkpoint and how in ENDINGS), None
     )
 
 
-def mark_unfit(files: Files, directory: Path, checkpoints: Iterable[str]) -> None:
+def mark_unfit(files: CheckpointFiles, directory: Path, checkpoints: Iterable[str]) -> None:
     """Note that no run can go on from these, however often it tries; it is on the disk when this returns."""
     there = files.names(directory)
     for checkpoint in checkpoints:
@@ -78,12 +78,12 @@ def mark_unfit(files: Files, directory: Path, checkpoints: Iterable[str]) -> Non
     sync_folder(files, directory)
 
 
-def unfit(files: Files, directory: Path) -> set[str]:
+def unfit(files: CheckpointFiles, directory: Path) -> set[str]:
     """Return the checkpoints that were noted to be unfit since the last save."""
     return {checkpoint for checkpoint, what in _marks(files, directory) if what == _UNFIT}
 
 
-def clear_attempts(files: Files, directory: Path) -> None:
+def clear_attempts(files: CheckpointFiles, directory: Path) -> None:
     """Forget every attempt: the run got on."""
     for name in files.names(directory):
         if name.startswith(ATTEMPT):

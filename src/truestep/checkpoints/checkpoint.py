@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from truestep.checkpoints.boxes import PartOf
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.manifest import CheckpointSummary, DamagedError, Manifest, NewerFormatError
-from truestep.checkpoints.tree import decode, subtree
-from truestep.checkpoints.verify import read_manifest, verify
+from truestep.checkpoints.tree import decode_state, subtree
+from truestep.checkpoints.verify import read_manifest, verify_checkpoint
 from truestep.core.errors import CheckpointError
 
 
@@ -34,13 +34,13 @@ class Checkpoint:
 
     path: Path
     manifest: Manifest = field(repr=False)
-    files: Files = field(repr=False)
+    files: CheckpointFiles = field(repr=False)
     passed_over: tuple[PassedOver, ...] = ()
 
     @classmethod
-    def open(cls, path: str | Path, files: Files | None = None) -> "Checkpoint":
+    def open(cls, path: str | Path, files: CheckpointFiles | None = None) -> "Checkpoint":
         """Read the manifest in a checkpoint's folder; raises CheckpointError with the file and the reason."""
-        path, files = Path(path), files or Files()
+        path, files = Path(path), files or CheckpointFiles()
         try:
             return cls(path=path, manifest=read_manifest(files, path), files=files)
         except OSError as error:
@@ -66,7 +66,7 @@ class Checkpoint:
     @property
     def metrics(self) -> dict[str, Any]:
         """The metrics it was saved with."""
-        metrics: dict[str, Any] = decode({"dict": self.summary.metrics}, _no_tensor)
+        metrics: dict[str, Any] = decode_state({"dict": self.summary.metrics}, _no_tensor)
         return metrics
 
     @property
@@ -76,12 +76,12 @@ class Checkpoint:
 
     def value(self, *under: str | int) -> Any:
         """Return a value that is no tensor from the manifest alone: no other file is opened, whatever became of it."""
-        return decode(subtree(self.manifest.state, under), _no_tensor)
+        return decode_state(subtree(self.manifest.state, under), _no_tensor)
 
     def verify(self) -> None:
         """Read every byte and raise CheckpointError unless all is as it was written; memory stays small."""
         with self._explained():
-            verify(self.files, self.path, self.manifest)
+            verify_checkpoint(self.files, self.path, self.manifest)
 
     def load(self, *under: str | int, part_of: PartOf | None = None) -> Any:
         """Return the state, on the CPU, or the part of it under the given keys.

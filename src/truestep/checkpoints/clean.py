@@ -6,15 +6,15 @@ from collections.abc import Collection
 from pathlib import Path
 
 from truestep.checkpoints.checkpoint import Checkpoint
-from truestep.checkpoints.files import Files, remove_tree, sync_folder
+from truestep.checkpoints.files import CheckpointFiles, remove_tree, sync_folder
 from truestep.checkpoints.manifest import Manifest
 from truestep.checkpoints.names import DELETED, TEMPORARY
 from truestep.checkpoints.retention import Retention
 from truestep.checkpoints.selection import read_all
 
 
-def prune(
-    files: Files,
+def prune_checkpoints(
+    files: CheckpointFiles,
     directory: Path,
     retention: Retention,
     damaged: Collection[str] = (),
@@ -32,7 +32,10 @@ def prune(
 
 
 def whole(
-    files: Files, directory: Path, damaged: Collection[str] = (), known: dict[str, Manifest] | None = None
+    files: CheckpointFiles,
+    directory: Path,
+    damaged: Collection[str] = (),
+    known: dict[str, Manifest] | None = None,
 ) -> list[Checkpoint]:
     """Return the checkpoints of which nothing wrong is known, newest first, judged by their manifests and sizes.
 
@@ -46,7 +49,7 @@ def whole(
 
 
 def divide(
-    files: Files,
+    files: CheckpointFiles,
     directory: Path,
     retention: Retention,
     damaged: Collection[str] = (),
@@ -61,7 +64,7 @@ def divide(
     )
 
 
-def remove(files: Files, directory: Path, names: list[str]) -> None:
+def remove(files: CheckpointFiles, directory: Path, names: list[str]) -> None:
     """Remove checkpoints, each renamed first and the new name synced: none is ever seen half deleted."""
     for name in names:
         files.rename(directory / name, directory / f"{DELETED}{name}")
@@ -85,7 +88,7 @@ def _is_whole(checkpoint: Checkpoint) -> bool:
         return False
 
 
-def remove_leftovers(files: Files, directory: Path) -> None:
+def remove_leftovers(files: CheckpointFiles, directory: Path) -> None:
     """Remove what killed processes left half written or half deleted. Needs the directory's lock.
 
     Others that wrote under the lock of a process that is gone may still write: what they have open by its old name is renamed

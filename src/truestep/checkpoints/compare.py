@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from truestep.checkpoints.tree import tensor_name
-from truestep.core.trees import leaves
+from truestep.core.trees import tree_leaves
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def compare_states(before: Any, after: Any) -> StateChanges:
 
 
 def _timeless(state: Any) -> dict[str, Any]:
-    named = ((tensor_name(path), leaf) for path, leaf in leaves(state))
+    named = ((tensor_name(path), leaf) for path, leaf in tree_leaves(state))
     return {name: leaf for name, leaf in named if not name.startswith(CLOCK)}
 
 

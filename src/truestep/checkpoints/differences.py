@@ -73,7 +73,7 @@ class NameComparison:
     differences: Differences
 
 
-def compare(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> NameComparison:
+def compare_names(expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> NameComparison:
     """Pair names, seeing through what wrappers put into them, and list what differs."""
     pairs = {name: name for name in expected if name in found}
     pairs |= _through_wrappers(

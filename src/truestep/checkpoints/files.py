@@ -15,7 +15,7 @@ from pathlib import Path
 CHUNK_BYTES = 8 << 20
 
 
-class Files:
+class CheckpointFiles:
     """The operations as the operating system offers them."""
 
     def make_folders(self, path: Path) -> None:
@@ -91,7 +91,7 @@ class Files:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def write_all(files: Files, descriptor: int, data: memoryview) -> None:
+def write_all(files: CheckpointFiles, descriptor: int, data: memoryview) -> None:
     """Write every byte, however few each call takes, however often a signal interrupts."""
     while data:
         try:
@@ -104,7 +104,7 @@ def write_all(files: Files, descriptor: int, data: memoryview) -> None:
         data = data[taken:]
 
 
-def read_into(files: Files, descriptor: int, buffer: memoryview) -> int:
+def read_into(files: CheckpointFiles, descriptor: int, buffer: memoryview) -> int:
     """Fill the buffer and return how many bytes there were; fewer than asked at the file's end."""
     done = 0
     while done < len(buffer):
@@ -118,13 +118,13 @@ def read_into(files: Files, descriptor: int, buffer: memoryview) -> int:
     return done
 
 
-def read_bytes(files: Files, descriptor: int, size: int) -> bytes:
+def read_bytes(files: CheckpointFiles, descriptor: int, size: int) -> bytes:
     """Return the next bytes of a file; fewer than asked at its end."""
     buffer = memoryview(bytearray(size))
     return bytes(buffer[: read_into(files, descriptor, buffer)])
 
 
-def read_chunks(files: Files, descriptor: int, size: int) -> Iterator[memoryview]:
+def read_chunks(files: CheckpointFiles, descriptor: int, size: int) -> Iterator[memoryview]:
     """Yield `size` bytes in pieces, through one reused buffer; stop early where the file ends."""
     buffer = memoryview(bytearray(min(size, CHUNK_BYTES)))
     while size:
@@ -135,7 +135,7 @@ def read_chunks(files: Files, descriptor: int, size: int) -> Iterator[memoryview
         size -= got
 
 
-def sync(files: Files, descriptor: int) -> None:
+def sync(files: CheckpointFiles, descriptor: int) -> None:
     """Sync a descriptor; a signal in between is no failure, everything else is.
 
     After any other error the pages may be marked clean although they never reached the disk, so that a second
@@ -148,7 +148,7 @@ def sync(files: Files, descriptor: int) -> None:
             continue
 
 
-def sync_folder(files: Files, folder: Path) -> None:
+def sync_folder(files: CheckpointFiles, folder: Path) -> None:
     """Put the names in a folder on the disk: without it a new or renamed entry can vanish."""
     descriptor = files.open_folder(folder)
     try:
@@ -157,7 +157,7 @@ def sync_folder(files: Files, folder: Path) -> None:
         files.close(descriptor)
 
 
-def write_file(files: Files, path: Path, pieces: list[memoryview]) -> None:
+def write_file(files: CheckpointFiles, path: Path, pieces: list[memoryview]) -> None:
     """Create a file with these bytes, on the disk when this returns."""
     descriptor = files.create(path)
     try:
@@ -168,7 +168,7 @@ def write_file(files: Files, path: Path, pieces: list[memoryview]) -> None:
         files.close(descriptor)
 
 
-def remove_tree(files: Files, folder: Path) -> None:
+def remove_tree(files: CheckpointFiles, folder: Path) -> None:
     """Remove a folder and what is in it; links are removed, not followed."""
     for name in files.names(folder):
         path = folder / name

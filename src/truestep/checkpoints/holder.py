@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from truestep.checkpoints.names import LOCK
-from truestep.core.files import read_regular
+from truestep.core.files import read_regular_file
 
 LOCKS = Path("/proc/locks")
 _SIGNATURE = re.compile(r"process (\d+) on (\S+) ")
@@ -28,7 +28,7 @@ def is_held(folder: Path) -> bool | None:
     """
     path = folder / LOCK
     try:
-        signed, status = read_regular(path).decode("utf-8", "replace"), path.stat()
+        signed, status = read_regular_file(path).decode("utf-8", "replace"), path.stat()
     except OSError:
         return False
     match = _SIGNATURE.match(signed)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from truestep.checkpoints.dtypes import CODES, DTYPES
-from truestep.checkpoints.files import Files, read_bytes, read_into
+from truestep.checkpoints.files import CheckpointFiles, read_bytes, read_into
 from truestep.checkpoints.manifest import DamagedError
 from truestep.checkpoints.memory import bytes_of
 from truestep.checkpoints.safetensors_header import Entry, header_length, parse_header
@@ -41,9 +41,9 @@ def read_file(path: Path) -> Any:
     return _read_torch_file(path)
 
 
-def read_safetensors(path: Path, files: Files | None = None) -> dict[str, Tensor]:
+def read_safetensors(path: Path, files: CheckpointFiles | None = None) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file by name, copied out of it."""
-    files = files or Files()
+    files = files or CheckpointFiles()
     try:
         with opened(files, path) as (descriptor, size):
             header = read_bytes(files, descriptor, header_length(read_bytes(files, descriptor, 8), size))

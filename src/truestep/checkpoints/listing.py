@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.clean import divide, remove
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
 from truestep.checkpoints.manifest import MANIFEST_NAME, Manifest
-from truestep.checkpoints.names import committed, sequence_of
+from truestep.checkpoints.names import committed_checkpoints, sequence_of
 from truestep.checkpoints.retention import Retention
 from truestep.checkpoints.selection import read_all
 from truestep.checkpoints.sources import checkpoints_folder, read_newest
 from truestep.checkpoints.tree import children_of, tensor_name
-from truestep.core.errors import CheckpointError, nearest
+from truestep.core.errors import CheckpointError, nearest_names
 
 _MODES: dict[str, Literal["max", "min"]] = {"highest": "max", "lowest": "min"}
 
@@ -26,7 +26,7 @@ def overview(run: Path) -> list[Checkpoint | PassedOver]:
     if (run / MANIFEST_NAME).exists():
         return [Checkpoint.open(run)]
     folder = _existing(run)
-    return list(read_all(Files(), folder))
+    return list(read_all(CheckpointFiles(), folder))
 
 
 def _existing(run: Path) -> Path:
@@ -38,7 +38,7 @@ def _existing(run: Path) -> Path:
     return folder
 
 
-def select(run: Path, which: str | None) -> Checkpoint:
+def select_checkpoint(run: Path, which: str | None) -> Checkpoint:
     """Return the checkpoint of a step or a name, that of the "highest METRIC" or "lowest METRIC", or the newest sound one."""
     if which is None:
         return read_newest(run, Checkpoint.verify)[0]
@@ -52,7 +52,7 @@ def select(run: Path, which: str | None) -> Checkpoint:
     numbers = {str(sequence_of(item.name)): item for item in found}
     item = names.get(which) or steps.get(which) or numbers.get(which)
     if item is None:
-        raise CheckpointError(f"{run} has no checkpoint {which!r}. {nearest(which, names)}")
+        raise CheckpointError(f"{run} has no checkpoint {which!r}. {nearest_names(which, names)}")
     if isinstance(item, PassedOver):
         raise CheckpointError(f"The checkpoint {item.name} can't be used: {item.reason}.")
     return item
@@ -63,11 +63,13 @@ def _best(run: Path, found: list[Checkpoint], retention: Retention) -> Checkpoin
     if not best:
         known = {name for item in found for name in item.metrics}
         metric = retention.best_metric or ""
-        raise CheckpointError(f"{run} has no checkpoint with {metric!r} logged. {nearest(metric, known)}")
+        raise CheckpointError(
+            f"{run} has no checkpoint with {metric!r} logged. {nearest_names(metric, known)}"
+        )
     return next(item for item in found if item.summary is best[0])
 
 
-def contents(checkpoint: Checkpoint) -> dict[str, str]:
+def checkpoint_contents(checkpoint: Checkpoint) -> dict[str, str]:
     """Return every leaf of a state by its path: of a tensor dtype and shape, of others the value."""
     found: dict[str, str] = {}
     _walk(checkpoint.manifest.state, (), checkpoint.manifest, found)
@@ -102,8 +104,8 @@ def prune_run(run: Path, retention: Retention, *, dry_run: bool = False) -> list
 
 
 def _prune(run: Path, retention: Retention, *, dry_run: bool) -> list[str]:
-    files, folder = Files(), _existing(run)
-    if not committed(files, folder):
+    files, folder = CheckpointFiles(), _existing(run)
+    if not committed_checkpoints(files, folder):
         return []  # and no lock file is left in a folder that is no run's
     lock = RunLock(folder, files)
     try:

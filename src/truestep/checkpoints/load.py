@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from truestep.checkpoints.boxes import PartOf, TensorBox, WantedPart
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.manifest import Manifest, TensorEntry
 from truestep.checkpoints.memory import bytes_of
-from truestep.checkpoints.tree import decode, nodes_of_tensors, subtree
+from truestep.checkpoints.tree import decode_state, nodes_of_tensors, subtree
 from truestep.checkpoints.verify import check_structure, scan, scratch, shards_in
 
 
 def load_state(
-    files: Files,
+    files: CheckpointFiles,
     folder: Path,
     manifest: Manifest,
     under: tuple[str | int, ...] = (),
@@ -81,7 +81,7 @@ def _restore(tree: Any, manifest: Manifest, tensors: dict[str, Tensor], parts: d
             return whole
         return whole.as_strided(node["shape"], node["stride"], node["offset"])
 
-    return decode(tree, tensor)
+    return decode_state(tree, tensor)
 
 
 def _empty(entry: TensorEntry, box: TensorBox) -> Tensor:

@@ -9,7 +9,7 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
-from truestep.checkpoints.files import Files, read_bytes, write_all
+from truestep.checkpoints.files import CheckpointFiles, read_bytes, write_all
 from truestep.checkpoints.names import LOCK
 from truestep.core.errors import RunDirectoryError
 
@@ -25,7 +25,7 @@ class RunLock:
     another process, or another store of this one, holds it.
     """
 
-    def __init__(self, directory: Path, files: Files) -> None:
+    def __init__(self, directory: Path, files: CheckpointFiles) -> None:
         self._files = files
         self._directory = directory
         self._path = directory / LOCK

@@ -149,7 +149,7 @@ def body_of(data: bytes) -> bytes:
     return body
 
 
-def parse(data: bytes) -> Manifest:
+def parse_manifest(data: bytes) -> Manifest:
     """Read a manifest, trusting nothing in it.
 
     Raises DamagedError for what `Manifest.to_bytes` can't have written, NewerFormatError for a newer format.

@@ -8,7 +8,7 @@ which is newest: after going back to an earlier step, the checkpoints of the aba
 import re
 from pathlib import Path
 
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.manifest import CheckpointSummary
 
 TEMPORARY = ".tmp-"
@@ -29,13 +29,13 @@ def sequence_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def committed(files: Files, directory: Path) -> list[str]:
+def committed_checkpoints(files: CheckpointFiles, directory: Path) -> list[str]:
     """Return the names of the checkpoints in a directory, newest first; damaged ones are among them."""
     names = [name for name in files.names(directory) if sequence_of(name) is not None]
     return sorted(names, key=lambda name: sequence_of(name) or 0, reverse=True)
 
 
-def next_sequence(files: Files, directory: Path) -> int:
+def next_sequence(files: CheckpointFiles, directory: Path) -> int:
     """Return a number above that of everything here, also of what was begun or is half deleted."""
     matches = (_NAME.search(name) for name in files.names(directory))
     return 1 + max((int(match[1]) for match in matches if match), default=0)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.parts import write_note
 from truestep.checkpoints.prepare import Prepared, Preparing
 from truestep.checkpoints.save import write_images
@@ -26,10 +26,10 @@ class PartWriter:
         *,
         tell: Callable[[Path, str | None], None],
         background: bool = True,
-        files: Files | None = None,
+        files: CheckpointFiles | None = None,
     ) -> None:
         self._rank, self._tell, self._background = rank, tell, background
-        self._files = files or Files()
+        self._files = files or CheckpointFiles()
         self._preparing = Preparing(SnapshotBuffers() if background else None, rank=rank)
         self._writer = BackgroundWriter()
 

@@ -10,13 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from truestep.checkpoints.files import Files, read_bytes, write_file
+from truestep.checkpoints.files import CheckpointFiles, read_bytes, write_file
 from truestep.checkpoints.manifest import FileEntry, TensorEntry, files_in, tensors_in
 from truestep.checkpoints.verify import check_shards, opened
 from truestep.core.errors import CheckpointError
 
 
-def write_note(files: Files, folder: Path, rank: int, entries: dict[str, FileEntry], tensors: str) -> None:
+def write_note(
+    files: CheckpointFiles, folder: Path, rank: int, entries: dict[str, FileEntry], tensors: str
+) -> None:
     """Say in the folder what a process has written there; `tensors` is the manifest's text of them."""
     listed = json.dumps({name: vars(entry) for name, entry in entries.items()})
     text = f'{{"files":{listed},"tensors":{{{tensors}}}}}'
@@ -28,7 +30,7 @@ def _note(rank: int) -> str:
 
 
 def joined(
-    files: Files, folder: Path, entries: dict[str, FileEntry], tensors: str, ranks: list[int]
+    files: CheckpointFiles, folder: Path, entries: dict[str, FileEntry], tensors: str, ranks: list[int]
 ) -> tuple[dict[str, FileEntry], dict[str, TensorEntry]]:
     """Return the files and tensors of this process and of the others, whose notes are removed.
 
@@ -56,12 +58,12 @@ def joined(
     return all_files, all_tensors
 
 
-def _read_note(files: Files, path: Path) -> Any:
+def _read_note(files: CheckpointFiles, path: Path) -> Any:
     with opened(files, path) as (descriptor, size):
         return json.loads(read_bytes(files, descriptor, size))
 
 
-def _check_sizes(files: Files, folder: Path, entries: dict[str, FileEntry]) -> None:
+def _check_sizes(files: CheckpointFiles, folder: Path, entries: dict[str, FileEntry]) -> None:
     for name, entry in entries.items():
         size = files.status(folder / name).st_size
         if size != entry.bytes:

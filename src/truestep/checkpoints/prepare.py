@@ -17,7 +17,7 @@ from truestep.checkpoints.regions import regions_of
 from truestep.checkpoints.retrace import ChangedError, part_of
 from truestep.checkpoints.save import FileImage
 from truestep.checkpoints.snapshot import SnapshotBuffers, direct_image
-from truestep.checkpoints.tree import Encoded, encode
+from truestep.checkpoints.tree import Encoded, encode_state
 
 # Each is compared with all the others; beyond this the layout is made anew instead.
 MOST_MOVED = 100  # tensors at another address than last time that are looked at one by one
@@ -59,7 +59,7 @@ class Preparing:
             else:
                 self._last = last
                 return Prepared(self._images(last, tensors), tree)
-        encoded = encode(state)
+        encoded = encode_state(state)
         plan = _Plan(state, encoded, lay_out(regions_of(encoded.leaves), self._rank))
         images = self._images(plan, [leaf.tensor for leaf in encoded.leaves])
         if plan.can_be_kept():

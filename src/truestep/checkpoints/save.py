@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from truestep.checkpoints.checksum import Checksum
 from truestep.checkpoints.files import (
     CHUNK_BYTES,
-    Files,
+    CheckpointFiles,
     remove_tree,
     sync,
     sync_folder,
@@ -78,7 +78,7 @@ class Committed(NamedTuple):
     checksum: str
 
 
-def commit(files: Files, directory: Path, pending: Pending) -> Committed:
+def commit_checkpoint(files: CheckpointFiles, directory: Path, pending: Pending) -> Committed:
     """Write a checkpoint and return it once nothing can take it away any more.
 
     After an OSError nothing was published, unless it was the last sync that failed: then the folder is
@@ -97,7 +97,7 @@ def commit(files: Files, directory: Path, pending: Pending) -> Committed:
     return Committed(directory / name, manifest, checksum)
 
 
-def temporary_folder(files: Files, directory: Path, name: str) -> Path:
+def temporary_folder(files: CheckpointFiles, directory: Path, name: str) -> Path:
     """Make the folder that is to become the checkpoint of this name."""
     # A name of its own: a process that lost the lock without noticing may still write to a folder of this number.
     temporary = directory / f"{TEMPORARY}{name}-{uuid.uuid4().hex[:8]}"
@@ -105,7 +105,7 @@ def temporary_folder(files: Files, directory: Path, name: str) -> Path:
     return temporary
 
 
-def _fill(files: Files, folder: Path, pending: Pending) -> tuple[Manifest, str]:
+def _fill(files: CheckpointFiles, folder: Path, pending: Pending) -> tuple[Manifest, str]:
     entries, tensors = write_images(files, folder, pending.images)
     if pending.shared is not None:
         entries, found = joined(files, folder, entries, tensors, pending.shared.wait())
@@ -118,13 +118,15 @@ def _fill(files: Files, folder: Path, pending: Pending) -> tuple[Manifest, str]:
     return manifest, promised_checksum(data[:HEAD_BYTES])
 
 
-def write_images(files: Files, folder: Path, images: list[FileImage]) -> tuple[dict[str, FileEntry], str]:
+def write_images(
+    files: CheckpointFiles, folder: Path, images: list[FileImage]
+) -> tuple[dict[str, FileEntry], str]:
     """Write files; return what the manifest says of them, and its text of their tensors."""
     entries = {image.name: _write_image(files, folder / image.name, image) for image in images}
     return entries, ",".join(filter(None, (image.tensors() for image in images)))
 
 
-def _write_image(files: Files, path: Path, image: FileImage) -> FileEntry:
+def _write_image(files: CheckpointFiles, path: Path, image: FileImage) -> FileEntry:
     """Write a file; the checksum is that of the memory it comes from, not of what the disk says it got."""
     size = 0
     descriptor = files.create(path)
@@ -147,7 +149,7 @@ def _chunks(pieces: Iterable[memoryview]) -> Iterable[memoryview]:
             yield piece[start : start + CHUNK_BYTES]
 
 
-def discard(files: Files, folder: Path) -> None:
+def discard(files: CheckpointFiles, folder: Path) -> None:
     """Remove what is left of an attempt, as far as that is possible; opening the store removes the rest."""
     with suppress(OSError):
         remove_tree(files, folder)

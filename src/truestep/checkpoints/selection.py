@@ -7,24 +7,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.manifest import DamagedError, Manifest, NewerFormatError
-from truestep.checkpoints.names import committed, sequence_of
+from truestep.checkpoints.names import committed_checkpoints, sequence_of
 from truestep.checkpoints.verify import read_manifest
 from truestep.core.errors import CheckpointError
-from truestep.core.frames import warn
+from truestep.core.frames import warn_user
 
 MID_STEP = "it was saved in the middle of a step"
 
 
 def read_all(
-    files: Files, directory: Path, known: dict[str, Manifest] | None = None
+    files: CheckpointFiles, directory: Path, known: dict[str, Manifest] | None = None
 ) -> Iterator[Checkpoint | PassedOver]:
     """Yield what is in a directory, newest first: checkpoints, and what can't be read with the reason.
 
     Only manifests are read; `known` as in `read_manifest`.
     """
-    for name in committed(files, directory):
+    for name in committed_checkpoints(files, directory):
         try:
             manifest = read_manifest(files, directory / name, known)
             # A copied or renamed folder would be taken for the newest, by a name that its own manifest contradicts.
@@ -34,7 +34,7 @@ def read_all(
                 )
         except (DamagedError, NewerFormatError, OSError) as error:
             # pruned, since its name was read, by the process that owns the directory
-            if name in committed(files, directory):
+            if name in committed_checkpoints(files, directory):
                 newer = isinstance(error, NewerFormatError)
                 yield PassedOver(name, str(error), damaged=not newer, newer=newer)
         else:
@@ -54,8 +54,8 @@ class ChosenCheckpoint(NamedTuple):
     passed_over: tuple[PassedOver, ...]
 
 
-def choose(
-    files: Files,
+def choose_checkpoint(
+    files: CheckpointFiles,
     directory: Path,
     refuse: Callable[[Checkpoint], str | None],
     use: Callable[[Checkpoint], Any],
@@ -76,7 +76,7 @@ def choose(
             try:
                 return ChosenCheckpoint(replace(found, passed_over=tuple(passed)), use(found), tuple(passed))
             except DamagedError as error:
-                if found.name not in committed(files, directory):
+                if found.name not in committed_checkpoints(files, directory):
                     continue  # pruned while it was read, by the process that owns the directory
                 problem = PassedOver(found.name, str(error.__cause__ or error), damaged=True)
         assert problem is not None
@@ -94,7 +94,7 @@ def choose(
 def warn_of(directory: Path, passed_over: Iterable[PassedOver]) -> None:
     """Warn of each checkpoint that was not used, by name and with the reason."""
     for item in passed_over:
-        warn(f"The checkpoint {directory / item.name} was passed over: {item.reason}.")
+        warn_user(f"The checkpoint {directory / item.name} was passed over: {item.reason}.")
 
 
 def _nothing_left(directory: Path, passed: list[PassedOver]) -> str:

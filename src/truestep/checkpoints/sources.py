@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from truestep.checkpoints.checkpoint import Checkpoint
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.manifest import MANIFEST_NAME
-from truestep.checkpoints.names import committed
-from truestep.checkpoints.selection import MID_STEP, ChosenCheckpoint, choose, mid_step, warn_of
+from truestep.checkpoints.names import committed_checkpoints
+from truestep.checkpoints.selection import MID_STEP, ChosenCheckpoint, choose_checkpoint, mid_step, warn_of
 from truestep.core.errors import CheckpointError
 
 FOLDER = "checkpoints"
@@ -29,7 +29,7 @@ def read_newest(path: str | Path, use: Callable[[Checkpoint], T]) -> tuple[Check
 
     Reads only; a run that is going on may be asked. Raises CheckpointError where there is none.
     """
-    path, files = Path(path), Files()
+    path, files = Path(path), CheckpointFiles()
     if (path / MANIFEST_NAME).exists():
         checkpoint = Checkpoint.open(path, files)
         return checkpoint, use(checkpoint)
@@ -50,13 +50,13 @@ def read_newest(path: str | Path, use: Callable[[Checkpoint], T]) -> tuple[Check
 
 
 def _choose_while_others_prune(
-    files: Files, folder: Path, use: Callable[[Checkpoint], T]
+    files: CheckpointFiles, folder: Path, use: Callable[[Checkpoint], T]
 ) -> ChosenCheckpoint:
     """Choose; look again where all that was there has been replaced meanwhile."""
     while True:
-        names = committed(files, folder)
-        choice = choose(files, folder, mid_step, use)
-        if choice.checkpoint or committed(files, folder) == names:
+        names = committed_checkpoints(files, folder)
+        choice = choose_checkpoint(files, folder, mid_step, use)
+        if choice.checkpoint or committed_checkpoints(files, folder) == names:
             return choice
 
 

@@ -13,22 +13,29 @@ from truestep.checkpoints.attempts import (
     MAX_ATTEMPTS,
     clear_attempts,
     count_attempts,
-    mark_ended,
+    mark_end_at_checkpoint,
     mark_unfit,
     note_attempt,
     take_back,
     unfit,
 )
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.checkpoints.clean import prune, remove_leftovers, whole
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.clean import prune_checkpoints, remove_leftovers, whole
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
 from truestep.checkpoints.manifest import CheckpointSummary, Manifest
-from truestep.checkpoints.names import committed, name_of, next_sequence
+from truestep.checkpoints.names import committed_checkpoints, name_of, next_sequence
 from truestep.checkpoints.retention import Retention
-from truestep.checkpoints.save import Pending, Shared, commit, temporary_folder
-from truestep.checkpoints.selection import MID_STEP, ChosenCheckpoint, choose, mid_step, read_all, warn_of
-from truestep.checkpoints.tree import encode
+from truestep.checkpoints.save import Pending, Shared, commit_checkpoint, temporary_folder
+from truestep.checkpoints.selection import (
+    MID_STEP,
+    ChosenCheckpoint,
+    choose_checkpoint,
+    mid_step,
+    read_all,
+    warn_of,
+)
+from truestep.checkpoints.tree import encode_state
 from truestep.checkpoints.writer import BackgroundWriter
 from truestep.core.calls import explains_methods
 from truestep.core.errors import CheckpointError, OptionError
@@ -69,7 +76,7 @@ class CheckpointStore:
         *,
         retention: Retention | None = None,
         background: bool = True,
-        files: Files | None = None,
+        files: CheckpointFiles | None = None,
     ) -> None:
         self.directory = Path(directory).resolve()  # the folder may be a link to a larger disk
         self.retention = _checked_retention(retention)
@@ -77,7 +84,7 @@ class CheckpointStore:
         self.stall_seconds = Stall(0.0, 0.0)
         self._damaged: set[str] = set()
         self._known: dict[str, Manifest] = {}  # without tensors, by the checksum of what is on disk
-        self._files = files or Files()
+        self._files = files or CheckpointFiles()
         self.others: Callable[[Path], Callable[[], list[int]]] | None = None
         """Where a state is divided among processes: what tells the others of the folder that they write in, too. What it returns
         waits for them, returns their ranks, and raises a CheckpointError where one can't write. A thread does it in any case."""
@@ -194,7 +201,7 @@ class CheckpointStore:
         try:
             # At the last moment: a lock file that was removed since the start lets another process take the directory.
             self._lock.check()
-            done = commit(self._files, self.directory, pending)
+            done = commit_checkpoint(self._files, self.directory, pending)
         except OSError as error:
             raise CheckpointError(
                 f"The checkpoint {name} ({pending.bytes:,} bytes) could not be written to "
@@ -206,8 +213,10 @@ class CheckpointStore:
             if pending.summary.complete:
                 clear_attempts(self._files, self.directory)
             self._known[done.checksum] = replace(done.manifest, state=None)
-            prune(self._files, self.directory, self.retention, self._damaged, self._known, also=keep)
-            there = committed(self._files, self.directory)
+            prune_checkpoints(
+                self._files, self.directory, self.retention, self._damaged, self._known, also=keep
+            )
+            there = committed_checkpoints(self._files, self.directory)
             self._known = {
                 key: known for key, known in self._known.items() if name_of(known.summary) in there
             }
@@ -330,8 +339,8 @@ class CheckpointStore:
         self._check_open()
         with self._explained():
             clear_attempts(self._files, self.directory)
-            if ended and (names := committed(self._files, self.directory)):
-                mark_ended(self._files, self.directory, names[0], ended)
+            if ended and (names := committed_checkpoints(self._files, self.directory)):
+                mark_end_at_checkpoint(self._files, self.directory, names[0], ended)
 
     def forget_attempt(self, name: str) -> None:
         """Say that a start from this checkpoint did not die of it: it was refused, or the user's own code raised."""
@@ -343,7 +352,7 @@ class CheckpointStore:
         self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]
     ) -> ChosenCheckpoint:
         with self._explained():
-            return choose(self._files, self.directory, refuse, use)
+            return choose_checkpoint(self._files, self.directory, refuse, use)
 
     def _take_note(self, choice: ChosenCheckpoint) -> None:
         """Warn of what was passed over, and remember what is damaged: it counts for nothing from now on."""
@@ -383,7 +392,7 @@ def _encoded_metrics(metrics: dict[str, float]) -> dict[str, Any]:
         raise CheckpointError(
             f"metrics={metrics!r}: give a dict of names and numbers, metrics={{'loss': 0.5}}."
         )
-    encoded = encode(metrics)
+    encoded = encode_state(metrics)
     if encoded.leaves:
         raise CheckpointError(f"The metric {encoded.leaves[0].name!r} is a tensor; save float(value).")
     tree: dict[str, Any] = encoded.tree["dict"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from truestep.core.errors import CheckpointError, nearest
+from truestep.core.errors import CheckpointError, nearest_names
 
 MAX_DEPTH = 100  # a level takes two or three Python frames, of the 1,000 that a program has by default
 MAX_INTEGER_BITS = 8192  # some 2,500 digits; beyond 4,300 Python refuses to read an integer back
@@ -58,7 +58,7 @@ class Encoded:
     leaves: list[Leaf]
 
 
-def encode(state: Any) -> Encoded:
+def encode_state(state: Any) -> Encoded:
     """Split a state into a JSON tree, private to the caller, and its tensors and pieces of tensors (not copied).
 
     Raises CheckpointError with the path of whatever is neither a tensor nor a plain value.
@@ -171,15 +171,15 @@ def unused(name: str, taken: Collection[str]) -> str:
     )
 
 
-def decode(node: Any, tensor: Callable[[dict[str, Any]], Any]) -> Any:
+def decode_state(node: Any, tensor: Callable[[dict[str, Any]], Any]) -> Any:
     """Rebuild a state; `tensor` turns the node of a tensor into it.
 
-    Raises ValueError for a node that no `encode` can have written.
+    Raises ValueError for a node that no `encode_state` can have written.
     """
     if node is None or isinstance(node, bool | int | float | str):
         return node
     if isinstance(node, list):
-        return [decode(item, tensor) for item in node]
+        return [decode_state(item, tensor) for item in node]
     if "tensor" in node:
         return tensor(node)
     if len(node) != 1:
@@ -187,13 +187,13 @@ def decode(node: Any, tensor: Callable[[dict[str, Any]], Any]) -> Any:
     ((tag, content),) = node.items()
     match tag, content:
         case "dict", dict():
-            return {key: decode(item, tensor) for key, item in content.items()}
+            return {key: decode_state(item, tensor) for key, item in content.items()}
         case "items", list():
-            return {decode(key, _no_key): decode(item, tensor) for key, item in content}
+            return {decode_state(key, _no_key): decode_state(item, tensor) for key, item in content}
         case "counter", list():
-            return Counter({decode(key, _no_key): decode(item, tensor) for key, item in content})
+            return Counter({decode_state(key, _no_key): decode_state(item, tensor) for key, item in content})
         case "tuple", list():
-            return tuple(decode(item, tensor) for item in content)
+            return tuple(decode_state(item, tensor) for item in content)
         case "float", str() if content in _NONFINITE:
             return _NONFINITE[content]
     raise ValueError(f"a node of the state has the unknown tag {tag!r}")
@@ -208,7 +208,7 @@ def subtree(node: Any, path: tuple[Any, ...]) -> Any:
     for depth, key in enumerate(path):
         children = children_of(node) or {}
         if key not in children:
-            there = nearest(str(key), map(str, children)) if children else "It has no parts."
+            there = nearest_names(str(key), map(str, children)) if children else "It has no parts."
             raise CheckpointError(f"There is no {key!r} in {show_path(path[:depth])}. {there}")
         node = children[key]
     return node
@@ -222,7 +222,7 @@ def children_of(node: Any) -> dict[Any, Any] | None:
         case {"dict": children}:
             return dict(children)
         case {"items": pairs} | {"counter": pairs}:
-            return {decode(key, _no_key): child for key, child in pairs}
+            return {decode_state(key, _no_key): child for key, child in pairs}
         case {"tuple": items}:
             return dict(enumerate(items))
     return None
@@ -231,5 +231,5 @@ def children_of(node: Any) -> dict[Any, Any] | None:
 def nodes_of_tensors(node: Any) -> list[dict[str, Any]]:
     """Return the nodes of a tree that stand for tensors, in order."""
     found: list[dict[str, Any]] = []
-    decode(node, found.append)
+    decode_state(node, found.append)
     return found

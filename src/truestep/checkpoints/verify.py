@@ -16,7 +16,7 @@ from typing import Any
 
 from truestep.checkpoints.checksum import Checksum
 from truestep.checkpoints.dtypes import DTYPES, is_dense
-from truestep.checkpoints.files import CHUNK_BYTES, Files, read_bytes, read_chunks, read_into
+from truestep.checkpoints.files import CHUNK_BYTES, CheckpointFiles, read_bytes, read_chunks, read_into
 from truestep.checkpoints.manifest import (
     HEAD_BYTES,
     MANIFEST_NAME,
@@ -25,7 +25,7 @@ from truestep.checkpoints.manifest import (
     Manifest,
     Shard,
     TensorEntry,
-    parse,
+    parse_manifest,
     promised_checksum,
 )
 from truestep.checkpoints.safetensors_header import (
@@ -40,7 +40,7 @@ _SUFFIX_BYTES = 2
 
 
 @contextmanager
-def opened(files: Files, path: Path) -> Iterator[tuple[int, int]]:
+def opened(files: CheckpointFiles, path: Path) -> Iterator[tuple[int, int]]:
     """Open a regular file and yield its descriptor and size; raises DamagedError where it is none."""
     try:
         descriptor = files.open(path)
@@ -58,7 +58,7 @@ def opened(files: Files, path: Path) -> Iterator[tuple[int, int]]:
         files.close(descriptor)
 
 
-def _why_not_opened(files: Files, path: Path, error: OSError) -> str:
+def _why_not_opened(files: CheckpointFiles, path: Path, error: OSError) -> str:
     try:
         linked = stat.S_ISLNK(files.status(path).st_mode)
     except OSError:
@@ -70,7 +70,7 @@ def _why_not_opened(files: Files, path: Path, error: OSError) -> str:
     )
 
 
-def read_manifest(files: Files, folder: Path, known: dict[str, Manifest] | None = None) -> Manifest:
+def read_manifest(files: CheckpointFiles, folder: Path, known: dict[str, Manifest] | None = None) -> Manifest:
     """Read a checkpoint's manifest; raises DamagedError, or NewerFormatError.
 
     `known` are manifests by their checksums, perhaps without tensors and state: the same bytes need not be parsed again.
@@ -85,15 +85,15 @@ def read_manifest(files: Files, folder: Path, known: dict[str, Manifest] | None 
         checksum = _check_manifest(files, descriptor, size)
     if known is not None and checksum in known:
         return known[checksum]
-    # Opened again rather than kept from above; `parse` checks the checksum of what it gets.
+    # Opened again rather than kept from above; `parse_manifest` checks the checksum of what it gets.
     with opened(files, path) as (descriptor, _):
-        manifest = parse(read_bytes(files, descriptor, size))
+        manifest = parse_manifest(read_bytes(files, descriptor, size))
     if known is not None:
         known[checksum] = replace(manifest, tensors={}, state=None)
     return manifest
 
 
-def _check_manifest(files: Files, descriptor: int, size: int) -> str:
+def _check_manifest(files: CheckpointFiles, descriptor: int, size: int) -> str:
     promised = promised_checksum(read_bytes(files, descriptor, HEAD_BYTES))
     digest = hashlib.sha256()
     for chunk in read_chunks(files, descriptor, size - HEAD_BYTES - _SUFFIX_BYTES):
@@ -103,7 +103,7 @@ def _check_manifest(files: Files, descriptor: int, size: int) -> str:
     return promised
 
 
-def verify(files: Files, folder: Path, manifest: Manifest) -> None:
+def verify_checkpoint(files: CheckpointFiles, folder: Path, manifest: Manifest) -> None:
     """Check every byte of a checkpoint's files against its manifest; raises DamagedError."""
     check_structure(folder, files, manifest)
     for name, entry in manifest.files.items():
@@ -120,7 +120,7 @@ def scratch(size: int) -> Iterator[memoryview]:
         yield kept[place][: size - start]
 
 
-def check_structure(folder: Path, files: Files, manifest: Manifest) -> None:
+def check_structure(folder: Path, files: CheckpointFiles, manifest: Manifest) -> None:
     """Check what can be known before a file is read: names, sizes, shapes, and whether shards make wholes.
 
     After this no tensor needs more memory than its files have bytes on the disk.
@@ -221,7 +221,7 @@ def _ends(shard: Shard) -> tuple[int, ...]:
     return tuple(at + size for at, size in zip(shard.offset, shard.shape, strict=True))
 
 
-def scan(files: Files, path: Path, manifest: Manifest, buffers: Iterable[memoryview]) -> None:
+def scan(files: CheckpointFiles, path: Path, manifest: Manifest, buffers: Iterable[memoryview]) -> None:
     """Read a file once, its tensors into buffers, and raise DamagedError unless every byte is as promised.
 
     The manifest's structure must have been checked. What the buffers hold must not be used before this
@@ -240,7 +240,11 @@ def scan(files: Files, path: Path, manifest: Manifest, buffers: Iterable[memoryv
 
 
 def _read(
-    files: Files, descriptor: int, header_bytes: int, buffers: Iterable[memoryview], digest: Checksum
+    files: CheckpointFiles,
+    descriptor: int,
+    header_bytes: int,
+    buffers: Iterable[memoryview],
+    digest: Checksum,
 ) -> tuple[bytes, str]:
     if header_bytes > MAX_HEADER_BYTES:
         raise ValueError(f"{header_bytes} bytes of it belong to no tensor")

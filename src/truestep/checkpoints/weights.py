@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from truestep.checkpoints.checkpoint import Checkpoint
-from truestep.checkpoints.differences import Differences, Missing, compare
-from truestep.checkpoints.files import Files, sync_folder, write_file
+from truestep.checkpoints.differences import Differences, Missing, compare_names
+from truestep.checkpoints.files import CheckpointFiles, sync_folder, write_file
 from truestep.checkpoints.imports import SUFFIX, read_file, weights_in
 from truestep.checkpoints.layout import LEARNERS, lay_out_file
-from truestep.checkpoints.listing import select
+from truestep.checkpoints.listing import select_checkpoint
 from truestep.checkpoints.regions import Region
 from truestep.checkpoints.snapshot import direct_image
 from truestep.checkpoints.sources import read_newest
@@ -46,7 +46,7 @@ def load_weights(
     """
     found = read_weights(source, checkpoint=checkpoint, learner=learner, averages=averages)
     expected = module.state_dict()
-    comparison = compare(_shapes(expected), _shapes(found))
+    comparison = compare_names(_shapes(expected), _shapes(found))
     differences = _without_ties(comparison.differences, comparison.pairs, expected)
     if differences and strict:
         raise CheckpointError(
@@ -98,7 +98,7 @@ def read_weights(
             raise CheckpointError(f"{path} is a file, not a run: it has neither learners nor averages.")
         return weights_in(read_file(path), lambda: str(path))
     if checkpoint is not None:
-        return _learner_weights(select(path, str(checkpoint)), learner, averages)
+        return _learner_weights(select_checkpoint(path, str(checkpoint)), learner, averages)
     return read_newest(path, lambda checkpoint: _learner_weights(checkpoint, learner, averages))[1]
 
 
@@ -162,7 +162,7 @@ def _torch_file(weights: dict[str, Tensor]) -> memoryview:
 
 
 def _replace_file(path: Path, pieces: list[memoryview]) -> None:
-    files = Files()
+    files = CheckpointFiles()
     # Beside the target, since a rename does not cross file systems.
     temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
     try:

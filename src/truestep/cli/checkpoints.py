@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.checkpoints.listing import contents, overview, plain, problem_of, select
+from truestep.checkpoints.listing import checkpoint_contents, overview, plain, problem_of, select_checkpoint
 from truestep.cli import screen
 from truestep.cli.statuses import EXIT_FAILED
 from truestep.cli.usage import EXAMPLE, NamedCommands
@@ -84,7 +84,7 @@ def verify(run: Run, as_json: Json = False) -> None:
 def show(run: Run, which: Which = None, as_json: Json = False) -> None:
     """Show what a checkpoint holds: its tensors with dtype and shape, and every other value."""
     checkpoint = _chosen(run, which)
-    values = contents(checkpoint)
+    values = checkpoint_contents(checkpoint)
     if as_json:
         _print_json({**_entry(checkpoint), "contents": values})
         return
@@ -189,7 +189,7 @@ def _chosen(run: Path, which: str | None) -> Checkpoint:
     """Return a checkpoint; what was passed over to reach it is said on stderr."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        checkpoint = select(run, which)
+        checkpoint = select_checkpoint(run, which)
     for warning in caught:
         screen.warn(str(warning.message))
     return checkpoint

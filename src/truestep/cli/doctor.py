@@ -19,7 +19,7 @@ from truestep.cli.usage import refuse_option
 from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_paths
-from truestep.doctor.selection import configured
+from truestep.doctor.selection import configured_selection
 from truestep.explainer.explain import annotate
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def doctor(
     to_run = Script(
         module or str(script), module is not None, (*([script] if module and script else []), *rest)
     )
-    selection = configured(Path.cwd(), select or [], ignore or [], baseline)
+    selection = configured_selection(Path.cwd(), select or [], ignore or [], baseline)
     output = Output.JSON if as_json else output
     watch = Watch(
         WatchOptions(selection, max_steps=steps, probe=probe, thorough=thorough, is_of_command=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from truestep.cli.screen import print_document
-from truestep.explainer.catalogue import errors, find_error, topic_of
+from truestep.explainer.catalogue import explained_errors, find_error, topic_of
 from truestep.explainer.explainer import Explainer
 
 app = typer.Typer(add_completion=False)
@@ -22,7 +22,7 @@ def show(
     wanted = (
         [find_error(name)]
         if name
-        else sorted(errors().values(), key=lambda each: (topic_of(each), each.name()))
+        else sorted(explained_errors().values(), key=lambda each: (topic_of(each), each.name()))
     )
     if as_json:
         print_document({"schema_version": 1, "errors": [_entry(each) for each in wanted]})

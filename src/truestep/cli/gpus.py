@@ -315,7 +315,7 @@ def free(
     Memory inside a running Python process is freed there: truestep.free_memory().
     """
     from truestep.cli.screen import print_document, show, warn
-    from truestep.core.results import plain
+    from truestep.core.results import plain_result
     from truestep.machine.gpus import gpus as read
     from truestep.machine.memory.processes import end_process, holding_processes
     from truestep.machine.quantities import parse_seconds
@@ -328,8 +328,8 @@ def free(
         print_document(
             {
                 "schema_version": 1,
-                "processes": plain(holding),
-                "endings": plain(endings),
+                "processes": plain_result(holding),
+                "endings": plain_result(endings),
                 "error": report.error,
             }
         )

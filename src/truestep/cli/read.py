@@ -14,13 +14,13 @@ from truestep.cli.screen import console, warn
 from truestep.cli.statuses import EXIT_FAILED, EXIT_USAGE
 from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
-from truestep.doctor.fixing import Fixed, fix
+from truestep.doctor.fixing import Fixed, fix_files
 from truestep.doctor.kept import cache_folder
 from truestep.doctor.read import read_paths
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.documents import reading_document, sarif_document, workflow_commands
 from truestep.doctor.reporting.terminal import show_concisely, show_fixed, show_reading
-from truestep.doctor.selection import Selection, configured, write_baseline
+from truestep.doctor.selection import Selection, configured_selection, write_baseline
 
 app = typer.Typer(add_completion=False)
 ROUNDS = 8  # a fix may make room for one that overlapped it; more rounds than this are no progress
@@ -81,13 +81,13 @@ def read(
         raise OptionError("--diff prints a diff and nothing else: leave out --fix and --output.")
     if make_fixes and new_baseline is not None:
         raise OptionError("--fix and --write-baseline in one call: write the baseline after the fixes.")
-    selection = configured(Path.cwd(), select or [], ignore or [], baseline)
+    selection = configured_selection(Path.cwd(), select or [], ignore or [], baseline)
     if new_baseline is not None:
         selection = replace(selection, baseline=None)  # the new one is to hold what the old one hides
     paths = paths or [Path()]
     reading = read_paths(paths, selection, _waiting, cache=None if no_cache else cache_folder())
     if diff:
-        for each in fix(reading.findings, write=False):
+        for each in fix_files(reading.findings, write=False):
             typer.echo("".join(each.diff()), nl=False)
         raise typer.Exit(_status(reading, fail_on))
     fixed: list[Fixed] = []
@@ -105,7 +105,7 @@ def _fixed(
     """Make fixes until none is left to make; return the last reading and what was done."""
     done: list[Fixed] = []
     for _ in range(ROUNDS):
-        found = fix(reading.findings, write=True)
+        found = fix_files(reading.findings, write=True)
         done += found if not done else [each for each in found if not each.left]
         if all(each.left for each in found):
             break

@@ -33,12 +33,12 @@ def make_report(
     from truestep.checkpoints.listing import plain
     from truestep.cli.screen import print_document, show, warn
     from truestep.report import check_directories, render_records, write_page
-    from truestep.report.compare import compare
+    from truestep.report.compare import compare_runs
     from truestep.report.record import read_records
 
     paths = check_directories([run for path in check_directories(directories) for run in _runs_at(path)])
     records = read_records(paths)
-    found = compare(records)
+    found = compare_runs(records)
     page = write_page(render_records(records), paths, out)
     if csv is not None:
         from truestep.report.export import write_csv

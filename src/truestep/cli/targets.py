@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from truestep.core.errors import ModelError, OptionError, nearest
+from truestep.core.errors import ModelError, OptionError, nearest_names
 
 
 def load_target(target: str) -> Any:
@@ -41,7 +41,7 @@ def load_target(target: str) -> Any:
             known = [
                 each for each in vars(module) if not each.startswith("_") and callable(getattr(module, each))
             ]
-            raise OptionError(f"{path} has no {name!r}. {nearest(name, known)}")
+            raise OptionError(f"{path} has no {name!r}. {nearest_names(name, known)}")
         found = getattr(found, part)
     return found
 
@@ -109,7 +109,7 @@ def _parts(target: str) -> tuple[Path, str]:
         folder = path.parent
         names = {each.name for each in folder.glob("*.py")} if folder.is_dir() else set()
         raise OptionError(
-            f"There is no file {file} in {Path.cwd()}. {nearest(path.name, names) if names else ''}".rstrip()
+            f"There is no file {file} in {Path.cwd()}. {nearest_names(path.name, names) if names else ''}".rstrip()
         )
     return path, name
 

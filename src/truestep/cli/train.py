@@ -13,7 +13,7 @@ import typer
 from truestep.cli.statuses import EXIT_INTERRUPTED, EXIT_MISSING
 from truestep.core.errors import OptionError
 from truestep.explainer.block import explain_errors
-from truestep.recipes.loading.find import description_of, find, recipes
+from truestep.recipes.loading.find import description_of, find_recipe, recipes
 
 if TYPE_CHECKING:
     from truestep.recipes.loading.parse import ParsedRecipe
@@ -98,15 +98,15 @@ def _print_json(folder: Path) -> None:
 
 def _train(name: str, arguments: Sequence[str]) -> None:
     words: list[str] = []
-    path = find(name)
+    path = find_recipe(name)
     description_of(path)  # refuses what is no recipe before torch is imported
     try:
-        from truestep.recipes.loading.parse import parsed
+        from truestep.recipes.loading.parse import parse_recipe
         from truestep.recipes.loading.start import start
 
         as_json = "--json" in arguments
         processes, words = num_processes([word for word in arguments if word != "--json"])
-        prepared = parsed(path, words, name=name)
+        prepared = parse_recipe(path, words, name=name)
         if processes is not None:
             raise typer.Exit(_train_in_processes(processes, name, words, prepared, as_json=as_json))
         # a recipe's own words leave stdout to the document

@@ -7,7 +7,7 @@ from typing import Any, cast
 import typer
 from typer.core import TyperGroup
 
-from truestep.core.errors import nearest
+from truestep.core.errors import nearest_names
 from truestep.core.other_words import option_called
 
 # typer has its own copy of click or the installed one, by its version; this class is in both
@@ -24,7 +24,7 @@ class NamedCommands(TyperGroup):
         """Find the command, or say which there are."""
         unknown = args and not args[0].startswith("-") and args[0] not in self.commands
         if unknown and not ctx.resilient_parsing:
-            ctx.fail(f"There is no command {args[0]!r}. {nearest(args[0], self.commands)}")
+            ctx.fail(f"There is no command {args[0]!r}. {nearest_names(args[0], self.commands)}")
         return super().resolve_command(ctx, args)
 
 
@@ -70,7 +70,7 @@ def _no_option(word: str, context: Any) -> str:
     words = {name.removeprefix("--").replace("-", "_"): name for name in sorted(known)}
     if here := option_called(word.strip("-").replace("-", "_"), list(words)):
         return f"There is no option {word!r}. Here it is called {words[here]}."
-    return f"There is no option {word!r}. {nearest(word, known | {'--help'})}"
+    return f"There is no option {word!r}. {nearest_names(word, known | {'--help'})}"
 
 
 def _needing_a_value(message: str) -> str:
@@ -97,4 +97,4 @@ def _with_nearest(message: str) -> str:
     if not known:
         return message
     names = re.findall("'([^']*)'", known)
-    return f"There is no {value}. {nearest(value.strip(_QUOTE), names)}"
+    return f"There is no {value}. {nearest_names(value.strip(_QUOTE), names)}"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
-from truestep.core.frames import warn
+from truestep.core.frames import warn_user
 
 Place = tuple[nn.Module, str]
 
@@ -256,7 +256,7 @@ def _write_where(flag: Tensor, entries: list[_Entry]) -> None:
 
 def _warn_of_large(entry: _Entry) -> None:
     assert entry.buffer is not None
-    warn(
+    warn_user(
         f"The buffer {entry.name!r} ({entry.buffer.nbytes / 2**30:.1f} GB) moved for the first time in an update that was not "
         "applied, and had not been copied, since buffers that never move are copied up to 1 GB only: what was written to it "
         "stays. From here on it is copied before each update.",

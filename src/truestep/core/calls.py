@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
-from truestep.core.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest_names
 from truestep.core.other_words import FORMS, OPTIONS, option_called
 
 Arguments = ParamSpec("Arguments")
@@ -40,7 +40,7 @@ def _unknown_keyword(
             return f"{said} Write {elsewhere[name]}."
         if word := option_called(name, known):
             return f"{said} Here it is called {word}: {owner}({word}=...)."
-        return f"{said} {nearest(name, known)}"
+        return f"{said} {nearest_names(name, known)}"
     return None
 
 

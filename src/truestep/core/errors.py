@@ -73,7 +73,7 @@ class MissingPackageError(TruestepError, ModuleNotFoundError):
     """A package that is needed here is not installed; the message names what to install."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest_names(word: str, known: Iterable[str]) -> str:
     """Return the end of a "not found" message: the nearest names first, then all there are."""
     names = sorted(known)
     if not names:
@@ -122,4 +122,6 @@ def check_choice(owner: str, name: str, value: object, choices: Iterable[object]
     """Raise an OptionError unless an option is one of a few values; it names the nearest, and all."""
     known = list(choices)
     if value not in known:
-        raise OptionError(f"{owner}({name}={value!r}) is unknown. {nearest(str(value), map(str, known))}")
+        raise OptionError(
+            f"{owner}({name}={value!r}) is unknown. {nearest_names(str(value), map(str, known))}"
+        )

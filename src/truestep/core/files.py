@@ -46,14 +46,14 @@ def _not_regular(path: Path) -> OSError:
     return OSError(errno.EINVAL, "it is a pipe, a socket or a device, and no regular file", str(path))
 
 
-def read_regular(path: Path) -> bytes:
+def read_regular_file(path: Path) -> bytes:
     """Return what is in a regular file; raises an OSError as `open_regular` does."""
     with os.fdopen(open_regular(path), "rb") as file:
         return file.read()
 
 
 @contextmanager
-def replacing(path: Path, mode: int | None = None, *, is_durable: bool = True) -> Iterator[BinaryIO]:
+def replacing_file(path: Path, mode: int | None = None, *, is_durable: bool = True) -> Iterator[BinaryIO]:
     """Give a file to write that replaces `path` at the end, all at once and for good; on an error, not at all.
 
     `mode` is its permissions; without it, those of a new file. One that is not durable, because it can be made again, is not

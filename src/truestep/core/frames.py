@@ -40,7 +40,7 @@ def own_line(trace: TracebackType | None = None) -> str | None:
     return None if found is None else f"{found[0]}:{found[1]}"
 
 
-def warn(message: str) -> None:
+def warn_user(message: str) -> None:
     """Warn at the user's own line, however many calls of this package and of torch lie between; else at the first line outside."""
     depths = list(_files_of_callers())
     outside = next((depth for depth, path in depths if not path.startswith(_PACKAGE)), 2)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from truestep.core.files import replacing
+from truestep.core.files import replacing_file
 
 
 def cache_folder(part: str) -> Path:
@@ -55,7 +55,7 @@ def keep(folder: Path, key: str, document: Any) -> None:
         body = json.dumps(document).encode()
         folder.mkdir(parents=True, exist_ok=True)
         # 0600: what is kept tells of this user's code and runs.
-        with replacing(folder / key, 0o600, is_durable=False) as file:
+        with replacing_file(folder / key, 0o600, is_durable=False) as file:
             file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 

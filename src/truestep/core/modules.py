@@ -14,7 +14,7 @@ NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
 @contextmanager
-def only_looking(model: nn.Module) -> Iterator[None]:
+def restoring_module(model: nn.Module) -> Iterator[None]:
     """Run without gradients; put back modes, buffers and torch's random state afterwards, also after an error."""
     tensors = [*model.parameters(), *model.buffers()]
     devices = list({tensor.device for tensor in tensors if tensor.device.type == "cuda"})
@@ -43,7 +43,7 @@ def module_of(function: object) -> nn.Module | None:
     return getattr(called, "_orig_mod", called)
 
 
-def model_of(model: object, piece: str) -> nn.Module:
+def as_module(model: object, piece: str) -> nn.Module:
     """Return the module that a user's `model` is or owns (a learner, a compiled module)."""
     module = module_of(model)
     if module is None:

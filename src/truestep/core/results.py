@@ -33,7 +33,7 @@ class Result(Shown, ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as dicts, lists and JSON values, `schema_version` first."""
-        return {"schema_version": self.schema_version, **plain(self)}
+        return {"schema_version": self.schema_version, **plain_result(self)}
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -59,7 +59,9 @@ def print_all(shown: Iterable[RenderableType], screen: "console.Console") -> Non
     screen.file.write("\n".join(line.rstrip() for line in captured.get().split("\n")))
 
 
-def table_of(title: str, columns: Sequence[str], rows: Iterable[Iterable[RenderableType]]) -> RenderableType:
+def result_table(
+    title: str, columns: Sequence[str], rows: Iterable[Iterable[RenderableType]]
+) -> RenderableType:
     """Return a table with a title and a heading for each column; a row may be short."""
     from rich.table import Table
 
@@ -79,7 +81,7 @@ def html_of(shown: object) -> str:
     return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
 
 
-def facts_of(title: str, facts: Iterable[tuple[str, str]]) -> RenderableType:
+def result_facts(title: str, facts: Iterable[tuple[str, str]]) -> RenderableType:
     """Return a title and a line for each fact, with texts as they are: a name in brackets is no style."""
     from rich.console import Group
     from rich.table import Table
@@ -91,15 +93,15 @@ def facts_of(title: str, facts: Iterable[tuple[str, str]]) -> RenderableType:
     return Group(Text(title, "bold"), table)
 
 
-def plain(value: Any) -> Any:
+def plain_result(value: Any) -> Any:
     """Return `value` with data classes as dicts of their shown fields, sequences as lists and keys as strings."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         shown = [
             each.name for each in dataclasses.fields(value) if each.repr and not each.name.startswith("_")
         ]
-        return {name: plain(getattr(value, name)) for name in shown}
+        return {name: plain_result(getattr(value, name)) for name in shown}
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain_result(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
+        return [plain_result(item) for item in value]
     return value

@@ -62,7 +62,7 @@ def per_update(schedule: ScheduleFactory) -> Counting:
     return Counting(schedule, "update")
 
 
-def unit_of(factory: ScheduleFactory, schedule: LRScheduler, learner: str) -> Unit:
+def schedule_unit(factory: ScheduleFactory, schedule: LRScheduler, learner: str) -> Unit:
     """Return what `schedule` counts; an OptionError asks where that is not said and either could be meant."""
     if isinstance(factory, Counting):
         return factory.unit

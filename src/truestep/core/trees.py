@@ -11,11 +11,11 @@ Path = tuple[Any, ...]
 """The keys and numbers that lead to a leaf."""
 
 
-def leaves(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def tree_leaves(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Yield each leaf of a tree and the path to it, in order; an empty container is a leaf."""
     if isinstance(tree, Mapping | list | tuple) and tree:
         for key, member in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
-            yield from leaves(member, (*path, key))
+            yield from tree_leaves(member, (*path, key))
     else:
         yield path, tree
 

@@ -5,11 +5,11 @@ import math
 
 
 def number_or_dash(value: float | None) -> str:
-    """Return the value as `number` writes it, and a dash where there is none."""
-    return "-" if value is None else number(value)
+    """Return the value as `number_text` writes it, and a dash where there is none."""
+    return "-" if value is None else number_text(value)
 
 
-def number(value: float) -> str:
+def number_text(value: float) -> str:
     """Return the value with four significant digits; NaN and the infinities by name."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
@@ -27,7 +27,7 @@ def number(value: float) -> str:
 def short_number(value: float) -> str:
     """Return the value with a letter for its thousands, as in 1.2k or 3.4M."""
     if not math.isfinite(value):
-        return number(value)
+        return number_text(value)
     for letter, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= 0.9995 * size:
             return f"{value / size:.3g}".replace("e+03", "000") + letter
@@ -42,7 +42,7 @@ def byte_size(value: float) -> str:
     return f"{value:.0f} B"
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Return a time as 0:42, 1:02:03 or, from two days on, 3 d 4 h."""
     whole = round(seconds)
     minutes, hours = whole // 60, whole // 3600

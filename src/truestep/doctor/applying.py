@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from truestep.doctor.catalogue import topic_of
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.finding import Abstention, Failure, Place, Severity
+from truestep.doctor.finding import Abstention, CheckFailure, Place, Severity
 from truestep.doctor.markdown import Markdown
 from truestep.doctor.notebook import NotebookText
 from truestep.doctor.reading import SourceReading
-from truestep.doctor.replacement import Replacement, apply_edits, parsed, replacement
+from truestep.doctor.replacement import Replacement, apply_edits, parse_source, replacement
 from truestep.doctor.selection import ignores_of
 from truestep.doctor.source.guards import is_for_other_versions, is_meant_to_fail
 from truestep.doctor.source.module import SourceModule
@@ -88,7 +88,7 @@ def _apply(check: SourceCheck, module: SourceModule, reading: SourceReading) -> 
                 _report(check, home, found, reading)
         reading.abstentions += _cut_short(check, module)
     except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others find
-        reading.failures.append(Failure(check.code, module.path, f"{type(error).__name__}: {error}"))
+        reading.failures.append(CheckFailure(check.code, module.path, f"{type(error).__name__}: {error}"))
 
 
 def _report(check: SourceCheck, module: SourceModule, found: At, reading: SourceReading) -> None:
@@ -158,11 +158,11 @@ def _rewritten(
     try:
         change = replacement(module.text, check.rewrite(module, node))
         if change is not None:
-            parsed(apply_edits(module.text, change.edits))
+            parse_source(apply_edits(module.text, change.edits))
     except (RewriteError, SyntaxError):
         return None
     except Exception as error:  # noqa: BLE001 - the finding is true whether or not it can be mended here
-        reading.failures.append(Failure(check.code, module.path, f"{type(error).__name__}: {error}"))
+        reading.failures.append(CheckFailure(check.code, module.path, f"{type(error).__name__}: {error}"))
         return None
     return change
 

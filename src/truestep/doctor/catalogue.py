@@ -6,7 +6,7 @@ import pkgutil
 from functools import cache
 from importlib import import_module
 
-from truestep.core.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest_names
 from truestep.doctor import checks as folder
 from truestep.doctor.check import Check, SourceCheck
 
@@ -58,5 +58,5 @@ def find_check(code_or_name: str) -> type[Check]:
     if code_or_name.upper() in RETIRED:
         raise OptionError(f"{code_or_name} is retired: {RETIRED[code_or_name.upper()]}")
     known = [*checks(), *(check.name() for check in checks().values())]
-    close = nearest(code_or_name, known).partition("There are")[0]
+    close = nearest_names(code_or_name, known).partition("There are")[0]
     raise OptionError(f"There is no check {code_or_name!r}. {close}`truestep checks` lists all.")

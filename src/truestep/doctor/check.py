@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from truestep.doctor.finding import Finding, Place, Severity
-from truestep.doctor.page import CheckPage, name_of, parse_page
+from truestep.doctor.page import CheckPage, check_name, parse_check_page
 from truestep.doctor.severities import severities_in
 
 if TYPE_CHECKING:
@@ -54,12 +54,12 @@ class Check(ABC):
     @cache
     def page(cls) -> CheckPage:
         """Return the parts of the docstring."""
-        return parse_page(cls.__doc__ or "")
+        return parse_check_page(cls.__doc__ or "")
 
     @classmethod
     def name(cls) -> str:
         """Return the fault's name as findings show it."""
-        return name_of(cls.__name__)
+        return check_name(cls.__name__)
 
     @classmethod
     def found_by(cls) -> list[str]:

@@ -114,7 +114,7 @@ class Abstention:
 
 
 @dataclass(frozen=True)
-class Failure:
+class CheckFailure:
     """A check that broke on this code: reported as our mistake, the others go on."""
 
     code: str

@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from truestep.core.files import replacing
+from truestep.core.files import replacing_file
 from truestep.doctor import markdown
 from truestep.doctor.catalogue import checks
 from truestep.doctor.check import SourceCheck
@@ -53,7 +53,7 @@ def is_certain(finding: Finding) -> bool:
     return certain and finding.replacement is not None
 
 
-def fix(findings: Iterable[Finding], *, write: bool) -> list[Fixed]:
+def fix_files(findings: Iterable[Finding], *, write: bool) -> list[Fixed]:
     """Make the certain rewrites of findings, file by file; with `write`, the files are replaced.
 
     A rewrite that overlaps another waits for the next reading; one that leaves no Python is not made.
@@ -148,5 +148,5 @@ def _is_page(text: str) -> bool:
 def _replace(path: Path, content: bytes) -> None:
     """Put content in a file's place at once, through a link too, with the permissions it had."""
     target = path.resolve()
-    with replacing(target, stat.S_IMODE(target.stat().st_mode)) as file:
+    with replacing_file(target, stat.S_IMODE(target.stat().st_mode)) as file:
         file.write(content)

@@ -50,7 +50,7 @@ class CheckPage:
         return "\n".join(parts)
 
 
-def parse_page(docstring: str) -> CheckPage:
+def parse_check_page(docstring: str) -> CheckPage:
     """Split a docstring into its page.
 
     Raises:
@@ -67,6 +67,6 @@ def parse_page(docstring: str) -> CheckPage:
     return CheckPage(" ".join(pieces[0].split()), prose["Why"], code["Bad"], code["Good"], prose["Fix"])
 
 
-def name_of(class_name: str) -> str:
+def check_name(class_name: str) -> str:
     """Turn BackwardWithoutZeroGrad into backward-without-zero-grad."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", class_name).lower()

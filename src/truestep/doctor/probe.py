@@ -9,7 +9,7 @@ from truestep.doctor.watcher import Observations
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import Forward, History, Loss
-    from truestep.doctor.runtime.sequences import Sight, Task
+    from truestep.doctor.runtime.sequences import SequenceTask, StepSight
 
 
 class Probe(Check):
@@ -71,5 +71,5 @@ class SequenceProbe(Probe):
             yield from self.judge(forward, task, sight)
 
     @abstractmethod
-    def judge(self, forward: "Forward", task: "Task", sight: "Sight") -> Observations:
+    def judge(self, forward: "Forward", task: "SequenceTask", sight: "StepSight") -> Observations:
         """Yield what the sight shows."""

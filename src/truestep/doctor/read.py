@@ -23,7 +23,7 @@ from truestep.doctor.markdown import Markdown, parse_markdown
 from truestep.doctor.notebook import NotebookText, parse_notebook
 from truestep.doctor.processes import in_processes
 from truestep.doctor.reading import SourceReading
-from truestep.doctor.replacement import parsed
+from truestep.doctor.replacement import parse_source
 from truestep.doctor.selection import Baseline, Selection
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.places import Texts
@@ -129,7 +129,7 @@ def _parse_all(unit: Unit) -> SourceReading:
     for path in unit.named:
         text, _ = _contents(path, reading)
         if text is not None:
-            _tried(parsed, text, str(path), reading)
+            _tried(parse_source, text, str(path), reading)
         count_source_read(path)
     return reading
 

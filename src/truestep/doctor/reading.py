@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass, field
 
-from truestep.doctor.finding import Abstention, Failure, Finding, Place, Severity
+from truestep.doctor.finding import Abstention, CheckFailure, Finding, Place, Severity
 
 
 @dataclass
@@ -12,7 +12,7 @@ class SourceReading:
 
     findings: list[Finding] = field(default_factory=list)
     abstentions: list[Abstention] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[CheckFailure] = field(default_factory=list)
     unreadable: list[tuple[str, str]] = field(default_factory=list)  # a file, cell or block, and the reason
     lost_files: list[str] = field(default_factory=list)  # those that could not be read at all
     num_files: int = 0  # looked at, the unreadable among them

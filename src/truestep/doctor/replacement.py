@@ -46,7 +46,7 @@ class Replacement:
         return {"edits": [each.to_dict() for each in self.edits], "diff": list(self.diff)}
 
 
-def parsed(text: str, path: str = "<text>") -> ast.Module:
+def parse_source(text: str, path: str = "<text>") -> ast.Module:
     """Parse a text; the warnings of Python that belong to it are its author's to see, not ours to show."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -56,7 +56,7 @@ def parsed(text: str, path: str = "<text>") -> ast.Module:
 def why_no_python(text: str, what: str) -> str | None:
     """Return why a text, named by what it is, is no Python; None where it is."""
     try:
-        parsed(text, what)
+        parse_source(text, what)
     except (SyntaxError, ValueError, RecursionError) as error:
         return f"{type(error).__name__}: {error}"
     return None

@@ -6,19 +6,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from truestep.doctor.finding import Failure, Finding, Place
+from truestep.doctor.finding import CheckFailure, Finding, Place
 from truestep.doctor.merging import merged
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
 from truestep.doctor.runtime.children import notes_of
 from truestep.doctor.runtime.history import WINDOW
-from truestep.doctor.runtime.notes import Notes, joined
+from truestep.doctor.runtime.notes import WatchNotes, joined
 from truestep.doctor.runtime.running import Outcome
 from truestep.doctor.runtime.script import Script
 from truestep.doctor.runtime.watch import Watch
 from truestep.doctor.selection import Baseline, Ignores, ignores_of
 
-Others = tuple[list[Notes], list[str]]
+Others = tuple[list[WatchNotes], list[str]]
 
 
 @dataclass
@@ -32,11 +32,11 @@ class RunReport:
     findings: list[Finding] = field(default_factory=list)
     lines: dict[Place, str] = field(default_factory=dict)
     num_hidden: int = 0
-    others: list[Notes] = field(default_factory=list)  # what other processes of the run saw
+    others: list[WatchNotes] = field(default_factory=list)  # what other processes of the run saw
     silent: list[str] = field(default_factory=list)  # processes that ended without a word
 
     @property
-    def failures(self) -> list[Failure]:
+    def failures(self) -> list[CheckFailure]:
         """The checks that broke, in either way and any process."""
         broke = [failure for notes in self.others for failure in notes.failures]
         return [*self.reading.failures, *self.watch.failures, *broke]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from truestep.core.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest_names
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding
 
@@ -41,7 +41,9 @@ class Selection:
         return left_out < 0 or chosen > left_out
 
 
-def configured(start: Path, select: list[str], ignore: list[str], baseline: Path | None) -> Selection:
+def configured_selection(
+    start: Path, select: list[str], ignore: list[str], baseline: Path | None
+) -> Selection:
     """Return the selection of the command line, over that of the nearest `pyproject.toml`.
 
     Raises:
@@ -72,7 +74,7 @@ def _known(selection: Selection) -> Selection:
         if not any(each.startswith(code) for each in checks()):
             beginnings = {each.rstrip("0123456789") for each in checks()}
             known = checks() if any(character.isdigit() for character in code) else beginnings
-            close = nearest(code, known).partition("There are")[0]
+            close = nearest_names(code, known).partition("There are")[0]
             listed = ", ".join(sorted(beginnings))
             raise OptionError(
                 f"No check's code begins with {code!r}. {close}They begin with: {listed}; "
@@ -110,7 +112,7 @@ def _from_table(table: object, file: Path) -> Selection:
     known = ("baseline", "exclude", "ignore", "select")
     for key, value in table.items():
         if key not in known:
-            raise OptionError(f"{file}: [tool.truestep] has no key {key!r}. {nearest(key, known)}")
+            raise OptionError(f"{file}: [tool.truestep] has no key {key!r}. {nearest_names(key, known)}")
         if key == "baseline" and not isinstance(value, str):
             raise OptionError(f"{file}: [tool.truestep] baseline must be the name of a file, not {value!r}")
         if key != "baseline" and not (

@@ -14,11 +14,11 @@ from truestep.core.held import Held
 from truestep.engine.backward import backward
 from truestep.engine.elsewhere import ACCUMULATING
 from truestep.engine.losses import LossOutput, Weighted, read_loss
-from truestep.engine.parts import Parts
+from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import Plan
 from truestep.engine.result import Update
 from truestep.engine.side_effects import explain_used_graph
-from truestep.engine.step import Step, apply, decide
+from truestep.engine.step import LearnerStep, apply_step, decide
 from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import Transaction, not_started
 
@@ -29,7 +29,7 @@ class Accumulating(Held):
 
     _called, _elsewhere = "The update of a net.accumulating() block", ACCUMULATING
 
-    def __init__(self, learner: Parts, weight: float | None) -> None:
+    def __init__(self, learner: LearnerParts, weight: float | None) -> None:
         if weight is not None:
             check_number("net.accumulating", "weight", weight, example=32.0)
         if weight is not None and not 0 < weight < math.inf:
@@ -137,9 +137,9 @@ class Accumulating(Held):
             raise
         self._transaction.__exit__(kind, error, trace)
         if error is None:
-            self.result = not_started(self._learner) if step is None else apply(step, self._sums)
+            self.result = not_started(self._learner) if step is None else apply_step(step, self._sums)
 
-    def _decide(self) -> Step | None:
+    def _decide(self) -> LearnerStep | None:
         """Return what is done with the sums of all parts; None where the learner has not started."""
         if not self._plan.learners:
             return None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from truestep.core.errors import OptionError, check_flag, check_number
 from truestep.core.held import Held
-from truestep.engine.processes.shards import here, is_divided
+from truestep.engine.processes.shards import is_divided, local_part
 
 _ELSEWHERE = dict.fromkeys(
     (
@@ -119,7 +119,7 @@ class Average:
 
     def _here(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the parts that this process has, where they are divided."""
-        return [here(tensor) for tensor in tensors] if self._are_divided else tensors
+        return [local_part(tensor) for tensor in tensors] if self._are_divided else tensors
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from truestep.core.frames import warn
+from truestep.core.frames import warn_user
 
 # The classes by name, not their base: instance norm shares that, and takes its statistics from one example.
 BATCH_STATISTICS = (
@@ -18,7 +18,7 @@ def warn_of_batch_statistics(modules: Sequence[nn.Module]) -> None:
     """Warn of the layers in training mode that see the batch split."""
     layers = [name for module in modules for name in _layers_of(module)]
     if layers:
-        warn(
+        warn_user(
             f"Batch normalisation ({', '.join(layers[:6])}) takes its statistics from each micro-batch, so a split update "
             "differs from the whole one. Use a larger micro_batch, or GroupNorm or LayerNorm, if that matters.",
         )

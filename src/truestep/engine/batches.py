@@ -119,7 +119,7 @@ def _count_pairs(batch: Batch) -> int:
     return first[0] if first and second and first[0] == second[0] else 0
 
 
-def cut(batch: Batch, sizes: Sequence[int], split: Split | None = None) -> Iterator[Batch]:
+def cut_batch(batch: Batch, sizes: Sequence[int], split: Split | None = None) -> Iterator[Batch]:
     """Yield consecutive parts of `batch` with the given numbers of examples."""
     total = count_with(split, batch) if split else count_examples(batch)
     if sum(sizes) != total:
@@ -139,7 +139,7 @@ def cut(batch: Batch, sizes: Sequence[int], split: Split | None = None) -> Itera
         start = stop
 
 
-def rows(batch: Batch, start: int, stop: int) -> Batch:
+def batch_rows(batch: Batch, start: int, stop: int) -> Batch:
     """Return the examples `start` to `stop` (exclusive) of a batch."""
     return _take(batch, count_examples(batch), slice(start, stop), "batch")
 
@@ -154,11 +154,11 @@ def map_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Batch:
     return _rebuild(batch, lambda _, member: map_tensors(function, member))
 
 
-def to_device(batch: Batch, device: torch.device, *, non_blocking: bool = False) -> Batch:
+def batch_to_device(batch: Batch, device: torch.device, *, non_blocking: bool = False) -> Batch:
     """Return `batch` with every tensor (and packed sequence) of it on `device`; nothing is copied that is there."""
     if isinstance(batch, Tensor | PackedSequence):
         return batch.to(device, non_blocking=non_blocking)  # type: ignore[arg-type]
-    return _rebuild(batch, lambda _, member: to_device(member, device, non_blocking=non_blocking))
+    return _rebuild(batch, lambda _, member: batch_to_device(member, device, non_blocking=non_blocking))
 
 
 def _rebuild(value: Any, transform: Callable[[str, Any], Any]) -> Any:

@@ -3,7 +3,7 @@
 
 from typing import NamedTuple
 
-from truestep.core.results import RenderableType, Shown, table_of
+from truestep.core.results import RenderableType, Shown, result_table
 
 
 class Choice(NamedTuple):
@@ -22,4 +22,4 @@ class Choices(Shown, list[Choice]):
     def __rich__(self) -> RenderableType:
         from rich.text import Text
 
-        return table_of("", ("choice", "value", "reason"), (map(Text, each[:3]) for each in self))
+        return result_table("", ("choice", "value", "reason"), (map(Text, each[:3]) for each in self))

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.engine.parts import Parts
-from truestep.engine.policy import Evidence, Verdict
+from truestep.engine.parts import LearnerParts
+from truestep.engine.policy import UpdateEvidence, UpdateVerdict
 from truestep.engine.result import Update
-from truestep.engine.step import Step, decide, error_of, note_applied, note_skipped, prepare
-from truestep.engine.strategies import Hooks
+from truestep.engine.step import LearnerStep, decide, error_of, note_applied, note_skipped, prepare
+from truestep.engine.strategies import UpdateHooks
 from truestep.engine.sums import LossTotals
 
 
@@ -20,7 +20,7 @@ class _SkippedError(Exception):
     """Leaves an optimizer's step before it has moved anything."""
 
 
-def step_with_closure(learner: Parts, hooks: Hooks, compute: Callable[[], LossTotals]) -> Update:
+def step_with_closure(learner: LearnerParts, hooks: UpdateHooks, compute: Callable[[], LossTotals]) -> Update:
     """Let the learner's optimizer evaluate the loss as often as it likes; every evaluation draws the same random numbers."""
     kept = _Kept(learner.optimizers[0])
     policy = learner.policy
@@ -31,14 +31,14 @@ def step_with_closure(learner: Parts, hooks: Hooks, compute: Callable[[], LossTo
         raise
     assert step.evidence is not None
     evidence = step.evidence
-    if policy.judge(evidence) is Verdict.APPLY and policy.looks and not kept.is_finite():
+    if policy.judge(evidence) is UpdateVerdict.APPLY and policy.looks and not kept.is_finite():
         kept.restore()
-        evidence = Evidence.NOT_FINITE
-        if policy.judge(evidence) is Verdict.RAISE:
+        evidence = UpdateEvidence.NOT_FINITE
+        if policy.judge(evidence) is UpdateVerdict.RAISE:
             raise error_of(learner, float("nan"), None)
     learner.counters.attempts += 1
     update = Update(learner.weights, sums, step.norm, learner.not_skipped)
-    if policy.judge(evidence) is Verdict.APPLY:
+    if policy.judge(evidence) is UpdateVerdict.APPLY:
         with torch.no_grad():
             note_applied(learner)
     else:
@@ -47,9 +47,11 @@ def step_with_closure(learner: Parts, hooks: Hooks, compute: Callable[[], LossTo
     return update
 
 
-def _search(learner: Parts, hooks: Hooks, compute: Callable[[], LossTotals]) -> tuple[LossTotals, Step]:
+def _search(
+    learner: LearnerParts, hooks: UpdateHooks, compute: Callable[[], LossTotals]
+) -> tuple[LossTotals, LearnerStep]:
     """Step the optimizer; return what its first evaluation gave, and what that says of the update."""
-    first: list[Step] = []
+    first: list[LearnerStep] = []
     sums = LossTotals()
 
     def closure() -> Tensor:
@@ -62,7 +64,7 @@ def _search(learner: Parts, hooks: Hooks, compute: Callable[[], LossTotals]) -> 
         else:
             sums = now
             first.extend(decide(hooks, [learner], now))
-            if first[0].verdict is not Verdict.APPLY:
+            if first[0].verdict is not UpdateVerdict.APPLY:
                 raise _SkippedError
         return now.loss
 

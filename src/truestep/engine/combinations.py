@@ -11,7 +11,7 @@ from truestep.engine.clipping import Clip, ClipAdaptive, ClipFunction, ClipValue
 from truestep.engine.optimizers import has_wrong_kernel, needs_closure
 from truestep.engine.options import LearnerOptions
 from truestep.engine.precision import Precision
-from truestep.engine.weights import Weights
+from truestep.engine.weights import LearnerWeights
 
 
 class Combination(NamedTuple):
@@ -20,7 +20,7 @@ class Combination(NamedTuple):
     options: LearnerOptions
     precision: Precision
     clip: Clip | None
-    weights: Weights
+    weights: LearnerWeights
     optimizers: list[Optimizer]
 
     @property

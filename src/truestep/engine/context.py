@@ -9,7 +9,7 @@ import torch
 from truestep.core.example_draws import ExampleDraws
 from truestep.core.random_streams import KeyedRandom, StepKeys, key_of
 from truestep.engine.choices import Choice
-from truestep.engine.parts import Parts
+from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import NonFinite
 from truestep.engine.processes.world import World
 from truestep.engine.result import Update
@@ -24,7 +24,7 @@ class Observer(Protocol):
     def starting(self) -> None:
         """Something is about to be computed: what is to be restored must be in place now."""
 
-    def updated(self, learner: Parts, update: Update) -> None:
+    def updated(self, learner: LearnerParts, update: Update) -> None:
         """A learner finished an update (or skipped it)."""
 
     def failed(self, error: Exception) -> None:
@@ -43,7 +43,7 @@ class Unobserved:
     def starting(self) -> None:
         """Do nothing."""
 
-    def updated(self, learner: Parts, update: Update) -> None:
+    def updated(self, learner: LearnerParts, update: Update) -> None:
         """Do nothing."""
 
     def failed(self, error: Exception) -> None:
@@ -58,7 +58,7 @@ class Unobserved:
 
 
 @dataclass
-class Context:
+class LearnerContext:
     """The device, the seed, the cursor and the learners of one training."""
 
     device: torch.device
@@ -75,7 +75,7 @@ class Context:
     """Updates since the cursor last moved."""
     is_busy: bool = False
     """Whether an update is under way."""
-    learners: dict[str, Parts] = field(default_factory=dict)
+    learners: dict[str, LearnerParts] = field(default_factory=dict)
     plans: dict[tuple[int, ...], Any] = field(default_factory=dict)
     """What an update of each set of learners does; see `engine/plan.py`."""
     choices: list[Choice] = field(default_factory=list)

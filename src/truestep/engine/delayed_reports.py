@@ -14,7 +14,7 @@ from torch import Tensor
 from truestep.engine.sums import LossTotals
 
 
-class Report(NamedTuple):
+class UpdateReport(NamedTuple):
     """What the device decided about an update, and why."""
 
     skipped: bool
@@ -45,7 +45,7 @@ class DelayedReports:
         event.record()
         self._waiting = (event, host)
 
-    def receive(self) -> Report | None:
+    def receive(self) -> UpdateReport | None:
         """Wait for the report that was sent last; None where it was received already."""
         if self._waiting is None:
             return None
@@ -53,4 +53,4 @@ class DelayedReports:
         self._waiting = None
         event.synchronize()
         flag, empty, loss, norm, least = host.tolist()
-        return Report(bool(flag), bool(empty), loss, norm, least)
+        return UpdateReport(bool(flag), bool(empty), loss, norm, least)

@@ -5,11 +5,11 @@ from typing import Any
 
 from truestep.checkpoints.boxes import PartOf, WantedPart
 from truestep.checkpoints.tree import tensor_name
-from truestep.engine.parts import Parts
+from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.shards import divided_as, divided_by_name, is_divided, part_like
 
 
-def divided(learner: Parts, state: dict[str, Any]) -> dict[str, Any]:
+def divided(learner: LearnerParts, state: dict[str, Any]) -> dict[str, Any]:
     """Return a state with this process's parts of what is whole in it."""
     optimizers = []
     for optimizer, saved in zip(learner.optimizers, state["optimizers"], strict=True):
@@ -32,7 +32,7 @@ def _parameters(optimizer: Any) -> list[Any]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def parts_here(learner: Parts, *under: str) -> PartOf:
+def parts_here(learner: LearnerParts, *under: str) -> PartOf:
     """Return what says which part of a checkpoint's tensor is this process's, of a learner whose state lies under these keys."""
     likes: dict[str, Any] = {}
     owners: dict[

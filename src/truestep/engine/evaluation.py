@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from truestep.core.errors import BatchError, LossError
 from truestep.core.random_streams import key_of
-from truestep.engine.batches import is_empty, to_device, try_count
-from truestep.engine.context import Context
+from truestep.engine.batches import batch_to_device, is_empty, try_count
+from truestep.engine.context import LearnerContext
 from truestep.engine.feeding import Fed
 from truestep.engine.losses import Weighted, negative_weights
-from truestep.engine.parts import Parts
+from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.fillers import shared_example
 from truestep.engine.wrong_calls import check_evaluation, explain_loss, tell_of
@@ -25,7 +25,7 @@ Values = Callable[[Any], Any]
 _EVALUATION = 0xE7A1  # keeps the keys of evaluation apart from those of updates
 
 
-def evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
+def evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> Any:
     """Average `values(batch)` over the batches of `data`, or feed them to a `metric` object; the same on all processes."""
     check_evaluation(values, data, metric)
     world = learner.context.world
@@ -42,7 +42,7 @@ def evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
         raise
 
 
-def _share_buffers(context: Context, world: World) -> None:
+def _share_buffers(context: LearnerContext, world: World) -> None:
     """Have all processes measure with the same buffers: one that a forward fills from its own examples may differ by now."""
     buffers = [b for each in context.learners.values() for b in each.module.buffers() if b.numel()]
     sums = json.dumps(
@@ -54,7 +54,7 @@ def _share_buffers(context: Context, world: World) -> None:
         world.broadcast(buffers, "the buffers of an evaluation")
 
 
-def _evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
+def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> Any:
     context = learner.context
     context.observer.starting()
     batches = data.batches(0) if hasattr(data, "batches") else data
@@ -70,7 +70,7 @@ def _evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
             result = None
             if seen is not None:
                 with learner.precision.autocast_context(context.device):
-                    result = _call(values, to_device(seen, context.device), context)
+                    result = _call(values, batch_to_device(seen, context.device), context)
             result = result if is_here else None
             if fed is not None:
                 fed.add(result)
@@ -87,7 +87,7 @@ def _evaluate(learner: Parts, values: Values, data: Any, metric: Any) -> Any:
     return totals.result()
 
 
-def _call(values: Values, batch: Any, context: Context) -> Any:
+def _call(values: Values, batch: Any, context: LearnerContext) -> Any:
     try:
         return values(batch)
     except Exception as error:
@@ -97,7 +97,7 @@ def _call(values: Values, batch: Any, context: Context) -> Any:
         raise
 
 
-def _with_lent(context: Context, batch: Any, *, is_here: bool) -> Any:
+def _with_lent(context: LearnerContext, batch: Any, *, is_here: bool) -> Any:
     """Return a batch; where it is empty and the model's weights are divided, an example of another process, else None.
 
     There all processes compute, or those with examples would wait for the weights of those without.
@@ -113,7 +113,7 @@ def _with_lent(context: Context, batch: Any, *, is_here: bool) -> Any:
 
 
 @contextmanager
-def evaluating(learner: Parts) -> Iterator[None]:
+def evaluating(learner: LearnerParts) -> Iterator[None]:
     """Every learner in evaluation mode and back, part by part; no gradients; the caller's random stream put back."""
     context = learner.context
     everybody = [other.module for other in context.learners.values()]

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from truestep.core.trees import map_leaves
-from truestep.engine.processes.packing import packed, unpacked
+from truestep.engine.processes.packing import pack_message, unpack_message
 from truestep.engine.processes.world import World
 
 
@@ -24,8 +24,8 @@ class Fed:
         if self._world is None:
             self._update(result)
             return
-        for each in self._world.share_bytes(packed(result), "a batch of an evaluation"):
-            if (found := unpacked(each)) is not None:
+        for each in self._world.share_bytes(pack_message(result), "a batch of an evaluation"):
+            if (found := unpack_message(each)) is not None:
                 self._update(found)
 
     def _update(self, result: Any) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from truestep.core.errors import OptionError
-from truestep.core.frames import warn
+from truestep.core.frames import warn_user
 from truestep.engine.elsewhere import LEARNER
 
 _TYPES = {"half": torch.float16, "bfloat16": torch.bfloat16, "float": torch.float32, "double": torch.float64}
@@ -110,7 +110,7 @@ def warn_of_hidden(learner: Forwarding) -> None:
         name for name in _names_given_to(module) if not name.startswith("_") and hasattr(type(learner), name)
     )
     if hidden:
-        warn(
+        warn_user(
             f"{', '.join(hidden[:6])} of {type(module).__name__} and of the learner {learner.name!r} have the same name"
             f"{'s' if len(hidden) > 1 else ''}: net.{hidden[0]} is the learner's. For the module's write net.module.{hidden[0]}.",
         )

@@ -13,13 +13,13 @@ from truestep.core.errors import OptionError
 from truestep.engine import state as states
 from truestep.engine.accumulating import Accumulating
 from truestep.engine.batches import Batch, Split
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.evaluation import Values, evaluate
 from truestep.engine.forwarding import forwarded, set_on_module, unknown_attribute, warn_of_hidden
 from truestep.engine.making import Modules, make_parts
 from truestep.engine.optimizers import OptimizerFactory
 from truestep.engine.options import LearnerOptions
-from truestep.engine.parts import Parts
+from truestep.engine.parts import LearnerParts
 from truestep.engine.precision.weights import cast_floats
 from truestep.engine.result import Update
 from truestep.engine.splitting import MicroBatch, Splitting
@@ -38,14 +38,14 @@ class Learner:
     `net.encoder(x)`, `net.temperature = 0.5`. With several modules each is found by its name or number: `net["encoder"](x)`.
     """
 
-    _parts: Parts
-    _alone: list[Parts]
+    _parts: LearnerParts
+    _alone: list[LearnerParts]
     _splitting: Splitting
     _input_dtype: torch.dtype | None
     _output_dtype: torch.dtype | None
 
     def __init__(
-        self, modules: Modules, optimizer: OptimizerFactory, options: LearnerOptions, context: Context
+        self, modules: Modules, optimizer: OptimizerFactory, options: LearnerOptions, context: LearnerContext
     ) -> None:
         parts = make_parts(modules, optimizer, options, context)
         kind = parts.precision.weights
@@ -247,7 +247,7 @@ def update(
     return update_together(parts, loss, batch, Splitting(micro_batch, split, decomposable))
 
 
-def _micro_batch_of(learners: Sequence[Parts]) -> MicroBatch:
+def _micro_batch_of(learners: Sequence[LearnerParts]) -> MicroBatch:
     """Return what suits all learners: "auto" where one leaves it to memory, else the smallest of their own."""
     asked = [learner.options.micro_batch for learner in learners]
     if "auto" in asked:

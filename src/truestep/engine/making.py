@@ -12,7 +12,7 @@ from truestep.core.errors import OptionError
 from truestep.engine.averages import Average
 from truestep.engine.clipping import clip_of
 from truestep.engine.combinations import Combination, check_combination
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.delayed_reports import DelayedReports
 from truestep.engine.optimizers import (
     OptimizerFactory,
@@ -23,8 +23,8 @@ from truestep.engine.optimizers import (
     prepare_momentum,
 )
 from truestep.engine.options import LearnerOptions
-from truestep.engine.parts import Parts
-from truestep.engine.policy import Policy
+from truestep.engine.parts import LearnerParts
+from truestep.engine.policy import GradientPolicy
 from truestep.engine.precision import Precision, precision_named
 from truestep.engine.precision.loss_scale import LossScale, Scaler
 from truestep.engine.precision.weights import (
@@ -35,14 +35,14 @@ from truestep.engine.precision.weights import (
 from truestep.engine.schedules import Schedules
 from truestep.engine.sharing import check_sharing
 from truestep.engine.transient import TransientBuffers
-from truestep.engine.weights import Weights
+from truestep.engine.weights import LearnerWeights
 
 Modules = nn.Module | Mapping[str, nn.Module] | Sequence[nn.Module]
 
 
 def make_parts(
-    modules: Modules, factory: OptimizerFactory, options: LearnerOptions, context: Context
-) -> Parts:
+    modules: Modules, factory: OptimizerFactory, options: LearnerOptions, context: LearnerContext
+) -> LearnerParts:
     """Make the parts of a learner and register them by name; a module that can't be trained so is left as it was."""
     module = _one_module(modules, context)
     precision = precision_named(options.precision)
@@ -50,14 +50,14 @@ def make_parts(
     with weights_back_after_error(module):
         _place(module, precision, options.name, context)
         named = list(named_parameters_for_optimizer(module, precision))
-        weights = Weights(module, [parameter for _, parameter in named])
+        weights = LearnerWeights(module, [parameter for _, parameter in named])
         optimizers = make_optimizers(factory, Parameters(named, module))
         check_combination(Combination(options, precision, clip, weights, optimizers))
         scaler = Scaler(LossScale.of(options.loss_scale), context.device) if precision.loss_scaling else None
         _choose_kernels(optimizers, weights, options.name, context, scales=precision.loss_scaling)
-        policy = Policy.of(context.nonfinite, clip, scaler, weights.parameters)
+        policy = GradientPolicy.of(context.nonfinite, clip, scaler, weights.parameters)
         buffers = MovingBuffers(module, [other.buffers for other in context.learners.values()])
-    parts = Parts(
+    parts = LearnerParts(
         context=context,
         options=options,
         module=module,
@@ -76,7 +76,7 @@ def make_parts(
     return parts
 
 
-def _place(module: nn.Module, precision: Precision, name: str, context: Context) -> None:
+def _place(module: nn.Module, precision: Precision, name: str, context: LearnerContext) -> None:
     if not any(True for _ in module.parameters()):
         raise OptionError(
             f"{type(module).__name__} has no parameters, so there is nothing to train. Layers in a plain list or dict "
@@ -91,7 +91,7 @@ def _place(module: nn.Module, precision: Precision, name: str, context: Context)
 
 
 def _choose_kernels(
-    optimizers: list[Optimizer], weights: Weights, name: str, context: Context, *, scales: bool
+    optimizers: list[Optimizer], weights: LearnerWeights, name: str, context: LearnerContext, *, scales: bool
 ) -> None:
     for index, optimizer in enumerate(optimizers):
         if reason := choose_fused(
@@ -106,7 +106,7 @@ def _choose_kernels(
 
 
 def _delayed_reports(
-    name: str, optimizers: list[Optimizer], policy: Policy, context: Context
+    name: str, optimizers: list[Optimizer], policy: GradientPolicy, context: LearnerContext
 ) -> DelayedReports | None:
     """Return some where the device runs ahead of the host and all optimizers take a flag; None where flags are at hand."""
     if context.device.type != "cuda" or needs_closure(optimizers):
@@ -122,7 +122,7 @@ def _delayed_reports(
     return None if slow else DelayedReports()
 
 
-def _register(parts: Parts) -> None:
+def _register(parts: LearnerParts) -> None:
     learners = parts.context.learners
     if parts.name in learners:
         raise OptionError(
@@ -132,7 +132,7 @@ def _register(parts: Parts) -> None:
     learners[parts.name] = parts
 
 
-def _one_module(modules: Modules, context: Context) -> nn.Module:
+def _one_module(modules: Modules, context: LearnerContext) -> nn.Module:
     if isinstance(modules, nn.Module):
         return _unwrapped(modules, context)
     if isinstance(modules, Mapping):
@@ -144,7 +144,7 @@ def _one_module(modules: Modules, context: Context) -> nn.Module:
     )
 
 
-def _unwrapped(module: nn.Module, context: Context) -> nn.Module:
+def _unwrapped(module: nn.Module, context: LearnerContext) -> nn.Module:
     """Return what torch's data parallel wrappers hold: gradients are summed here, and would be so twice."""
     if not isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
         return module

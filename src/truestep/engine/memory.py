@@ -24,7 +24,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign.lower() in str(error).lower() for sign in _SIGNS)
 
 
-def release(device: torch.device) -> None:
+def release_device_memory(device: torch.device) -> None:
     """Collect cycles that hold tensors and give the device's cached blocks back."""
     # An exception and its frames hold each other, and so all tensors of the attempt.
     gc.collect()

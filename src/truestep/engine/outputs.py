@@ -27,7 +27,7 @@ def check_outputs(outputs: Any) -> dict[str, Tensor]:
     return dict(outputs)
 
 
-class Outputs:
+class BatchOutputs:
     """The outputs of a batch, part by part; `joined` has them in the order of the batch, however it was split.
 
     `dim` is the dimension that the examples lie along: that of the batch itself.

@@ -16,28 +16,28 @@ from truestep.engine.delayed_reports import DelayedReports
 from truestep.engine.fused import FusedStep
 from truestep.engine.optimizers import given_options, needs_closure
 from truestep.engine.options import LearnerOptions
-from truestep.engine.policy import Policy
+from truestep.engine.policy import GradientPolicy
 from truestep.engine.precision import Precision
 from truestep.engine.processes.compiles import tell_of_compiles
 from truestep.engine.schedules import Schedules
 from truestep.engine.transient import TransientBuffers
-from truestep.engine.weights import Weights
+from truestep.engine.weights import LearnerWeights
 
 if TYPE_CHECKING:
-    from truestep.engine.context import Context
+    from truestep.engine.context import LearnerContext
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
-class Parts:
+class LearnerParts:
     """The parts of one learner, which the engine's functions take; `Learner` is the handle that a user holds."""
 
-    context: "Context"
+    context: "LearnerContext"
     options: LearnerOptions
     module: nn.Module
     precision: Precision
-    weights: Weights
+    weights: LearnerWeights
     optimizers: list[Optimizer]
-    policy: Policy
+    policy: GradientPolicy
     schedules: Schedules
     average: Average | None
     buffers: MovingBuffers

@@ -15,7 +15,7 @@ from truestep.engine.before import Before
 from truestep.engine.changes import changes
 from truestep.engine.isolation import Isolation
 from truestep.engine.losses import LossOutput
-from truestep.engine.parts import Parts
+from truestep.engine.parts import LearnerParts
 from truestep.engine.precision import Precision
 from truestep.engine.sharing import SharedParameters
 from truestep.engine.side_effects import SideEffects
@@ -33,7 +33,7 @@ class Plan:
     by their flags.
     """
 
-    def __init__(self, asked: Sequence[Parts]) -> None:
+    def __init__(self, asked: Sequence[LearnerParts]) -> None:
         _check_distinct(asked)
         self.asked, self.context = list(asked), asked[0].context
         self.learners = [learner for learner in asked if learner.started]
@@ -75,7 +75,7 @@ class Plan:
         names = " and ".join(repr(learner.name) for learner in self.learners)
         self.hooks = self.context.strategy.hooks(self.weights, names)
 
-    def _decide_what_is_looked_at(self, everybody: list[Parts]) -> None:
+    def _decide_what_is_looked_at(self, everybody: list[LearnerParts]) -> None:
         """What a loss must not do, and parameters that would never change or change twice; nothing where there are none."""
         self.side_effects = SideEffects(self.learners)
         owned = {id(weight) for learner in everybody for weight in learner.weights.parameters}
@@ -86,7 +86,7 @@ class Plan:
         self._flags = [each for each in flags if each]
         self._warned = False
 
-    def _decide_what_is_kept(self, everybody: list[Parts]) -> None:
+    def _decide_what_is_kept(self, everybody: list[LearnerParts]) -> None:
         """Everybody's buffers are kept: others' are put back, and one's own where the update is not applied."""
         self.buffers = [learner.buffers for learner in everybody if learner.buffers]
         self._spectral: list[Place] = [place for learner in everybody for place in learner.spectral_places]
@@ -97,7 +97,7 @@ class Plan:
         self.isolation = Isolation(parameters, buffers) if others else None
 
     @classmethod
-    def of(cls, learners: Sequence[Parts]) -> "Plan":
+    def of(cls, learners: Sequence[LearnerParts]) -> "Plan":
         """Return the plan of these learners, as it was decided if nothing has changed since."""
         context = learners[0].context
         # By their ids, which are given to no others: the plan holds the learners.
@@ -120,7 +120,7 @@ class Plan:
             )
         return next(iter(modes.values()), None)
 
-    def _closure_learner(self) -> Parts | None:
+    def _closure_learner(self) -> LearnerParts | None:
         found = [learner for learner in self.learners if learner.needs_closure]
         if found and len(self.learners) > 1:
             raise OptionError(
@@ -241,7 +241,7 @@ class Plan:
         warn_of_batch_statistics([learner.module for learner in self.learners])
 
 
-def _check_distinct(learners: Sequence[Parts]) -> None:
+def _check_distinct(learners: Sequence[LearnerParts]) -> None:
     if len({id(learner) for learner in learners}) < len(learners):
         raise OptionError("ts.update was given the same learner twice; name each once.")
     if len({id(learner.context) for learner in learners}) > 1:

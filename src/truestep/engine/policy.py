@@ -25,7 +25,7 @@ NON_FINITE: tuple[NonFinite, ...] = ("raise", "skip", "keep", "rollback")
 MAX_OVERFLOWS_IN_A_ROW = 100
 
 
-class Verdict(Enum):
+class UpdateVerdict(Enum):
     """What is done with an update."""
 
     APPLY = "apply"
@@ -33,7 +33,7 @@ class Verdict(Enum):
     RAISE = "raise"
 
 
-class Evidence(Enum):
+class UpdateEvidence(Enum):
     """What was seen of an update's loss and gradient."""
 
     __hash__ = object.__hash__  # Enum's own is slower, and each update looks into the table
@@ -46,30 +46,30 @@ class Evidence(Enum):
 
 
 # By these names: to look a member up in its class takes half a microsecond, and each update does.
-APPLY, SKIP, RAISE = Verdict
-EMPTY, FINITE = Evidence.EMPTY, Evidence.FINITE
+APPLY, SKIP, RAISE = UpdateVerdict
+EMPTY, FINITE = UpdateEvidence.EMPTY, UpdateEvidence.FINITE
 
-VERDICTS: dict[Evidence, dict[NonFinite, Verdict]] = {
-    Evidence.FINITE: {"raise": APPLY, "skip": APPLY, "rollback": APPLY, "keep": APPLY},
-    Evidence.EMPTY: {"raise": SKIP, "skip": SKIP, "rollback": SKIP, "keep": SKIP},
-    Evidence.OVERFLOW: {"raise": SKIP, "skip": SKIP, "rollback": SKIP, "keep": SKIP},
-    Evidence.LASTING_OVERFLOW: {"raise": RAISE, "skip": SKIP, "rollback": SKIP, "keep": SKIP},
-    Evidence.NOT_FINITE: {"raise": RAISE, "skip": SKIP, "rollback": SKIP, "keep": APPLY},
+VERDICTS: dict[UpdateEvidence, dict[NonFinite, UpdateVerdict]] = {
+    UpdateEvidence.FINITE: {"raise": APPLY, "skip": APPLY, "rollback": APPLY, "keep": APPLY},
+    UpdateEvidence.EMPTY: {"raise": SKIP, "skip": SKIP, "rollback": SKIP, "keep": SKIP},
+    UpdateEvidence.OVERFLOW: {"raise": SKIP, "skip": SKIP, "rollback": SKIP, "keep": SKIP},
+    UpdateEvidence.LASTING_OVERFLOW: {"raise": RAISE, "skip": SKIP, "rollback": SKIP, "keep": SKIP},
+    UpdateEvidence.NOT_FINITE: {"raise": RAISE, "skip": SKIP, "rollback": SKIP, "keep": APPLY},
 }
 
 
-def evidence_of(*, empty: bool, overflow: bool, is_finite: bool, overflows_in_a_row: int) -> Evidence:
+def evidence_of(*, empty: bool, overflow: bool, is_finite: bool, overflows_in_a_row: int) -> UpdateEvidence:
     """Return what the flags of an update say; `is_finite` is of the loss alone where the gradient overflowed."""
     if empty:
-        return Evidence.EMPTY
+        return UpdateEvidence.EMPTY
     if overflow:
         searching = is_finite and overflows_in_a_row + 1 < MAX_OVERFLOWS_IN_A_ROW
-        return Evidence.OVERFLOW if searching else Evidence.LASTING_OVERFLOW
-    return Evidence.FINITE if is_finite else Evidence.NOT_FINITE
+        return UpdateEvidence.OVERFLOW if searching else UpdateEvidence.LASTING_OVERFLOW
+    return UpdateEvidence.FINITE if is_finite else UpdateEvidence.NOT_FINITE
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class GradientPolicy:
     """How a learner's gradients are measured and clipped, and what is done where they are not finite."""
 
     nonfinite: NonFinite
@@ -83,7 +83,7 @@ class Policy:
     @classmethod
     def of(
         cls, nonfinite: NonFinite, clip: Clip | None, scaler: Scaler | None, parameters: Sequence[Tensor]
-    ) -> "Policy":
+    ) -> "GradientPolicy":
         """Decide what is measured of the gradients of `parameters`."""
         # torch's check of gradients (`FiniteCheck`) takes no complex ones: their norm says it.
         complex_weights = any(parameter.is_complex() for parameter in parameters)
@@ -98,7 +98,7 @@ class Policy:
         # A loss scale looks at the gradients itself.
         checks = nonfinite == "raise" and scaler is None and not measures_norm
         check = FiniteCheck(parameters[0].device, parameters) if checks else None
-        looks = VERDICTS[Evidence.NOT_FINITE][nonfinite] is not Verdict.APPLY
+        looks = VERDICTS[UpdateEvidence.NOT_FINITE][nonfinite] is not UpdateVerdict.APPLY
         return cls(nonfinite, clip, scaler, check, measures_norm, looks)
 
     @property
@@ -106,7 +106,7 @@ class Policy:
         """Whether an update with weights can be left out."""
         return self.scaler is not None or self.looks
 
-    def judge(self, evidence: Evidence) -> Verdict:
+    def judge(self, evidence: UpdateEvidence) -> UpdateVerdict:
         """Return what is done with an update of which this was seen."""
         return VERDICTS[evidence][self.nonfinite]
 

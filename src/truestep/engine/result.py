@@ -12,7 +12,7 @@ from truestep.core.held import Held
 from truestep.engine.clipping import norms_of, total_norm
 from truestep.engine.elsewhere import UPDATE
 from truestep.engine.sums import LossTotals
-from truestep.engine.weights import Weights
+from truestep.engine.weights import LearnerWeights
 
 MOST_NOTED_VALUES = 1 << 15
 """Of gradients that are copied for their norm; those of 64 lines that wait take 8 MB at most."""
@@ -56,7 +56,9 @@ class Update(Held):
     __slots__ = ("_norm", "_number", "_weights", "skipped", "sums")
     _called, _elsewhere = "What net.update returned", UPDATE
 
-    def __init__(self, weights: Weights, sums: LossTotals, norm: Tensor | None, skipped: Tensor) -> None:
+    def __init__(
+        self, weights: LearnerWeights, sums: LossTotals, norm: Tensor | None, skipped: Tensor
+    ) -> None:
         self.skipped = skipped
         self.sums = sums
         self._weights = weights

@@ -7,11 +7,11 @@ from operator import attrgetter
 from torch import nn
 
 from truestep.core.errors import OptionError
-from truestep.engine.parts import Parts
+from truestep.engine.parts import LearnerParts
 from truestep.engine.precision import Precision
 
 
-def check_sharing(module: nn.Module, name: str, precision: Precision, others: Iterable[Parts]) -> None:
+def check_sharing(module: nn.Module, name: str, precision: Precision, others: Iterable[LearnerParts]) -> None:
     """Raise an OptionError if `module` has parameters of another learner that train, or that it would cast to another type."""
     for other in others:
         owned = {
@@ -41,7 +41,7 @@ _trains = attrgetter("requires_grad")
 class SharedParameters:
     """The frozen parameters that are in more than one of all learners; where there are any, each update reads their flags."""
 
-    def __init__(self, learners: Iterable[Parts]) -> None:
+    def __init__(self, learners: Iterable[LearnerParts]) -> None:
         first: dict[int, tuple[str, str]] = {}
         self._found = [
             (weight, name, *first[id(weight)], learner.name)

@@ -12,7 +12,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from truestep.core.errors import LossError
 from truestep.engine.batches import Batch, is_pair, map_tensors
-from truestep.engine.parts import Parts
+from truestep.engine.parts import LearnerParts
 
 _HOOK = -1  # torch numbers its own from 0
 _gradient = attrgetter("grad")
@@ -21,7 +21,7 @@ _gradient = attrgetter("grad")
 class SideEffects:
     """Looks whether a loss changed gradients or stepped an optimizer of its learners."""
 
-    def __init__(self, learners: Sequence[Parts]) -> None:
+    def __init__(self, learners: Sequence[LearnerParts]) -> None:
         self._learners = learners
         self._weights: list[nn.Parameter] = [
             weight for learner in learners for weight in learner.weights.parameters

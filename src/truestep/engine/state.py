@@ -12,13 +12,13 @@ from truestep.core.errors import CheckpointError
 from truestep.engine.counters import Counters
 from truestep.engine.divided_state import divided
 from truestep.engine.optimizers import KERNEL_OPTIONS
-from truestep.engine.parts import Parts
+from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_report
 
 _OPTIONAL = ("settings", "buffers")  # not in every checkpoint of a learner
 
 
-def learner_state(learner: Parts) -> dict[str, Any]:
+def learner_state(learner: LearnerParts) -> dict[str, Any]:
     """Return modules, optimizers, scaler, schedules, averages and counters."""
     receive_report(learner)
     # The report first: it may move a schedule and count an update.
@@ -40,7 +40,7 @@ def learner_state(learner: Parts) -> dict[str, Any]:
     return state
 
 
-def check_learner_state(learner: Parts, state: dict[str, Any]) -> None:
+def check_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     """Raise a CheckpointError unless `state` fits the learner: same parts, same tensors, same number of optimizers."""
     # Compared with the state of now, and before anything is loaded: a refused one must leave the learner as it is.
     mine = learner_state(learner)
@@ -117,9 +117,9 @@ def _optimizer_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[
 
 
 def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
-    from truestep.checkpoints.differences import compare
+    from truestep.checkpoints.differences import compare_names
 
-    found = compare(_shapes(mine), _shapes(saved))
+    found = compare_names(_shapes(mine), _shapes(saved))
     differences = found.differences
     renamed = [f"{other}, expected {name}" for name, other in found.pairs.items() if name != other]
     return renamed + [
@@ -131,7 +131,7 @@ def _shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) if isinstance(value, Tensor) else () for name, value in tensors.items()}
 
 
-def settings(learner: Parts) -> dict[str, Any]:
+def settings(learner: LearnerParts) -> dict[str, Any]:
     """Return what else decides how the learner is trained, as text: its code's to choose, compared at a resume."""
     return {
         "optimizers": [type(optimizer).__name__ for optimizer in learner.optimizers],
@@ -149,7 +149,7 @@ def _shown(value: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
-def changed_settings(learner: Parts, state: dict[str, Any]) -> list[str]:
+def changed_settings(learner: LearnerParts, state: dict[str, Any]) -> list[str]:
     """Return what the code now gives otherwise than when `state` was taken; the code's is what is used."""
     now, saved = settings(learner), state.get("settings", {})
     found = [
@@ -161,14 +161,14 @@ def changed_settings(learner: Parts, state: dict[str, Any]) -> list[str]:
     return found
 
 
-def _options_as_text(learner: Parts) -> list[list[dict[str, str]]]:
+def _options_as_text(learner: LearnerParts) -> list[list[dict[str, str]]]:
     return [
         [{name: _shown(value) for name, value in group.items()} for group in groups]
         for groups in learner.given_options
     ]
 
 
-def changed_options(learner: Parts, state: dict[str, Any]) -> list[str]:
+def changed_options(learner: LearnerParts, state: dict[str, Any]) -> list[str]:
     """Return which options of the optimizers the code gives otherwise than when the run was started."""
     found: list[str] = []
     for groups, saved_groups in zip(_options_as_text(learner), _saved_options(state), strict=False):
@@ -187,7 +187,7 @@ def _saved_options(state: dict[str, Any]) -> list[list[dict[str, str]]]:
     return found
 
 
-def use_given_options(learner: Parts, state: dict[str, Any]) -> None:
+def use_given_options(learner: LearnerParts, state: dict[str, Any]) -> None:
     """After a load: give the optimizers the options that the code has changed since `state` was taken.
 
     A rate that a schedule moves keeps its place in the schedule: it is scaled as its first value is.
@@ -210,7 +210,7 @@ def use_given_options(learner: Parts, state: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
-def load_learner_state(learner: Parts, state: dict[str, Any]) -> None:
+def load_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     """Take over what `learner_state` returned; the caller has compared the structures before."""
     receive_report(learner)
     if learner.weights.are_divided:

@@ -10,42 +10,42 @@ from torch import Tensor
 
 from truestep.core.errors import LossError, NonFiniteError
 from truestep.engine.clipping import Gradients, norm_beside
-from truestep.engine.delayed_reports import Report
+from truestep.engine.delayed_reports import UpdateReport
 from truestep.engine.losses import negative_weights
-from truestep.engine.parts import Parts
+from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import (
     APPLY,
     EMPTY,
     FINITE,
     RAISE,
     VERDICTS,
-    Evidence,
-    Policy,
-    Verdict,
+    GradientPolicy,
+    UpdateEvidence,
+    UpdateVerdict,
     evidence_of,
     nonfinite_error,
 )
 from truestep.engine.result import Update
-from truestep.engine.strategies import Hooks
+from truestep.engine.strategies import UpdateHooks
 from truestep.engine.sums import LossTotals
 
 Measured = Tensor | float | None
 """What is finite if the gradient is; the norm, where that was measured."""
 
 
-class Step(NamedTuple):
+class LearnerStep(NamedTuple):
     """What one learner is going to do with its gradients; `evidence` and `verdict` are None where the device decides."""
 
-    learner: Parts
+    learner: LearnerParts
     gradients: Gradients
     measured: Measured
     norm: Tensor | None
     """The gradient's norm before clipping, where it was measured."""
-    evidence: Evidence | None
-    verdict: Verdict | None
+    evidence: UpdateEvidence | None
+    verdict: UpdateVerdict | None
 
 
-def decide(hooks: Hooks, learners: Sequence[Parts], sums: LossTotals) -> list[Step]:
+def decide(hooks: UpdateHooks, learners: Sequence[LearnerParts], sums: LossTotals) -> list[LearnerStep]:
     """Prepare every learner's gradients and decide about its step; whatever is wrong is raised before one has moved."""
     hooks.decide(sums)
     steps = []
@@ -58,11 +58,11 @@ def decide(hooks: Hooks, learners: Sequence[Parts], sums: LossTotals) -> list[St
             if verdict is RAISE:
                 raise error_of(learner, float(sums.loss), None if measured is None else float(measured))
         norm = measured if learner.policy.measures_norm and isinstance(measured, Tensor) else None
-        steps.append(tuple.__new__(Step, (learner, gradients, measured, norm, evidence, verdict)))
+        steps.append(tuple.__new__(LearnerStep, (learner, gradients, measured, norm, evidence, verdict)))
     return steps
 
 
-def prepare(hooks: Hooks, learner: Parts, sums: LossTotals) -> tuple[Gradients, Measured]:
+def prepare(hooks: UpdateHooks, learner: LearnerParts, sums: LossTotals) -> tuple[Gradients, Measured]:
     """Normalise, measure and clip a learner's gradients; return them and their norm before, or what says that it is finite."""
     weights, policy = learner.weights, learner.policy
     gradients = weights.gather()
@@ -88,7 +88,9 @@ def prepare(hooks: Hooks, learner: Parts, sums: LossTotals) -> tuple[Gradients, 
     return gradients, measured
 
 
-def _measure(hooks: Hooks, policy: Policy, gradients: list[Tensor], sums: LossTotals) -> Measured:
+def _measure(
+    hooks: UpdateHooks, policy: GradientPolicy, gradients: list[Tensor], sums: LossTotals
+) -> Measured:
     """Measure gradients; the pass that looks whether they are finite looks at the losses too, where these are at hand."""
     losses = sums.copies or []
     if policy.measures_norm:
@@ -103,7 +105,7 @@ def _measure(hooks: Hooks, policy: Policy, gradients: list[Tensor], sums: LossTo
     return measured
 
 
-def _look(learner: Parts, sums: LossTotals, measured: Measured) -> Evidence:
+def _look(learner: LearnerParts, sums: LossTotals, measured: Measured) -> UpdateEvidence:
     """Read the flags, which are there already (a CPU) or have to be waited for."""
     policy = learner.policy
     if sums.may_be_empty and not sums.total:
@@ -123,7 +125,7 @@ def _look(learner: Parts, sums: LossTotals, measured: Measured) -> Evidence:
     )
 
 
-def apply(step: Step, sums: LossTotals) -> Update:
+def apply_step(step: LearnerStep, sums: LossTotals) -> Update:
     """Make one learner's step, or skip it, and tell the observer."""
     learner, evidence = step.learner, step.evidence
     learner.counters.attempts += 1
@@ -147,7 +149,7 @@ def apply(step: Step, sums: LossTotals) -> Update:
     return update
 
 
-def step_optimizers(learner: Parts, gradients: Gradients | None = None) -> None:
+def step_optimizers(learner: LearnerParts, gradients: Gradients | None = None) -> None:
     """Step the optimizers with the gradients that are there, and bring master weights to the module."""
     weights, gathered = learner.weights, None
     if gradients is not None and gradients.parameters is weights.parameters:  # none is missing
@@ -158,7 +160,7 @@ def step_optimizers(learner: Parts, gradients: Gradients | None = None) -> None:
         learner.weights.copy_masters()
 
 
-def note_applied(learner: Parts) -> None:
+def note_applied(learner: LearnerParts) -> None:
     """Count an update that was applied: schedule and average move with it."""
     learner.counters.note_applied()
     for schedule in learner.schedules.per_update:
@@ -167,14 +169,16 @@ def note_applied(learner: Parts) -> None:
         learner.average.update(learner.counters.updates)
 
 
-def note_skipped(learner: Parts, evidence: Evidence) -> Tensor:
+def note_skipped(learner: LearnerParts, evidence: UpdateEvidence) -> Tensor:
     """Count an update that is skipped, with nothing left of it; return the flag that says so."""
     learner.buffers.restore()
-    learner.counters.note_skipped(overflow=evidence in (Evidence.OVERFLOW, Evidence.LASTING_OVERFLOW))
+    learner.counters.note_skipped(
+        overflow=evidence in (UpdateEvidence.OVERFLOW, UpdateEvidence.LASTING_OVERFLOW)
+    )
     return learner.was_skipped
 
 
-def error_of(learner: Parts, loss: float, norm: float | None) -> NonFiniteError:
+def error_of(learner: LearnerParts, loss: float, norm: float | None) -> NonFiniteError:
     """Return the error for a loss or gradient of this learner that is NaN or infinite."""
     spoilt = not learner.weights.are_finite()
     return nonfinite_error(learner.name, learner.context.step, loss, norm, spoilt=spoilt)
@@ -183,7 +187,7 @@ def error_of(learner: Parts, loss: float, norm: float | None) -> NonFiniteError:
 # ---------------------------------------------------------------------- where the device decides
 
 
-def _step_on_device(learner: Parts, sums: LossTotals, measured: Measured) -> Tensor:
+def _step_on_device(learner: LearnerParts, sums: LossTotals, measured: Measured) -> Tensor:
     """Step unless the flag is set, which nobody waits for; return it. Average and statistics follow at once."""
     receive_report(learner)
     assert learner.delayed is not None
@@ -203,14 +207,14 @@ def _step_on_device(learner: Parts, sums: LossTotals, measured: Measured) -> Ten
     return flag.bool()
 
 
-def receive_report(learner: Parts) -> None:
+def receive_report(learner: LearnerParts) -> None:
     """Learn what became of the last update: schedule, counters and policy follow it now."""
     report = learner.delayed.receive() if learner.delayed is not None else None
     if report is not None:
         learn(learner, report)
 
 
-def learn(learner: Parts, report: Report) -> None:
+def learn(learner: LearnerParts, report: UpdateReport) -> None:
     """Take in what the device decided about an update."""
     counters = learner.counters
     if report.least < 0:

@@ -11,7 +11,7 @@ from torch import Tensor
 from truestep.core.errors import LossError
 from truestep.engine.losses import LossOutput, negative_weights, nonzero
 from truestep.engine.means import mean_of, noted, numbers_of
-from truestep.engine.outputs import Outputs
+from truestep.engine.outputs import BatchOutputs
 
 
 class LossTotals:
@@ -55,7 +55,7 @@ class LossTotals:
         """Whether the loss gave metrics or outputs besides its values."""
         self._metrics: list[dict[str, Tensor]] = []
         self._outputs_dim = outputs_dim  # that the batch's examples lie along
-        self._outputs: Outputs | None = None  # most losses hand out nothing
+        self._outputs: BatchOutputs | None = None  # most losses hand out nothing
         self._loss: Tensor | None = None
         self._weight: Tensor | None = None
 
@@ -140,7 +140,7 @@ class LossTotals:
 
     def _add_outputs(self, part: LossOutput) -> None:
         if self._outputs is None:
-            self._outputs = Outputs(self._outputs_dim)
+            self._outputs = BatchOutputs(self._outputs_dim)
             for _ in self._means[1:]:
                 self._outputs.add({}, None)  # parts before handed out none, which is refused
         self._outputs.add(part.outputs, part.num_examples)

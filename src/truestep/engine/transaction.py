@@ -8,7 +8,7 @@ import torch
 
 from truestep.core.errors import NonFiniteError
 from truestep.engine.isolation import Isolation
-from truestep.engine.parts import Parts
+from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import Plan
 from truestep.engine.result import Update
 from truestep.engine.sums import LossTotals
@@ -65,7 +65,7 @@ class Transaction:
             context.world.failed(error)
 
 
-def not_started(learner: Parts) -> Update:
+def not_started(learner: LearnerParts) -> Update:
     """Return the update of a learner whose `starts_at` lies ahead: nothing was computed."""
     nothing = torch.zeros((), device=learner.context.device)
     return Update(learner.weights, LossTotals(), nothing, learner.was_skipped)

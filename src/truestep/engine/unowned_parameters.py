@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from truestep.core.frames import warn
+from truestep.core.frames import warn_user
 
 
 class UnownedParameters:
@@ -33,7 +33,7 @@ class UnownedParameters:
         found = [p for p in _parameters_under(values) if id(p) not in self._owned]
         if found:
             names = ", ".join(_name_of(parameter, loss) for parameter in found[:4])
-            warn(
+            warn_user(
                 f"The loss of {self._learners} depends on {len(found)} trainable parameters that no learner owns ({names}): no "
                 "optimizer steps them, so they never change. Give what holds them to a learner, run.learner([model, criterion], "
                 "...), or, if they are to stay as they are, call requires_grad_(False) on them.",

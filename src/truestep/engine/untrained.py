@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from truestep.core.errors import OptionError
-from truestep.core.frames import warn
-from truestep.engine.parts import Parts
+from truestep.core.frames import warn_user
+from truestep.engine.parts import LearnerParts
 
 
-def refuse_untrained(learner: Parts) -> None:
+def refuse_untrained(learner: LearnerParts) -> None:
     """Raise an OptionError if the module has trainable parameters that no optimizer of the learner can hold.
 
     Looked at when a learner is first updated and at the beginning of each pass, not at each update.
@@ -28,11 +28,11 @@ def refuse_untrained(learner: Parts) -> None:
         )
 
 
-def warn_of_frozen(learner: Parts) -> None:
+def warn_of_frozen(learner: LearnerParts) -> None:
     """Warn of a learner whose parameters are all frozen: its updates would be refused."""
     weights = learner.weights.parameters
     if not any(weight.requires_grad for weight in weights):
-        warn(
+        warn_user(
             f"All {len(weights)} parameters of the learner {learner.name!r} are frozen (requires_grad is False), so net.update "
             "would find nothing to train. Unfreeze what is to be trained before run.learner, ts.unfreeze(module.head), or keep a "
             "module that is only called out of run.learner."
@@ -48,7 +48,7 @@ class LeftOut:
     Most learners have none; otherwise each update reads one flag of each.
     """
 
-    def __init__(self, learners: Sequence[Parts]) -> None:
+    def __init__(self, learners: Sequence[LearnerParts]) -> None:
         self._learners = learners
         self._find()
 

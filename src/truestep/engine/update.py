@@ -18,24 +18,24 @@ from truestep.engine.backward import backward
 from truestep.engine.batches import (
     Batch,
     Split,
+    batch_to_device,
     count_examples,
     count_with,
-    cut,
+    cut_batch,
     is_empty,
     split_along,
-    to_device,
     try_count,
 )
 from truestep.engine.closures import step_with_closure
-from truestep.engine.compiling import refusal
+from truestep.engine.compiling import compile_refusal
 from truestep.engine.losses import read_loss
-from truestep.engine.memory import is_out_of_memory, release
-from truestep.engine.parts import Parts
+from truestep.engine.memory import is_out_of_memory, release_device_memory
+from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import Plan
 from truestep.engine.result import Update
 from truestep.engine.side_effects import explain_used_graph, refuse_graph
 from truestep.engine.splitting import WHOLE, Cutting, Splitting, balanced
-from truestep.engine.step import apply, decide
+from truestep.engine.step import apply_step, decide
 from truestep.engine.strategies import Placing
 from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import Transaction, not_started
@@ -45,7 +45,7 @@ Loss = Callable[[Any], Any]
 
 
 def update_together(
-    learners: Sequence[Parts], loss: Loss, batch: Batch, splitting: Splitting
+    learners: Sequence[LearnerParts], loss: Loss, batch: Batch, splitting: Splitting
 ) -> list[Update]:
     """Freeze everybody else, compute the gradient, let each learner step, put everything back."""
     if not callable(loss):
@@ -56,7 +56,7 @@ def update_together(
         return [not_started(learner) for learner in learners]
     plan.check()
     if plan.moves_batches:
-        batch = to_device(batch, plan.context.device, non_blocking=True)
+        batch = batch_to_device(batch, plan.context.device, non_blocking=True)
     with Transaction(plan) as transaction:
         if plan.closure_learner is not None:
             compute = partial(gradients, plan, loss, batch, splitting)
@@ -66,8 +66,8 @@ def update_together(
             transaction.release_others()
         steps = decide(plan.hooks, plan.learners, sums)
     if len(learners) == 1:
-        return [apply(steps[0], sums)]
-    done = {step.learner: apply(step, sums) for step in steps}
+        return [apply_step(steps[0], sums)]
+    done = {step.learner: apply_step(step, sums) for step in steps}
     return [done.get(learner) or not_started(learner) for learner in learners]
 
 
@@ -88,7 +88,7 @@ def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Los
             return accumulate(plan, loss, batch, cutting, placed)
         except (RuntimeError, MemoryError) as error:
             plan.clear_gradients()
-            if plan.is_compiled and (clear := refusal(error)):
+            if plan.is_compiled and (clear := compile_refusal(error)):
                 raise clear from error
             if used := explain_used_graph(error, again):
                 raise used from error
@@ -102,7 +102,7 @@ def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Los
         plan.shrink_micro_batch(size, reason)
         # Buffers and host streams as they were, so that the retry draws and normalises as a first try would.
         before.restore()
-        release(plan.context.device)
+        release_device_memory(plan.context.device)
 
 
 def _cutting(plan: Plan, batch: Batch, splitting: Splitting) -> Cutting:
@@ -168,7 +168,7 @@ def accumulate(plan: Plan, loss: Loss, batch: Batch, cutting: Cutting, placed: P
     else:
         plan.warn_of_batch_statistics(len(sizes))
         spectral = plan.spectral_snapshot() if plan.has_spectral else None
-        for part, size in zip(cut(batch, sizes, split), sizes, strict=True):
+        for part, size in zip(cut_batch(batch, sizes, split), sizes, strict=True):
             if sums.num_parts and spectral is not None:
                 spectral.restore()
             plan.context.draws.begin(placed.first, size, after=done)

@@ -11,17 +11,17 @@ from torch import Tensor, nn
 
 from truestep.engine.clipping import Gradients, dense_gradient
 from truestep.engine.optimizers import sparse_embeddings
-from truestep.engine.processes.shards import here, is_divided
+from truestep.engine.processes.shards import is_divided, local_part
 
 _gradient: Callable[[Tensor], Tensor | None] = attrgetter("grad")
 _HALF = (torch.float16, torch.bfloat16)
 
 
 def _gradient_here(parameter: Tensor) -> Tensor | None:
-    return None if parameter.grad is None else here(parameter.grad)
+    return None if parameter.grad is None else local_part(parameter.grad)
 
 
-class Weights:
+class LearnerWeights:
     """The parameters of a module by name, and beside each the one that the optimizer steps.
 
     That one is the parameter itself, or its float32 master where a precision keeps one.
@@ -106,7 +106,7 @@ class Weights:
                 gradient = stepped.grad if gradient is None else gradient.to(stepped.dtype)
                 stepped.grad, parameter.grad = gradient, None
             if gradient is not None:
-                gradient = here(gradient)
+                gradient = local_part(gradient)
                 names.append(name)
                 parameters.append(stepped)
                 found.append(gradient)
@@ -125,4 +125,4 @@ class Weights:
 
     def are_finite(self) -> bool:
         """Whether no parameter is NaN or infinite; waits for the device."""
-        return all(bool(torch.isfinite(here(parameter)).all()) for parameter in self.parameters)
+        return all(bool(torch.isfinite(local_part(parameter)).all()) for parameter in self.parameters)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.explainer.crash import Crash, CrashFrame
-from truestep.explainer.source import Line, file_name, text_without_strings, tree_of, where_made
+from truestep.explainer.source import UserLine, file_name, syntax_tree, text_without_strings, where_made
 
 _OFF = ("no_grad", "inference_mode")
 
 
-def made_inside(frame: CrashFrame, line: Line, name: str) -> Line | None:
+def made_inside(frame: CrashFrame, line: UserLine, name: str) -> UserLine | None:
     """Return the line of a user's function that made what `name = function(...)` gave; None where that is not the form."""
     assignment = _assignment(line)
     if assignment is None or not isinstance(assignment.value, ast.Call):
@@ -28,7 +28,9 @@ def made_inside(frame: CrashFrame, line: Line, name: str) -> Line | None:
     value = _part(assignment.targets[0], returned.value, name)
     if isinstance(value, ast.Name | ast.Attribute):
         return where_made(code.co_filename, ast.unparse(value), returned.lineno)
-    return Line(code.co_filename, returned.lineno, text_without_strings(code.co_filename, returned.lineno))
+    return UserLine(
+        code.co_filename, returned.lineno, text_without_strings(code.co_filename, returned.lineno)
+    )
 
 
 def without_gradients(crash: Crash, name: str) -> str | None:
@@ -44,8 +46,8 @@ def without_gradients(crash: Crash, name: str) -> str | None:
     return None
 
 
-def _assignment(line: Line) -> ast.Assign | None:
-    nodes = ast.walk(tree_of(line.path) or ast.Module([], []))
+def _assignment(line: UserLine) -> ast.Assign | None:
+    nodes = ast.walk(syntax_tree(line.path) or ast.Module([], []))
     return next((node for node in nodes if isinstance(node, ast.Assign) and node.lineno == line.number), None)
 
 
@@ -59,7 +61,7 @@ def _function(frame: CrashFrame, node: ast.AST) -> Any:
 
 def _returned(code: types.CodeType) -> ast.Return | None:
     """Return the last `return` with a value of a function."""
-    nodes = ast.walk(tree_of(code.co_filename) or ast.Module([], []))
+    nodes = ast.walk(syntax_tree(code.co_filename) or ast.Module([], []))
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == code.co_name]
     function = next((node for node in functions if _first_line(node) == code.co_firstlineno), None)
     returns = [node for node in _own(function) if isinstance(node, ast.Return) and node.value is not None]

@@ -7,14 +7,14 @@ import re
 from functools import cache
 from importlib import import_module
 
-from truestep.core.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest_names
 from truestep.explainer import errors as folder
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Explainer, Match
 
 
 @cache
-def errors() -> dict[str, type[Explainer]]:
+def explained_errors() -> dict[str, type[Explainer]]:
     """Return every error by its name, sorted."""
     found: dict[str, type[Explainer]] = {}
     for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
@@ -41,23 +41,23 @@ def topic_of(error: type[Explainer]) -> str:
 
 def find_error(name: str) -> type[Explainer]:
     """Return the error of a name."""
-    known = errors()
+    known = explained_errors()
     if name.lower() in known:
         return known[name.lower()]
-    close = nearest(name, known).partition("There are")[0]
+    close = nearest_names(name, known).partition("There are")[0]
     raise OptionError(f"There is no error {name!r}. {close}`truestep errors` lists all.")
 
 
-def recognised(crash: Crash) -> tuple[type[Explainer], Match] | None:
+def recognise_error(crash: Crash) -> tuple[type[Explainer], Match] | None:
     """Return the error that a crash is, with where its message says so: the longest text that fits decides."""
-    found = [(error, match) for error in errors().values() if (match := error.match(crash))]
+    found = [(error, match) for error in explained_errors().values() if (match := error.match(crash))]
     return max(found, key=lambda pair: len(pair[1][0]), default=None)
 
 
 def nearest_errors(text: str, num: int = 3) -> list[str]:
     """Return the names of the errors whose pages share the most words with a text."""
     words = _words(text)
-    shared = {name: len(words & _known_words(error)) for name, error in errors().items()}
+    shared = {name: len(words & _known_words(error)) for name, error in explained_errors().items()}
     close = sorted((name for name in shared if shared[name] > 1), key=lambda name: -shared[name])
     return close[:num]
 

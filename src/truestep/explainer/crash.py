@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from truestep.doctor.runtime.frames import is_library
-from truestep.explainer.source import Line, expression_at, file_name, parsed_line, text_at, where_made
+from truestep.explainer.source import UserLine, expression_at, file_name, parsed_line, text_at, where_made
 from truestep.explainer.values import NamedValue, describe_layer, is_layer, is_tensor, named_values
 
 # a log's paths are of another machine, so that their form is all there is to go by
@@ -143,7 +143,7 @@ class Crash:
                     if not name.startswith("__"):
                         yield frame, name, value
 
-    def made(self, name: str) -> Line | None:
+    def made(self, name: str) -> UserLine | None:
         """Return the line that gave a name on the user's line its value."""
         if self.user is None:
             return None
@@ -161,7 +161,7 @@ def _path_of(layer: Any, root: Any) -> str:
     return ""
 
 
-def crash_of(error: BaseException) -> Crash:
+def read_crash(error: BaseException) -> Crash:
     """Return what is known of a live exception."""
     frames = []
     trail = error.__traceback__

@@ -6,7 +6,7 @@ from typing import Any
 
 from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.origins import data_set_behind, origin
-from truestep.explainer.source import Line, file_name
+from truestep.explainer.source import UserLine, file_name
 from truestep.explainer.values import (
     NamedValue,
     dtype_of,
@@ -17,7 +17,7 @@ from truestep.explainer.values import (
 )
 
 
-def at(line: Line | None) -> str:
+def made_at_line(line: UserLine | None) -> str:
     """Return ", made at FILE:LINE: TEXT" for a line that is known, else nothing."""
     if line is None:
         return ""
@@ -69,7 +69,7 @@ def with_origin(crash: Crash, each: NamedValue) -> str:
 def made_at(crash: Crash, each: NamedValue) -> str:
     """Return ", made at FILE:LINE: TEXT" for a value, and the data set that it is from."""
     line = origin(crash, each.name, each.value)
-    return f"{at(line)}{data_set_behind(crash, line)}"
+    return f"{made_at_line(line)}{data_set_behind(crash, line)}"
 
 
 def shapes(crash: Crash) -> str:

@@ -6,8 +6,8 @@ import logging
 from dataclasses import replace
 
 from truestep.core.errors import TruestepError
-from truestep.explainer.catalogue import recognised
-from truestep.explainer.crash import Crash, CrashFrame, crash_of
+from truestep.explainer.catalogue import recognise_error
+from truestep.explainer.crash import Crash, CrashFrame, read_crash
 from truestep.explainer.explainer import Cause, Explainer, Match
 from truestep.explainer.explanation import TITLE, Explanation
 from truestep.explainer.findings import finding_of
@@ -40,15 +40,15 @@ def annotate(error: BaseException) -> None:
 
 def explain_exception(error: BaseException) -> Explanation | None:
     """Explain a live exception, or the first that it came from which is known."""
-    whole = crash_of(error)
+    whole = read_crash(error)
     if is_answered(whole, error):
         return None
     if (found := fault(whole, error)) is not None:
         return found
     outer = whole.frames
     for each in _chain(error):
-        for crash in _with_inner(_with_users_line(crash_of(each), outer)):
-            found = explain(crash)
+        for crash in _with_inner(_with_users_line(read_crash(each), outer)):
+            found = explain_crash(crash)
             if found is not None:
                 return found
     return None
@@ -85,9 +85,9 @@ def _with_inner(crash: Crash) -> list[Crash]:
     return [*(replace(each, context="") for each in inner), crash]
 
 
-def explain(crash: Crash) -> Explanation | None:
+def explain_crash(crash: Crash) -> Explanation | None:
     """Explain a crash; None where it is not known."""
-    found = recognised(crash)
+    found = recognise_error(crash)
     if found is None:
         return None
     error, match = found

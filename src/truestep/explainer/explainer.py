@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
-from truestep.doctor.page import name_of
+from truestep.doctor.page import check_name
 from truestep.explainer.crash import Crash
 from truestep.explainer.page import Page, parse_page
 
@@ -44,7 +44,7 @@ class Explainer(ABC):
     @classmethod
     def name(cls) -> str:
         """Return the error's name, as the command line takes it."""
-        return name_of(cls.__name__)
+        return check_name(cls.__name__)
 
     @classmethod
     def match(cls, crash: Crash) -> Match | None:

@@ -5,7 +5,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from truestep.core.results import plain
+from truestep.core.results import plain_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,7 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as JSON values."""
-        return dict(plain(self))
+        return dict(plain_result(self))
 
 
 def _paragraph(label: str, text: str, most: int) -> "Iterator[str]":

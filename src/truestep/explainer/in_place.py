@@ -6,7 +6,7 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import models
-from truestep.explainer.source import tree_of
+from truestep.explainer.source import syntax_tree
 from truestep.explainer.values import describe_layer
 
 # these keep what they were given and not what they gave, so that a change of it does no harm
@@ -42,7 +42,7 @@ def _plain(name: str) -> str:
 def in_place_lines(path: str, first: int, last: int) -> list[tuple[int, str]]:
     """Return the lines that change a tensor in place, with its name: x += y, x[i] = y, x.add_(y)."""
     found = []
-    for node in ast.walk(tree_of(path) or ast.Module([], [])):
+    for node in ast.walk(syntax_tree(path) or ast.Module([], [])):
         line = getattr(node, "lineno", 0)
         if not first <= line <= last:
             continue

@@ -10,11 +10,11 @@ from typing import Any
 from truestep.doctor.runtime.frames import is_library
 from truestep.explainer.calls import made_inside
 from truestep.explainer.crash import Crash, CrashFrame
-from truestep.explainer.source import Line, file_name, text_without_strings, tree_of, where_made
+from truestep.explainer.source import UserLine, file_name, syntax_tree, text_without_strings, where_made
 from truestep.explainer.values import is_layer, stored_attribute
 
 
-def origin(crash: Crash, name: str, value: Any) -> Line | None:
+def origin(crash: Crash, name: str, value: Any) -> UserLine | None:
     """Return the line that made a value: followed by identity from function to function, through library code too."""
     if not crash.is_live:
         return crash.made(name)
@@ -30,7 +30,7 @@ def origin(crash: Crash, name: str, value: Any) -> Line | None:
     return found
 
 
-def data_set_behind(crash: Crash, line: Line | None) -> str:
+def data_set_behind(crash: Crash, line: UserLine | None) -> str:
     """Return " (from CLASS.__getitem__, FILE:LINE)" where a line loops over a loader."""
     frame = next(
         (
@@ -69,10 +69,10 @@ def _getter(loader: Any) -> str:
     return f"{kind.__name__}.__getitem__, {file}:{code.co_firstlineno}"
 
 
-def _looped_over(frame: CrashFrame, line: Line) -> Iterator[Any]:
+def _looped_over(frame: CrashFrame, line: UserLine) -> Iterator[Any]:
     """Yield the values that the `for` at a line names after `in`."""
     assert frame.live is not None
-    for node in ast.walk(tree_of(line.path) or ast.Module([], [])):
+    for node in ast.walk(syntax_tree(line.path) or ast.Module([], [])):
         looped = (
             node.iter if isinstance(node, ast.For) else node.value if isinstance(node, ast.Assign) else None
         )

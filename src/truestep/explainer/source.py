@@ -13,7 +13,7 @@ _DEVICE = re.compile(r"""["'](?:cpu|cuda|mps|xpu|meta)(?::\d+)?["']""")  # tells
 
 
 @dataclass(frozen=True)
-class Line:
+class UserLine:
     """A line of the user's, with its text."""
 
     path: str
@@ -26,7 +26,7 @@ def file_name(path: str) -> str:
     return path.replace("\\", "/").rpartition("/")[2]
 
 
-def tree_of(path: str) -> ast.Module | None:
+def syntax_tree(path: str) -> ast.Module | None:
     """Return the file's syntax tree; None where it can't be read or parsed."""
     return _parsed("".join(linecache.getlines(path)))
 
@@ -66,7 +66,7 @@ def parsed_line(text: str) -> ast.AST | None:
 
 def expression_at(path: str, first: int, last: int, columns: tuple[int, int] | None) -> ast.AST | None:
     """Return the node of the failing instruction, or else the statement around its line."""
-    tree = tree_of(path)
+    tree = syntax_tree(path)
     if tree is None:
         return None
     holding = [
@@ -100,9 +100,9 @@ def _head(node: ast.stmt | None) -> ast.AST | None:
     return node
 
 
-def where_made(path: str, name: str, before: int) -> Line | None:
+def where_made(path: str, name: str, before: int) -> UserLine | None:
     """Return the line that gave a name its value: for `x` in its function, for `self.x` in its class."""
-    tree = tree_of(path)
+    tree = syntax_tree(path)
     if tree is None:
         return None
     scope = _scope(tree, before, ast.ClassDef if name.startswith("self.") else ast.FunctionDef)
@@ -111,7 +111,7 @@ def where_made(path: str, name: str, before: int) -> Line | None:
     if not earlier and scope is not tree:
         earlier = [node.lineno for node in tree.body if _gives(node, name)]
     number = max(earlier, default=0)
-    return Line(path, number, text_without_strings(path, number)) if number else None
+    return UserLine(path, number, text_without_strings(path, number)) if number else None
 
 
 def _scope(tree: ast.Module, line: int, kind: type[ast.ClassDef | ast.FunctionDef]) -> ast.AST:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from truestep.core.errors import ModelError
-from truestep.core.modules import only_looking
+from truestep.core.modules import restoring_module
 from truestep.core.random_streams import host_streams, set_host_streams
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -36,7 +36,7 @@ def _has(model: nn.Module, batch: Mapping[str, Any]) -> bool:
     return set(batch) <= set(parameters)
 
 
-def mapped(arguments: Arguments, change: Callable[[Tensor], Tensor]) -> Arguments:
+def map_arguments(arguments: Arguments, change: Callable[[Tensor], Tensor]) -> Arguments:
     """Return the arguments with every tensor changed; structures are kept, also of dicts and named tuples."""
     return pytree.tree_map_only(Tensor, change, arguments)  # type: ignore[no-any-return]
 
@@ -58,7 +58,7 @@ def tensors_in(value: Any) -> list[Tensor]:
     return found
 
 
-class Path:
+class ModulePath:
     """Where a forward is: the modules entered and not left, by the names under which their callers hold them."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -83,7 +83,7 @@ class Path:
 
 
 @contextmanager
-def following(model: nn.Module, path: Path) -> Iterator[None]:
+def following(model: nn.Module, path: ModulePath) -> Iterator[None]:
     """Keep `path` while the model runs."""
 
     def enter(
@@ -107,19 +107,19 @@ def hookable(model: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
+def undisturbed_model(model: nn.Module) -> Iterator[None]:
     """Run the user's own model: modes, buffers and all random streams are as before afterwards."""
     streams = host_streams()
-    with only_looking(model):
+    with restoring_module(model):
         try:
             yield
         finally:
             set_host_streams(streams)
 
 
-def run(model: nn.Module, arguments: Arguments) -> Any:
+def run_forward(model: nn.Module, arguments: Arguments) -> Any:
     """Call the model; a failing forward becomes a ModelError that names the module, what it got and the cause."""
-    path = Path(model)
+    path = ModulePath(model)
     with following(model, path):
         try:
             return model(*arguments[0], **arguments[1])
@@ -127,7 +127,7 @@ def run(model: nn.Module, arguments: Arguments) -> Any:
             raise ModelError(_message(model, path, error)) from error
 
 
-def _message(model: nn.Module, path: Path, error: Exception) -> str:
+def _message(model: nn.Module, path: ModulePath, error: Exception) -> str:
     cause = f"{type(error).__name__}: {error}"
     if not path.entered:
         return f"The forward of {type(model).__name__} failed. {cause}"

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from truestep.core.modules import model_of
+from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
-from truestep.core.wording import byte_size, number, number_or_dash
+from truestep.core.wording import byte_size, number_or_dash, number_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,9 @@ class ParameterTable(Result):
             table.add_row(*_cells(row))
         frozen = self.num_elements - self.num_trainable
         total = f"{self.num_elements:,} parameters, {frozen:,} of them frozen, {byte_size(self.size_bytes)}"
-        norm = "" if self.gradient_norm is None else f"; norm of all gradients {number(self.gradient_norm)}"
+        norm = (
+            "" if self.gradient_norm is None else f"; norm of all gradients {number_text(self.gradient_norm)}"
+        )
         return Group(table, "", total + norm)
 
 
@@ -81,7 +83,7 @@ def parameters(model: object) -> ParameterTable:
 
     Norms are computed on the device in float32 or better and read at once.
     """
-    module = model_of(model, "ts.parameters")
+    module = as_module(model, "ts.parameters")
     names: dict[nn.Parameter, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from truestep.core.errors import LossError, OptionError
-from truestep.core.modules import model_of
+from truestep.core.modules import as_module
 from truestep.nn.derivatives.undisturbed import eager
-from truestep.nn.layers import select
+from truestep.nn.layers import select_names
 
 Layers = str | nn.Module | Sequence[str | nn.Module]
 Edit = Callable[[str, Any], Any]
@@ -52,7 +52,7 @@ def capture(
     for option, function in (("edit", edit), ("edit_gradient", edit_gradient)):
         if function is not None and not callable(function):
             raise OptionError(f"{option}={function!r} is no function: lambda name, value: value * 2 is one.")
-    captured = Captured(_named_layers(model_of(model, "ts.capture"), layers))
+    captured = Captured(_named_layers(as_module(model, "ts.capture"), layers))
     with ExitStack() as hooks:
         hooks.enter_context(eager())
         recorder = _Recorder(hooks, edit, edit_gradient, detach)
@@ -186,7 +186,7 @@ def _named_layers(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
     found: dict[str, nn.Module] = {}
     for each in asked:
         if isinstance(each, str):
-            names = select(each, known, "layer")
+            names = select_names(each, known, "layer")
         elif not (names := [name for name, module in known.items() if module is each]):
             raise OptionError(
                 f"The layer {type(each).__name__} is no part of the model; give one of its modules, or their names."

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from truestep.core.errors import OptionError, check_flag
-from truestep.core.modules import model_of
+from truestep.core.modules import as_module
 from truestep.core.results import Result
 from truestep.nn.layers import full_name, refuse_lazy, select_within
 
@@ -103,7 +103,7 @@ def unfreeze(model: object, *patterns: str) -> Freezing:
 
 def _change(model: object, patterns: tuple[str, ...], *, trains: bool, statistics: bool) -> Freezing:
     piece = "ts.unfreeze" if trains else "ts.freeze"
-    module = model_of(model, piece)
+    module = as_module(model, piece)
     _check(piece, module, patterns, statistics)
     asked, layers = _asked_for(module, patterns or ("*",), statistics=statistics)
     changed = {name: tensor for name, tensor in asked.items() if tensor.requires_grad != trains}

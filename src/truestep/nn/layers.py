@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-from truestep.core.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest_names
 
 SHOWN_NAMES = 20
 
@@ -69,7 +69,7 @@ def refuse_lazy(model: nn.Module) -> None:
         )
 
 
-def select(pattern: str, names: Iterable[str], kind: str) -> list[str]:
+def select_names(pattern: str, names: Iterable[str], kind: str) -> list[str]:
     """Return the names that a pattern matches as in a shell (`*` matches dots too); at least one, or it is an error."""
     known = list(names)
     found = [name for name in known if fnmatchcase(name, pattern)]
@@ -83,12 +83,12 @@ def select_within(pattern: str, names: Iterable[str], kind: str) -> list[str]:
     known = list(names)
     outer = {name: accumulate(name.split("."), "{}.{}".format) for name in known}  # "a.b": "a", "a.b"
     inside = [name for name, parts in outer.items() if any(fnmatchcase(part, pattern) for part in parts)]
-    return inside or select(pattern, known, kind)
+    return inside or select_names(pattern, known, kind)
 
 
 def _near(word: str, known: list[str]) -> str:
     if len(known) <= SHOWN_NAMES:
-        return nearest(word, filter(None, known))
+        return nearest_names(word, filter(None, known))
     close = difflib.get_close_matches(word, known, n=5, cutoff=0.4) or known[:5]
     return f"The nearest of {len(known)} names are: {', '.join(close)}. Patterns are those of a shell, such as {known[-1][:1]}*."
 
@@ -112,8 +112,8 @@ def selectors(layers: Layers, model: nn.Module) -> tuple[Selector, ...]:
     modules = dict(model.named_modules())
     for selector in chosen:
         if isinstance(selector, str):
-            select(selector, modules, "layer")
+            select_names(selector, modules, "layer")
         elif not any(isinstance(module, selector) for module in modules.values()):
-            there = nearest(selector.__name__, {type(module).__name__ for module in modules.values()})
+            there = nearest_names(selector.__name__, {type(module).__name__ for module in modules.values()})
             raise OptionError(f"{type(model).__name__} has no layer of kind {selector.__name__}. {there}")
     return chosen

@@ -25,7 +25,7 @@ class StreamMoments(NamedTuple):
     squares_low: Tensor
 
 
-def measure(values: Tensor, weights: Tensor) -> StreamMoments:
+def measure_moments(values: Tensor, weights: Tensor) -> StreamMoments:
     """Return the moments of float64 `values` (rows, features) with `weights` >= 0 of shape (rows, features) or (rows, 1)."""
     if values.shape[0] == 0:
         return StreamMoments(*torch.zeros(5, values.shape[1], dtype=torch.float64))
@@ -42,7 +42,7 @@ def measure(values: Tensor, weights: Tensor) -> StreamMoments:
     return StreamMoments(total, *_normalised(mean, low), squares, torch.zeros_like(squares))
 
 
-def merge(first: StreamMoments, second: StreamMoments) -> StreamMoments:
+def merge_moments(first: StreamMoments, second: StreamMoments) -> StreamMoments:
     """Return the moments of both streams together."""
     total = first.weight + second.weight
     share = torch.where(total > 0, second.weight / torch.where(total > 0, total, 1.0), 0.0)

@@ -59,7 +59,9 @@ class Standardizer:
         features = moved.shape[len(observations) :]
         self._check_features(features)
         rows = moved.reshape(observations.numel(), features.numel())
-        found = moments.measure(rows, self._without_nan(rows, _row_weights(weights, observations, rows)))
+        found = moments.measure_moments(
+            rows, self._without_nan(rows, _row_weights(weights, observations, rows))
+        )
         self._take(StreamMoments(*(part.reshape(features).cpu() for part in found)))
         return self
 
@@ -178,7 +180,7 @@ class Standardizer:
         return weights
 
     def _take(self, found: StreamMoments) -> None:
-        merged = found if self._moments is None else moments.merge(self._moments, found)
+        merged = found if self._moments is None else moments.merge_moments(self._moments, found)
         if not all(bool(part.isfinite().all()) for part in merged):
             raise ValueError(
                 "The squares of these values overflow float64 (beyond about 1e154). Nothing was taken in; "

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truestep.core.errors import OptionError, RunDirectoryError, near_path
-from truestep.core.files import replacing
+from truestep.core.files import replacing_file
 from truestep.report.names import COMPARISON, REPORT
 
 if TYPE_CHECKING:
-    from truestep.report.record import Record
+    from truestep.report.record import ReportedRun
 
 
 def render_report(*directories: str | Path) -> str:
@@ -24,7 +24,7 @@ def render_report(*directories: str | Path) -> str:
     return render_records(read_records(check_directories(directories)))
 
 
-def render_records(records: Sequence["Record"]) -> str:
+def render_records(records: Sequence["ReportedRun"]) -> str:
     """Return the report of runs that have been read."""
     from truestep.report.comparison_page import comparison_page
     from truestep.report.page import page
@@ -49,7 +49,7 @@ def write_page(html: str, directories: Sequence[str | Path], to: str | Path | No
     first = Path(directories[0])
     usual = first / REPORT if len(directories) == 1 else first.absolute().parent / COMPARISON
     path = Path(to) if to else usual
-    with replacing(path) as file:
+    with replacing_file(path) as file:
         file.write(html.encode("utf-8", "replace"))
     return path
 

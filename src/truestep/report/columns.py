@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truestep.report.media import MediaLine, decode_media
-from truestep.report.metrics import MAX_STEP, NOT_IN_JSON, MetricsLine, decode, is_name, raw_lines
+from truestep.report.metrics import MAX_STEP, NOT_IN_JSON, MetricsLine, decode, is_metric_name, raw_lines
 
 LINES_AT_ONCE = 4096
 
@@ -74,7 +74,7 @@ def _could_be(steps: Any, epochs: Any, elapsed: Any, names: Iterable[str]) -> bo
     """Whether all lines pass what `decode` asks of each."""
     counts = np.concatenate([steps, epochs])
     within = not counts.size or (counts.min() >= 0 and counts.max() < MAX_STEP)
-    return bool(within and np.isfinite(elapsed).all() and all(map(is_name, names)))
+    return bool(within and np.isfinite(elapsed).all() and all(map(is_metric_name, names)))
 
 
 def _columns_of(steps: Any, rows: list[dict[str, Any]]) -> dict[str, tuple[Steps, Values]] | None:

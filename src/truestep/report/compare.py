@@ -8,7 +8,7 @@ from typing import Any
 
 from truestep.core.results import RenderableType, Result
 from truestep.report.best import Better, best, better, shared
-from truestep.report.record import Record
+from truestep.report.record import ReportedRun
 from truestep.report.tables import leaves
 
 NOT_OF_THE_RUN = ("schema_version",)
@@ -57,7 +57,7 @@ class RunComparison(Result):
         return comparison_screen(self)
 
 
-def compare(records: Sequence[Record]) -> RunComparison:
+def compare_runs(records: Sequence[ReportedRun]) -> RunComparison:
     """Compare runs, in the order in which they are given."""
     return RunComparison(
         runs=tuple(record.name for record in records),
@@ -69,7 +69,7 @@ def compare(records: Sequence[Record]) -> RunComparison:
     )
 
 
-def _settings(record: Record) -> dict[str, Any]:
+def _settings(record: ReportedRun) -> dict[str, Any]:
     """Return what the run was made with; the hyper-parameters stand under their own names."""
     found = record.config if isinstance(record.config, Mapping) else {}
     own = found.get("config")
@@ -77,7 +77,7 @@ def _settings(record: Record) -> dict[str, Any]:
     return flat | (dict(leaves(own)) if isinstance(own, Mapping) else {} if own is None else {"config": own})
 
 
-def _circumstances(record: Record) -> dict[str, Any]:
+def _circumstances(record: ReportedRun) -> dict[str, Any]:
     machine = dict(leaves(record.environment)) if isinstance(record.environment, Mapping) else {}
     return machine | {str(choice.get("name")): choice.get("value") for choice in record.choices}
 
@@ -89,7 +89,7 @@ def _differences(settings: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
             yield Difference(setting=name, values=values)
 
 
-def _best_values(records: Sequence[Record]) -> Iterator[BestValues]:
+def _best_values(records: Sequence[ReportedRun]) -> Iterator[BestValues]:
     for metric in shared(record.curves for record in records):
         way = better(metric)
         found = [

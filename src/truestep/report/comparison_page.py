@@ -7,22 +7,22 @@ from truestep.core.charts.axes import span_axis
 from truestep.core.charts.chart import NUM_COLOURS, Series, Steps, style_of
 from truestep.core.charts.document import document, header
 from truestep.core.charts.markup import Html, tag
-from truestep.core.wording import duration, number
-from truestep.report.compare import BestValues, Difference, RunComparison, compare
-from truestep.report.figures import figures_for, group_of
+from truestep.core.wording import duration_text, number_text
+from truestep.report.compare import BestValues, Difference, RunComparison, compare_runs
+from truestep.report.figures import figures_for, metric_group
 from truestep.report.findings import findings_of, findings_table
 from truestep.report.page import curves, page_script, page_style, section
-from truestep.report.record import Record
-from truestep.report.tables import text_of
+from truestep.report.record import ReportedRun
+from truestep.report.tables import setting_text
 from truestep.report.timeline import timeline
 
 Row = tuple[str, Sequence[str], int | None]
 """A label, a cell for each run, and the number of the best one."""
 
 
-def comparison_page(records: Sequence[Record]) -> str:
+def comparison_page(records: Sequence[ReportedRun]) -> str:
     """Return the whole document; the records' names tell them apart."""
-    found = compare(records)
+    found = compare_runs(records)
     title = f"{len(records)} runs compared"
     body = [
         header("Truestep report", title, " · ".join(found.runs)),
@@ -42,14 +42,14 @@ def comparison_page(records: Sequence[Record]) -> str:
     )
 
 
-def _problems(records: Sequence[Record]) -> Iterator[Html]:
+def _problems(records: Sequence[ReportedRun]) -> Iterator[Html]:
     for record in records:
         empty = [] if record.num_lines else ["nothing has been logged yet: metrics.jsonl has no lines."]
         for problem in (*record.problems, *empty):
             yield tag("p", f"{record.name}: {problem}", class_="problem", role="note")
 
 
-def _findings(records: Sequence[Record]) -> Iterator[Html]:
+def _findings(records: Sequence[ReportedRun]) -> Iterator[Html]:
     found = [(record.name, each) for record in records for each in findings_of(record)]
     if found:
         yield section("Findings", tag("div", findings_table(found), class_="card"), class_="wide")
@@ -74,11 +74,13 @@ def _differences(found: RunComparison) -> Iterator[Html]:
 
 
 def _row_of(difference: Difference) -> Row:
-    return difference.setting, [text_of(value) for value in difference.values], None
+    return difference.setting, [setting_text(value) for value in difference.values], None
 
 
 def _best(found: RunComparison) -> Iterator[Html]:
-    times = [f"{seconds:.1f} s" if seconds < 60 else duration(seconds) for seconds in found.elapsed_seconds]
+    times = [
+        f"{seconds:.1f} s" if seconds < 60 else duration_text(seconds) for seconds in found.elapsed_seconds
+    ]
     rows: list[Row] = [
         *map(_best_row, found.best),
         ("steps", [f"{step:,}" for step in found.steps], None),
@@ -88,7 +90,7 @@ def _best(found: RunComparison) -> Iterator[Html]:
 
 
 def _best_row(found: BestValues) -> Row:
-    cells = [f"{number(each.value)} at step {each.step:,}" if each else "–" for each in found.values]
+    cells = [f"{number_text(each.value)} at step {each.step:,}" if each else "–" for each in found.values]
     return f"{found.metric} ({found.better})", cells, found.best_run
 
 
@@ -115,7 +117,7 @@ def _table(runs: Sequence[str], rows: Iterable[Row]) -> Html:
     )
 
 
-def _curves(records: Sequence[Record]) -> Iterator[Html]:
+def _curves(records: Sequence[ReportedRun]) -> Iterator[Html]:
     drawn = [record for record in records if record.num_lines]
     if not drawn:
         return
@@ -128,11 +130,11 @@ def _curves(records: Sequence[Record]) -> Iterator[Html]:
     yield tag("p", words, class_="note")
 
 
-def _grouped(records: Sequence[Record]) -> dict[str, list[Series]]:
+def _grouped(records: Sequence[ReportedRun]) -> dict[str, list[Series]]:
     """Return the runs' curves by what they are of; the colour is the run's, the pattern tells training from evaluation."""
     names: dict[str, list[str]] = {}
     for name in dict.fromkeys(name for record in records for name in record.curves):
-        names.setdefault(group_of(name), []).append(name)
+        names.setdefault(metric_group(name), []).append(name)
     return {
         group: [
             Series(

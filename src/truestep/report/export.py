@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from truestep.core.files import replacing
+from truestep.core.files import replacing_file
 from truestep.report.metrics import read_metrics
 from truestep.report.names import METRICS
 
@@ -19,7 +19,7 @@ def write_csv(directories: Sequence[Path], names: Sequence[str], path: Path) -> 
     """Write `run,step,epoch,elapsed_seconds,name,value` in place of an older file; return how many values it has."""
     rows = _rows(directories, names)
     num_values = 0
-    with replacing(path) as file:
+    with replacing_file(path) as file:
         file.write(_lines([HEADING]))
         while some := list(islice(rows, ROWS_AT_ONCE)):
             file.write(_lines(some))

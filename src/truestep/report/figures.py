@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from truestep.core.charts.chart import Chart, Series
 from truestep.core.charts.curve import Curve
-from truestep.core.wording import byte_size, number, short_number
-from truestep.report.record import Record
+from truestep.core.wording import byte_size, number_text, short_number
+from truestep.report.record import ReportedRun
 
 # what `Learner` and `Run` log under fixed names
 KNOWN = (
@@ -21,7 +21,7 @@ SPLIT = r"(train|training|val|valid|validation|test|eval|evaluation|dev)"
 BINARY_UNITS = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("bytes", 1.0))
 
 
-def group_of(name: str) -> str:
+def metric_group(name: str) -> str:
     """Return what a metric is of: "loss" for `critic/loss` and `test_loss`, "accuracy" for `val/accuracy`."""
     parts = name.split("/")
     if parts[-1] in KNOWN:
@@ -32,12 +32,12 @@ def group_of(name: str) -> str:
     return re.sub(f"^{SPLIT}[_-]|[_-]{SPLIT}$", "", telling[-1], flags=re.IGNORECASE) or name
 
 
-def grouped(record: Record) -> dict[str, list[Series]]:
+def group_curves(record: ReportedRun) -> dict[str, list[Series]]:
     """Return the run's curves by what they are of, in the order in which they first appeared."""
     groups: dict[str, list[Series]] = {}
     colours: dict[str, int] = {}  # of learners, the same on every chart
     for name, curve in record.curves.items():
-        group = group_of(name)
+        group = metric_group(name)
         series = groups.setdefault(group, [])
         if group in (*KNOWN, "loss"):
             owner = name.removesuffix("/" + group)
@@ -142,5 +142,5 @@ def _skipped(series: list[Series]) -> Chart:
         may_be_log=False,
         from_zero=True,
         note="So far, because a gradient overflowed or was not finite.",
-        wording=number,
+        wording=number_text,
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from truestep.core.charts.markup import Html, tag
-from truestep.report.record import Record
+from truestep.report.record import ReportedRun
 
 HEADINGS = ("finding", "where", "what", "fix")
 
@@ -17,7 +17,7 @@ class _Row(NamedTuple):
     fix: str
 
 
-def findings_of(record: Record) -> list[_Row]:
+def findings_of(record: ReportedRun) -> list[_Row]:
     """Return what was found in a run: in its code, then in its layers."""
     return [*map(_of_doctor, record.findings), *_of_layers(record.looks)]
 

@@ -11,7 +11,7 @@ from truestep.report.samples import LoggedSamples, Sample
 SMALL = 192  # pixels; pictures that are narrower are enlarged by a whole factor, each pixel a square
 
 
-def cards(groups: list[LoggedSamples]) -> Iterator[Html]:
+def media_cards(groups: list[LoggedSamples]) -> Iterator[Html]:
     """Return one card a name, its files in the order of their steps."""
     for group in groups:
         yield tag(

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from truestep.core.charts.chart import Series
 from truestep.core.charts.curve import Curve
 from truestep.core.charts.markup import Html, tag
-from truestep.core.wording import byte_size, duration, number, short_number
+from truestep.core.wording import byte_size, duration_text, number_text, short_number
 from truestep.report.best import best
-from truestep.report.record import Record
+from truestep.report.record import ReportedRun
 
 MAX_METRICS, MAX_LOSSES = 3, 3
 
 
-def headline(record: Record, groups: dict[str, list[Series]], metrics: Sequence[str]) -> Html:
+def headline(record: ReportedRun, groups: dict[str, list[Series]], metrics: Sequence[str]) -> Html:
     """Return the tiles: evaluation metrics, losses, steps, time, throughput, memory, skipped updates, NaN."""
     chosen = [series for name in metrics for series in groups[name]][:MAX_METRICS]
     tiles = [
@@ -48,7 +48,7 @@ def _value_tile(series: Series, suffix: str = "") -> Html:
         series.curve.last,
         series.name if suffix in series.name else f"{series.name} {suffix}".strip(),
     )
-    return _tile(label, number(last), _best(label, series.curve), is_bad=not math.isfinite(last))
+    return _tile(label, number_text(last), _best(label, series.curve), is_bad=not math.isfinite(last))
 
 
 def _best(label: str, curve: Curve) -> str:
@@ -56,11 +56,11 @@ def _best(label: str, curve: Curve) -> str:
     if curve.lowest is None or curve.highest is None or curve.num_values == 1:
         return ""
     if (extreme := best(label, curve)) is not None:
-        return f"best {number(extreme.value)} at step {extreme.step:,}"
-    return f"from {number(curve.lowest.value)} to {number(curve.highest.value)}"
+        return f"best {number_text(extreme.value)} at step {extreme.step:,}"
+    return f"from {number_text(curve.lowest.value)} to {number_text(curve.highest.value)}"
 
 
-def _extent(record: Record) -> Iterator[Html]:
+def _extent(record: ReportedRun) -> Iterator[Html]:
     num_epochs = len(record.epoch_ends)
     yield _tile("steps", f"{record.last_step:,}", f"in {num_epochs:,} epoch{'s' * (num_epochs != 1)}")
     seconds = record.elapsed_seconds
@@ -69,7 +69,7 @@ def _extent(record: Record) -> Iterator[Html]:
         if record.last_step
         else ""
     )
-    yield _tile("time", f"{seconds:.1f} s" if seconds < 60 else duration(seconds), note)
+    yield _tile("time", f"{seconds:.1f} s" if seconds < 60 else duration_text(seconds), note)
 
 
 def _cost(groups: dict[str, list[Series]]) -> Iterator[Html]:
@@ -82,7 +82,7 @@ def _cost(groups: dict[str, list[Series]]) -> Iterator[Html]:
         yield _tile("memory", byte_size(max(peaks)), "peak")
 
 
-def _warnings(record: Record, groups: dict[str, list[Series]]) -> Iterator[Html]:
+def _warnings(record: ReportedRun, groups: dict[str, list[Series]]) -> Iterator[Html]:
     counts = [
         series.curve.highest.value for series in groups.get("updates_skipped", []) if series.curve.highest
     ]

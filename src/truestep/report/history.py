@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from truestep.core.files import open_regular, read_regular, replacing
+from truestep.core.files import open_regular, read_regular_file, replacing_file
 
 
-class Mark(NamedTuple):
+class MetricsMark(NamedTuple):
     """The first bytes of a file: how many, and their CRC-32."""
 
     position: int
@@ -28,12 +28,12 @@ class Mark(NamedTuple):
         )
 
 
-NOTHING = Mark(0, 0)
+NOTHING = MetricsMark(0, 0)
 
 
-def go_back(path: Path, mark: Mark, others: Sequence[Mark] = ()) -> bool:
+def cut_back_metrics(path: Path, mark: MetricsMark, others: Sequence[MetricsMark] = ()) -> bool:
     """Let the file end after `mark`, and keep what any of the `others` needs; False where marked lines were changed or lost."""
-    kept = {file: read_regular(file) for file in _kept(path)}
+    kept = {file: read_regular_file(file) for file in _kept(path)}
     current = _content(path)
     # By checksum, not by name: which of the files a checkpoint was saved beside is written nowhere.
     source = next((content for content in (current, *kept.values()) if mark.is_in(content)), None)
@@ -54,11 +54,11 @@ def go_back(path: Path, mark: Mark, others: Sequence[Mark] = ()) -> bool:
     return found
 
 
-def forget(path: Path, needed: Sequence[Mark]) -> None:
+def forget(path: Path, needed: Sequence[MetricsMark]) -> None:
     """Remove what was kept of `path` and none of the `needed` is found in alone."""
     current = _content(path)
     for file in _kept(path):
-        content = read_regular(file)
+        content = read_regular_file(file)
         if not any(mark.is_in(content) and not mark.is_in(current) for mark in needed):
             file.unlink()
 
@@ -75,7 +75,7 @@ def is_kept(path: Path) -> bool:
 
 def _content(path: Path) -> bytes:
     try:
-        return read_regular(path)
+        return read_regular_file(path)
     except FileNotFoundError:
         return b""
 
@@ -90,12 +90,12 @@ def _free(path: Path, kept: Iterable[Path]) -> Path:
     return path.with_name(next(name for name in names if name not in taken))
 
 
-def _in_any(mark: Mark, contents: Iterable[bytes]) -> bool:
+def _in_any(mark: MetricsMark, contents: Iterable[bytes]) -> bool:
     return any(mark.is_in(content) for content in contents)
 
 
 def _write(path: Path, content: bytes) -> None:
-    with replacing(path) as file:
+    with replacing_file(path) as file:
         file.write(content)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from truestep.core.charts.heat import HeatMap, draw_heat
 from truestep.core.charts.markup import Html, tag
-from truestep.core.files import read_regular
+from truestep.core.files import read_regular_file
 
 LAYERS = "layers.jsonl"
 MAPS = (  # title, which number of a layer, for which kinds, whether orders of magnitude are shown
@@ -25,7 +25,7 @@ MAPS = (  # title, which number of a layer, for which kinds, whether orders of m
 def read_looks(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of a `layers.jsonl` that can be read."""
     try:
-        lines = read_regular(path).splitlines()
+        lines = read_regular_file(path).splitlines()
     except OSError:
         return
     for raw in lines:

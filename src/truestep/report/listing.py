@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from truestep.checkpoints.sources import FOLDER
-from truestep.core.errors import OptionError, RunDirectoryError, near_path, nearest
+from truestep.core.errors import OptionError, RunDirectoryError, near_path, nearest_names
 from truestep.core.results import RenderableType, Result
 from truestep.report.best import best, better, deciding
 from truestep.report.digest import Digest, digest_of, forget_oldest
@@ -76,7 +76,7 @@ def _check_metric(metric: str, digests: list[Digest]) -> None:
     known = {name for digest in digests for name in digest.extremes}
     if metric not in known:
         raise OptionError(
-            f"No run here has logged {metric!r} as a metric whose name tells which way is better. {nearest(metric, known)}"
+            f"No run here has logged {metric!r} as a metric whose name tells which way is better. {nearest_names(metric, known)}"
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from truestep.core.errors import RunDirectoryError
 from truestep.core.files import open_regular, sync_folder
-from truestep.report.history import Mark
+from truestep.report.history import MetricsMark
 from truestep.report.media import MediaLine, decode_media, encode_media
 
 logger = logging.getLogger(__name__)
@@ -147,9 +147,9 @@ class MetricsFile:
         )
 
     @property
-    def mark(self) -> Mark:
+    def mark(self) -> MetricsMark:
         """Everything written so far; after `flush` that is every line."""
-        return Mark(self._end, self._checksum)
+        return MetricsMark(self._end, self._checksum)
 
     def close(self) -> None:
         """Write what waits and close the file; more calls do nothing."""
@@ -222,14 +222,14 @@ def decode(raw: bytes) -> MetricsLine | None:
         0 <= step < MAX_STEP
         and 0 <= epoch < MAX_STEP
         and math.isfinite(elapsed)
-        and all(map(is_name, values))
+        and all(map(is_metric_name, values))
     ):
         return None
     media = decode_media(line.get("media"))
     return MetricsLine(step=step, epoch=epoch, elapsed_seconds=elapsed, values=values, media=media)
 
 
-def is_name(text: str) -> bool:
+def is_metric_name(text: str) -> bool:
     """Whether a metric can be called this: what can be shown on a terminal and a page, and written in UTF-8."""
     return bool(text) and text.isprintable()
 
@@ -244,7 +244,7 @@ def raw_lines(path: Path) -> Iterator[bytes]:
             yield raw if rest is raw else b""
 
 
-def _whole_lines(file: int) -> Mark:
+def _whole_lines(file: int) -> MetricsMark:
     """Return everything up to the last newline."""
     end = checksum = position = so_far = 0
     while chunk := os.pread(file, READ_BYTES, position):
@@ -254,4 +254,4 @@ def _whole_lines(file: int) -> Mark:
             end, checksum = position - len(chunk) + newline, zlib.crc32(chunk[:newline], so_far)
             so_far = checksum
         so_far = zlib.crc32(chunk[newline:], so_far)
-    return Mark(end, checksum)
+    return MetricsMark(end, checksum)

@@ -5,22 +5,22 @@ from collections.abc import Iterator
 from importlib import resources
 
 from truestep.core.charts.axes import span_axis
-from truestep.core.charts.chart import MAX_EPOCH_LINES, Steps, draw
+from truestep.core.charts.chart import MAX_EPOCH_LINES, Steps, draw_chart
 from truestep.core.charts.document import document, header
 from truestep.core.charts.markup import Html, tag
-from truestep.report.figures import KNOWN, Figures, figures_for, grouped
+from truestep.report.figures import KNOWN, Figures, figures_for, group_curves
 from truestep.report.findings import findings_of, findings_table
-from truestep.report.gallery import cards
+from truestep.report.gallery import media_cards
 from truestep.report.headline import headline
 from truestep.report.layers import layers_section
-from truestep.report.record import Record
-from truestep.report.tables import choices_table, table_of
+from truestep.report.record import ReportedRun
+from truestep.report.tables import choices_table, settings_table
 from truestep.report.timeline import timeline
 
 
-def page(record: Record) -> str:
+def page(record: ReportedRun) -> str:
     """Return the whole document."""
-    groups = grouped(record)
+    groups = group_curves(record)
     figures = figures_for(groups)
     metrics = [group for group in groups if group not in (*KNOWN, "loss")]
     body = [
@@ -57,7 +57,7 @@ def _asset(name: str) -> str:
     return resources.files("truestep.report").joinpath(name).read_text("utf-8")
 
 
-def _in_short(record: Record) -> str:
+def _in_short(record: ReportedRun) -> str:
     """Return what one asks first about a run, as far as its files tell."""
     config = record.config if isinstance(record.config, dict) else {}
     environment = record.environment if isinstance(record.environment, dict) else {}
@@ -74,7 +74,7 @@ def _nothing_logged() -> Html:
     return tag("p", "Nothing has been logged yet: metrics.jsonl has no lines.", class_="problem", role="note")
 
 
-def _curves(record: Record, figures: Figures) -> Iterator[Html]:
+def _curves(record: ReportedRun, figures: Figures) -> Iterator[Html]:
     if not record.num_lines:
         return
     axis = span_axis(record.first_step, record.last_step)
@@ -90,10 +90,10 @@ def curves(figures: Figures, steps: Steps) -> Iterator[Html]:
         "Training": figures.training,
     }.items():
         if charts:
-            yield section(title, *(draw(chart, steps) for chart in charts))
+            yield section(title, *(draw_chart(chart, steps) for chart in charts))
 
 
-def _how_to_read(record: Record, figures: Figures) -> str:
+def _how_to_read(record: ReportedRun, figures: Figures) -> str:
     densest = max((curve.values_per_point for curve in record.curves.values()), default=1)
     words = ["Values are drawn as they were logged, without smoothing."]
     if densest > 1:
@@ -113,26 +113,26 @@ def section(title: str, *cards: Html, class_: str = "") -> Html:
     return tag("section", tag("h2", title), tag("div", *cards, class_=f"cards {class_}".strip()))
 
 
-def _findings(record: Record) -> Iterator[Html]:
+def _findings(record: ReportedRun) -> Iterator[Html]:
     """What may spoil the run stands before everything else."""
     if found := findings_of(record):
         table = findings_table([(None, each) for each in found])
         yield section("Findings", tag("div", table, class_="card"), class_="wide")
 
 
-def _samples(record: Record) -> Iterator[Html]:
+def _samples(record: ReportedRun) -> Iterator[Html]:
     if record.samples:
-        yield section("Samples", *cards(record.samples), class_="wide")
+        yield section("Samples", *media_cards(record.samples), class_="wide")
 
 
-def _layers(record: Record) -> Iterator[Html]:
+def _layers(record: ReportedRun) -> Iterator[Html]:
     if record.looks:
         yield section("Layers", *layers_section(record.looks))
 
 
-def _tables(record: Record) -> Iterator[Html]:
+def _tables(record: ReportedRun) -> Iterator[Html]:
     if record.choices:
         yield section("Choices", tag("div", choices_table(record.choices), class_="card"), class_="wide")
     for title, value in (("Configuration", record.config), ("Environment", record.environment)):
         if value:
-            yield section(title, tag("div", table_of(value), class_="card"), class_="wide")
+            yield section(title, tag("div", settings_table(value), class_="card"), class_="wide")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from truestep.core.charts.curve import Curve
-from truestep.core.files import read_regular
+from truestep.core.files import read_regular_file
 from truestep.report.columns import MetricColumns, Steps, Values, read_columns
 from truestep.report.layers import LAYERS, read_looks
 from truestep.report.media import MediaLine
@@ -21,7 +21,7 @@ FINDINGS = "doctor.json"
 
 
 @dataclass(kw_only=True)
-class Record:
+class ReportedRun:
     """A run as its files tell it."""
 
     name: str
@@ -50,9 +50,9 @@ class Record:
         return self.elapsed.highest.value if self.elapsed and self.elapsed.highest else 0.0
 
 
-def read_record(directory: Path) -> Record:
+def read_record(directory: Path) -> ReportedRun:
     """Read the files of a run's directory."""
-    record = Record(name=directory.resolve().name)
+    record = ReportedRun(name=directory.resolve().name)
     record.config = _json(directory / CONFIG, record)
     record.environment = _json(directory / "environment.json", record)
     choices = _json(directory / "choices.json", record)
@@ -66,7 +66,7 @@ def read_record(directory: Path) -> Record:
     return record
 
 
-def read_records(directories: Sequence[Path]) -> list[Record]:
+def read_records(directories: Sequence[Path]) -> list[ReportedRun]:
     """Read the files of several runs; their names tell them apart."""
     records = [read_record(path) for path in directories]
     for record, name in zip(records, _names_of(directories), strict=True):
@@ -85,16 +85,16 @@ def _names_of(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def read_curves(directory: Path) -> Record:
+def read_curves(directory: Path) -> ReportedRun:
     """Read the metrics of a run alone."""
-    record = Record(name=directory.resolve().name)
+    record = ReportedRun(name=directory.resolve().name)
     _read_metrics(directory / METRICS, record)
     return record
 
 
-def _json(path: Path, record: Record) -> Any:
+def _json(path: Path, record: ReportedRun) -> Any:
     try:
-        return json.loads(read_regular(path))
+        return json.loads(read_regular_file(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -102,7 +102,7 @@ def _json(path: Path, record: Record) -> Any:
         return None
 
 
-def _read_metrics(path: Path, record: Record) -> list[tuple[int, str, MediaLine]]:
+def _read_metrics(path: Path, record: ReportedRun) -> list[tuple[int, str, MediaLine]]:
     """Add the file's lines to the record; return the media that they name."""
     num_spoiled = 0
     media: list[tuple[int, str, MediaLine]] = []
@@ -122,7 +122,7 @@ def _read_metrics(path: Path, record: Record) -> list[tuple[int, str, MediaLine]
     return media
 
 
-def _take(columns: MetricColumns, record: Record) -> None:
+def _take(columns: MetricColumns, record: ReportedRun) -> None:
     """Add lines to the curves."""
     steps = columns.steps
     if len(steps):
@@ -136,7 +136,7 @@ def _take(columns: MetricColumns, record: Record) -> None:
         record.curves[name] = _add(record.curves.get(name), its_steps, values)
 
 
-def _take_epochs(epochs: Steps, steps: Steps, record: Record) -> None:
+def _take_epochs(epochs: Steps, steps: Steps, record: ReportedRun) -> None:
     """Note the last step of each epoch; lines of one epoch stand together."""
     ends = np.append(np.flatnonzero(epochs[1:] != epochs[:-1]), len(epochs) - 1)
     for epoch, last in zip(epochs[ends].tolist(), steps[ends].tolist(), strict=True):

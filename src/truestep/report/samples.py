@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.core.files import read_regular
+from truestep.core.files import read_regular_file
 from truestep.core.wording import byte_size
 from truestep.report.media import MAX_MEDIA_BYTES, MEDIA, MediaLine
 
@@ -65,6 +65,6 @@ def _content(directory: Path, file: str, room: int) -> tuple[bytes | None, str]:
         size = path.stat().st_size
         if size > min(room, MAX_MEDIA_BYTES):
             return None, f"{file} ({byte_size(size)}) would make this page too large"
-        return read_regular(path), ""
+        return read_regular_file(path), ""
     except OSError as error:
         return None, f"{file} could not be read: {error.strerror}"

@@ -8,11 +8,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from truestep.core.wording import byte_size, duration, number
+from truestep.core.wording import byte_size, duration_text, number_text
 from truestep.report.compare import RunComparison
 from truestep.report.listing import RunList, RunSummary
 from truestep.report.state import SCRIPT_ENDED
-from truestep.report.tables import text_of
+from truestep.report.tables import setting_text
 
 STYLES = {
     "running": "bold blue",
@@ -51,15 +51,17 @@ def comparison_screen(found: RunComparison) -> RenderableType:
     for heading in ("", *map(_plain, found.runs)):
         table.add_column(heading, overflow="fold")
     for each in found.differences:
-        table.add_row(Text(_plain(each.setting)), *(Text(_plain(text_of(value))) for value in each.values))
+        table.add_row(
+            Text(_plain(each.setting)), *(Text(_plain(setting_text(value))) for value in each.values)
+        )
     if len(found.runs) > 1 and not found.differences:
         table.add_row(Text("configuration"), Text("the same"))
     for best in found.best:
-        cells = [f"{number(each.value)} at {each.step:,}" if each else "-" for each in best.values]
+        cells = [f"{number_text(each.value)} at {each.step:,}" if each else "-" for each in best.values]
         styles = ["bold green" if place == best.best_run else "" for place in range(len(cells))]
         table.add_row(Text(f"best {_plain(best.metric)}"), *map(Text, cells, styles))
     table.add_row(Text("steps"), *(Text(f"{step:,}") for step in found.steps))
-    table.add_row(Text("time"), *(Text(duration(seconds)) for seconds in found.elapsed_seconds))
+    table.add_row(Text("time"), *(Text(duration_text(seconds)) for seconds in found.elapsed_seconds))
     return Group(*_winner(found), table)
 
 
@@ -69,7 +71,7 @@ def _winner(found: RunComparison) -> Iterator[RenderableType]:
         first = found.best[0]
         value = first.values[first.best_run]
         assert value is not None
-        where = f"{number(value.value)} at step {value.step:,}"
+        where = f"{number_text(value.value)} at step {value.step:,}"
         yield Text(f"Best {_plain(first.metric)}: {_plain(found.runs[first.best_run])}, {where}", "bold")
         yield Text()
 
@@ -78,7 +80,7 @@ def _best(run: RunSummary, *, named: bool) -> str:
     if run.best_value is None or run.best_step is None:
         return "-"
     name = f"{_plain(run.metric or '')} " if named else ""
-    return f"{name}{number(run.best_value)} at {run.best_step:,}"
+    return f"{name}{number_text(run.best_value)} at {run.best_step:,}"
 
 
 def _ago(run: RunSummary, now: datetime) -> str:

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from truestep.checkpoints.attempts import ending_at
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
-from truestep.checkpoints.files import Files
+from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.holder import is_held
 from truestep.checkpoints.selection import read_all
 from truestep.checkpoints.sources import FOLDER
 from truestep.checkpoints.tree import children_of, subtree
 from truestep.core.errors import CheckpointError
-from truestep.core.files import read_regular
+from truestep.core.files import read_regular_file
 from truestep.report.names import CONFIG
 
 SCRIPT_ENDED = "its script ended"
@@ -38,7 +38,9 @@ def state_of(directory: Path, last_step: int) -> RunState:
     if (problem := _config_problem(directory)) is not None:
         return problem
     newest = (
-        next(iter(read_all(Files(), directory / FOLDER)), None) if (directory / FOLDER).is_dir() else None
+        next(iter(read_all(CheckpointFiles(), directory / FOLDER)), None)
+        if (directory / FOLDER).is_dir()
+        else None
     )
     if isinstance(newest, PassedOver):
         return RunState("unknown" if newest.newer else "damaged", f"{newest.name}: {newest.reason}")
@@ -52,7 +54,7 @@ def state_of(directory: Path, last_step: int) -> RunState:
 
 def _config_problem(directory: Path) -> RunState | None:
     try:
-        if isinstance(json.loads(read_regular(directory / CONFIG)), dict):
+        if isinstance(json.loads(read_regular_file(directory / CONFIG)), dict):
             return None
         return RunState("damaged", f"{CONFIG} holds no configuration")
     except FileNotFoundError:
@@ -81,7 +83,7 @@ def _ending(folder: Path, newest: Checkpoint | None, last_step: int) -> RunState
     if kind == "exception":
         return RunState("interrupted", f"{name} after step {newest.step:,}")
     if last_step <= newest.step:
-        kind = ending_at(Files(), folder, newest.name) or kind
+        kind = ending_at(CheckpointFiles(), folder, newest.name) or kind
         if kind == "finished":
             return RunState("finished")
         if kind == "signal":

@@ -10,7 +10,7 @@ from truestep.core.charts.markup import Html, tag
 LONG_FROM = 14  # a group of more rows is folded
 
 
-def table_of(value: Any) -> Html:
+def settings_table(value: Any) -> Html:
     """Return nested dicts as a table of their leaves; groups of many rows are folded."""
     if not isinstance(value, Mapping):
         value = {"value": value}
@@ -50,19 +50,20 @@ def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _rows(values: Mapping[str, Any]) -> Html:
     rows = (
-        tag("tr", tag("th", str(key), scope="row"), tag("td", text_of(each))) for key, each in values.items()
+        tag("tr", tag("th", str(key), scope="row"), tag("td", setting_text(each)))
+        for key, each in values.items()
     )
     return tag("table", tag("tbody", *rows))
 
 
-def text_of(value: Any) -> str:
+def setting_text(value: Any) -> str:
     """Return a value as a person reads it."""
     if value is None:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if _is_list(value):
-        return ", ".join(text_of(each) for each in value) or "–"
+        return ", ".join(setting_text(each) for each in value) or "–"
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -72,9 +73,9 @@ def choices_table(choices: Sequence[Mapping[str, Any]]) -> Html:
     rows = (
         tag(
             "tr",
-            tag("th", text_of(choice.get("name")), scope="row"),
-            tag("td", tag("b", text_of(choice.get("value")))),
-            tag("td", text_of(choice.get("reason"))),
+            tag("th", setting_text(choice.get("name")), scope="row"),
+            tag("td", tag("b", setting_text(choice.get("value")))),
+            tag("td", setting_text(choice.get("reason"))),
         )
         for choice in choices
     )

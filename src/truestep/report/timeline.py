@@ -8,7 +8,7 @@ from itertools import pairwise
 from truestep.core.charts.axes import span_axis
 from truestep.core.charts.drawn import ticks_of
 from truestep.core.charts.markup import Html, data
-from truestep.report.record import Record
+from truestep.report.record import ReportedRun
 
 MAX_KNOTS = 2_000
 TOLERANCE = 1 / 4_000  # of a run's time: a quarter of a pixel
@@ -21,7 +21,7 @@ Knots = list[tuple[float, float]]
 """Steps with a value each, straight lines between them; the steps rise."""
 
 
-def timeline(records: Sequence[Record]) -> Html | None:
+def timeline(records: Sequence[ReportedRun]) -> Html | None:
     """Return as data the runs' epochs and times by step, and the axes of these that the reader can choose."""
     runs = [{"epoch": epochs_done(record), "time": seconds_gone(record)} for record in records]
     if not any(run["time"] for run in runs):
@@ -36,7 +36,7 @@ def timeline(records: Sequence[Record]) -> Html | None:
     )
 
 
-def epochs_done(record: Record) -> Knots:
+def epochs_done(record: ReportedRun) -> Knots:
     """Return how many epochs were done at the steps where one ended; the last is taken to be as long as the one before."""
     ends = sorted((step, epoch + 1) for epoch, step in record.epoch_ends.items())
     if not ends:
@@ -52,7 +52,7 @@ def epochs_done(record: Record) -> Knots:
     return _fewer(_bent(knots))
 
 
-def seconds_gone(record: Record) -> Knots:
+def seconds_gone(record: ReportedRun) -> Knots:
     """Return the seconds that had gone at steps; they never fall."""
     curve = record.elapsed
     if curve is None or curve.lowest is None or curve.highest is None:
@@ -99,7 +99,7 @@ def value_at(knots: Knots, step: float) -> float:
     return knots[-1][1]
 
 
-def _epoch_axis(runs: Sequence[dict[str, Knots]], records: Sequence[Record]) -> dict[str, object] | None:
+def _epoch_axis(runs: Sequence[dict[str, Knots]], records: Sequence[ReportedRun]) -> dict[str, object] | None:
     if max(len(record.epoch_ends) for record in records) < 2:
         return None
     drawn = [(run["epoch"], record) for run, record in zip(runs, records, strict=True) if run["epoch"]]

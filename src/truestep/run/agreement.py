@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from truestep.core.errors import OptionError
-from truestep.engine.processes.packing import packed, unpacked
+from truestep.engine.processes.packing import pack_message, unpack_message
 from truestep.engine.processes.world import World
 
 SECONDS_BETWEEN = 1.0
 MOST_BATCHES = 1000
 
 
-class Wishes(NamedTuple):
+class LoopWishes(NamedTuple):
     """What a process wants to happen between two batches."""
 
     signal: int = 0
@@ -35,15 +35,15 @@ class Agreement:
         self._left = 1
         self._batches, self._since = 0, time.monotonic()
 
-    def between_batches(self, wishes: Wishes) -> Wishes:
+    def between_batches(self, wishes: LoopWishes) -> LoopWishes:
         """Return what all do now; nothing where it is not asked this time, and what is wished for waits."""
         if self._world is None:
             return wishes
         self._left -= 1
         self._batches += 1
-        return self.asked("the end of a batch", wishes) if self._left <= 0 else Wishes()
+        return self.asked("the end of a batch", wishes) if self._left <= 0 else LoopWishes()
 
-    def asked(self, what: str, wishes: Wishes) -> Wishes:
+    def asked(self, what: str, wishes: LoopWishes) -> LoopWishes:
         """Ask all ranks now, and how many batches they have until they are asked again."""
         if self._world is None:
             return wishes
@@ -53,7 +53,9 @@ class Agreement:
         # rank 0's number: all ask again behind the same batch
         self._left = max(1, int(found[0][3]))
         self._batches, self._since = 0, time.monotonic()
-        return Wishes(int(max(each[0] for each in found)), any(each[1] for each in found), bool(found[0][2]))
+        return LoopWishes(
+            int(max(each[0] for each in found)), any(each[1] for each in found), bool(found[0][2])
+        )
 
     def rank_0_says(self, what: str, mine: bool) -> bool:
         """Return rank 0's answer to a question that every rank asks."""
@@ -67,7 +69,7 @@ class Agreement:
 
     def tree_from_rank_0(self, what: str, make: Callable[[], Any]) -> Any:
         """Return on every rank what rank 0 makes: a tree of tensors and plain values."""
-        return self._given(what, make, packed, unpacked)
+        return self._given(what, make, pack_message, unpack_message)
 
     def _given(
         self, what: str, make: Callable[[], Any], pack: Callable[[Any], bytes], unpack: Callable[[bytes], Any]
@@ -109,4 +111,4 @@ class Agreement:
     def gathered(self, what: str, mine: Any) -> list[Any]:
         """Return every rank's tree."""
         assert self._world is not None
-        return [unpacked(each) for each in self._world.share_bytes(packed(mine), what)]
+        return [unpack_message(each) for each in self._world.share_bytes(pack_message(mine), what)]

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import torch
 
 from truestep.engine.choices import Choice
-from truestep.engine.context import Context
-from truestep.engine.parts import Parts
-from truestep.run.cursor import Cursor
-from truestep.run.fingerprint import fingerprint, promise
+from truestep.engine.context import LearnerContext
+from truestep.engine.parts import LearnerParts
+from truestep.run.cursor import RunCursor
+from truestep.run.fingerprint import fingerprint, resume_promise
 
 
 class Beginning(NamedTuple):
@@ -25,8 +25,8 @@ class Beginning(NamedTuple):
 
 def said_at_the_start(
     resumed: Beginning | None,
-    context: Context,
-    cursor: Cursor,
+    context: LearnerContext,
+    cursor: RunCursor,
     edits: Sequence[str],
     *,
     holds_run: bool,
@@ -40,18 +40,23 @@ def said_at_the_start(
 
 
 def where_it_goes_on(
-    resumed: Beginning | None, context: Context, cursor: Cursor, edits: Sequence[str], *, holds_run: bool
+    resumed: Beginning | None,
+    context: LearnerContext,
+    cursor: RunCursor,
+    edits: Sequence[str],
+    *,
+    holds_run: bool,
 ) -> Iterator[str]:
     """Yield what is to be said once the run stands where it goes on; `edits` are the settings that were changed."""
     if resumed is not None:
         now = fingerprint(context.device)
-        promised = promise(resumed.environment, now, context.choices, [*edits, *resumed.changed])
-        yield f"going on from {resumed.checkpoint} ({where(cursor)}); the rest is {promised}"
+        promised = resume_promise(resumed.environment, now, context.choices, [*edits, *resumed.changed])
+        yield f"going on from {resumed.checkpoint} ({where_run_stands(cursor)}); the rest is {promised}"
     elif holds_run:
         yield "this run was stopped before its first checkpoint; it starts at the beginning"
 
 
-def where(cursor: Cursor) -> str:
+def where_run_stands(cursor: RunCursor) -> str:
     """Return where a run stands: epochs by how many are done, since the bar counts from 1 and `run.epoch` from 0."""
     return f"step {cursor.step:,}, {cursor.epoch:,} epoch{'s' * (cursor.epoch != 1)} done"
 
@@ -70,7 +75,7 @@ def what_weakens(choices: Sequence[Choice]) -> Iterator[str]:
             yield f"{choice.name}: {choice.value}; {choice.reason}"
 
 
-def what_loses_updates(learners: Mapping[str, Parts]) -> Iterator[str]:
+def what_loses_updates(learners: Mapping[str, LearnerParts]) -> Iterator[str]:
     """Yield which learners keep their weights in 16 bits alone: a mode whose name many give who mean the mixed one."""
     for name, learner in learners.items():
         mode = learner.precision
@@ -83,7 +88,7 @@ def what_loses_updates(learners: Mapping[str, Parts]) -> Iterator[str]:
             )
 
 
-def nothing_is_left(directory: object, cursor: Cursor, done: str, call: str) -> str:
+def nothing_is_left(directory: object, cursor: RunCursor, done: str, call: str) -> str:
     """Return what is said where a loop has nothing to do any more."""
     more = f"give {call} a larger number to make it longer"
     if cursor.finished:

@@ -20,7 +20,7 @@ from truestep.run.pass_batches import ReadAhead
 
 
 @dataclass
-class Stream:
+class StreamCursor:
     """The place in one source of batches."""
 
     name: str
@@ -241,7 +241,7 @@ def _told(label: str, changes: list[str]) -> list[str]:
 
 
 @dataclass
-class Cursor:
+class RunCursor:
     """Where a run stands."""
 
     epoch: int = 0
@@ -249,8 +249,8 @@ class Cursor:
     """Batches given out so far."""
     done: int = 0
     """Batches whose body is over: what a save counts."""
-    streams: dict[str, Stream] = field(default_factory=dict)
-    leader: Stream | None = None
+    streams: dict[str, StreamCursor] = field(default_factory=dict)
+    leader: StreamCursor | None = None
     finished: bool = False
     """Whether `run.finish()` ended the run, however much there would still be to do."""
     cut: bool = False
@@ -281,7 +281,7 @@ class Cursor:
         if self.leader is not None and (self.leader.finished or self.cut):
             self.leader, self.done = None, self.step
 
-    def cut_short(self, stream: Stream) -> None:
+    def cut_short(self, stream: StreamCursor) -> None:
         """`run.finish()` ended a pass before its last batch; a run that is taken up again goes on there."""
         self.cut = True
         stream.stop_reading()
@@ -302,7 +302,7 @@ class Cursor:
     def is_behind_a_pass(self) -> bool:
         """Whether a body that is resumed here comes, or may come, to a pass that is over and gives it nothing."""
         streams = [stream for stream in self.streams.values() if stream.passes]
-        return sum(stream.passes for stream in streams) > 1 or any(map(Stream.may_be_over, streams))
+        return sum(stream.passes for stream in streams) > 1 or any(map(StreamCursor.may_be_over, streams))
 
     @property
     def is_in_first_pass(self) -> bool:
@@ -320,7 +320,7 @@ class Cursor:
         streams = self.streams.values() if self.leader is None else [self.leader]
         return any(stream.in_body for stream in streams)
 
-    def stream_of(self, source: BatchSource) -> Stream:
+    def stream_of(self, source: BatchSource) -> StreamCursor:
         """Return the stream of a source that `run.data` made."""
         for stream in self.streams.values():
             if stream.source is source:
@@ -330,7 +330,7 @@ class Cursor:
             "resumed run could find again. Write train = run.data(data_set, batch_size=...) once, before the loop."
         )
 
-    def num_left(self, stream: Stream, limit: int | None) -> int | None:
+    def num_left(self, stream: StreamCursor, limit: int | None) -> int | None:
         """Return how many batches a loop over a stream that begins now gives; None where nobody knows."""
         return 0 if self.finished else stream.num_left(limit)
 
@@ -353,7 +353,7 @@ class Cursor:
         for stream in self.streams.values():
             stream.end_epoch()
 
-    def steps(self, total: int) -> Stream:
+    def steps(self, total: int) -> StreamCursor:
         """Return the stream of the numbers of steps, which goes on where it was, now to `total`."""
         stream = self._steps()
         source: Any = stream.source
@@ -362,9 +362,9 @@ class Cursor:
             stream.go_on(finished=stream.batch >= total)
         return stream
 
-    def _steps(self) -> Stream:
+    def _steps(self) -> StreamCursor:
         if STEPS not in self.streams:
-            self.streams[STEPS] = Stream(STEPS, StepNumbers(), STEPS)
+            self.streams[STEPS] = StreamCursor(STEPS, StepNumbers(), STEPS)
         return self.streams[STEPS]
 
     @property
@@ -381,7 +381,7 @@ class Cursor:
         """Add the stream of a new source; return how it differs from what the run was saved with, where that is awaited."""
         name = f"data_{self.num_sources + 1}"
         awaited = self.streams.get(name)
-        stream = self.streams[name] = Stream(name, source, label, is_late)
+        stream = self.streams[name] = StreamCursor(name, source, label, is_late)
         if awaited is None:
             return []
         saved = awaited.state_dict()
@@ -416,5 +416,5 @@ class Cursor:
         self.finished = state.get("finished", False)
         for name, saved in state["streams"].items():
             if name not in self.streams:
-                self.streams[name] = Stream(name, AwaitedSource(saved), saved["label"], is_late=True)
+                self.streams[name] = StreamCursor(name, AwaitedSource(saved), saved["label"], is_late=True)
             self.streams[name].load_state_dict(saved)

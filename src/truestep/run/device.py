@@ -9,7 +9,7 @@ from torch import Tensor
 from truestep.core.devices import usable_device
 from truestep.core.errors import OptionError
 from truestep.engine.batches import map_tensors
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.nn.seeds.repeatability import make_deterministic
 from truestep.run.ranks import launched
 
@@ -43,7 +43,7 @@ def _own_gpu(local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def set_determinism(context: Context, *, deterministic: bool) -> None:
+def set_determinism(context: LearnerContext, *, deterministic: bool) -> None:
     """Set the flags that were asked for, and note the device and them with their reasons."""
     device = context.device
     reason = "an accelerator is there" if device.type != "cpu" else "torch finds no accelerator"
@@ -68,7 +68,7 @@ class CudnnTuner:
     again where many different ones come by. A last short batch is one more shape.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: LearnerContext) -> None:
         self._context = context
         self._shapes: set[tuple[torch.Size, ...]] = set()
         self._repeats = 0

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from truestep.checkpoints.names import LOCK
 from truestep.core.errors import OptionError, RunDirectoryError, check_choice
-from truestep.core.files import is_partial, read_regular, replacing
+from truestep.core.files import is_partial, read_regular_file, replacing_file
 from truestep.run.launchers import Launch, launch
 from truestep.run.options import RESUME, Resume
 from truestep.run.own_code import script_name
@@ -82,7 +82,7 @@ def _of_earlier_attempt(base: Path, launched: Launch) -> Path | None:
     """
     for _, path in [(1, base), *_numbered(base)]:
         try:
-            content = json.loads(read_regular(path / LAUNCHED))
+            content = json.loads(read_regular_file(path / LAUNCHED))
             job, attempts = content["job"], list(content["attempts"])
         # no such file, or none that a launcher's job has left
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -184,7 +184,7 @@ def _is_empty_store(path: Path) -> bool:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(read_regular(path))
+        content = json.loads(read_regular_file(path))
     except (OSError, ValueError, RecursionError) as error:
         raise RunDirectoryError(f"{path} can't be read ({error}), {_unknown_run(path)}") from error
     if not isinstance(content, dict):
@@ -233,7 +233,7 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def write_json(path: Path, content: Any) -> None:
     """Write JSON so that a reader sees the old file or the new one."""
     try:
-        with replacing(path) as file:
+        with replacing_file(path) as file:
             file.write(json.dumps(content, indent=2, default=str).encode())
     except OSError as error:
         raise RunDirectoryError(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from truestep.engine.choices import Choice
-from truestep.run.own_code import OwnCode, compare
+from truestep.run.own_code import OwnCode, compare_own_code
 
 EXACT = "bit-identical: it ends with the same bits as if it had never stopped"
 ROUNDED = "the same samples and random numbers with other rounding"
@@ -59,14 +59,14 @@ def _cudnn_tf32() -> bool | str:
         return f"{cudnn.conv.fp32_precision}, {cudnn.rnn.fp32_precision}"
 
 
-def promise(
+def resume_promise(
     saved: dict[str, Any], now: dict[str, Any], choices: Sequence[Choice], code: Sequence[str] = ()
 ) -> str:
     """Return what a run resumed here promises, and why, in one sentence; `code` says what it now decides otherwise.
 
     The user's own source is compared too, and what nobody compared is named.
     """
-    source = compare(saved.get("code", {}))
+    source = compare_own_code(saved.get("code", {}))
     if edits := [*code, *source.changed]:
         return f"{OTHER} ({'; '.join(edits)})"
     weaker = [f"{choice.name}: {choice.value}" for choice in choices if choice.weakens]

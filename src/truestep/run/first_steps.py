@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import RunDirectoryError
-from truestep.core.files import read_regular
+from truestep.core.files import read_regular_file
 from truestep.report.record import FINDINGS
 from truestep.run.directory import write_json
 
 if TYPE_CHECKING:
     from truestep.doctor.finding import Finding
     from truestep.doctor.runtime.watch import Watch
-    from truestep.engine.parts import Parts
+    from truestep.engine.parts import LearnerParts
     from truestep.run.run import Run
 
 SCHEMA_VERSION = 1
@@ -39,12 +39,12 @@ class FirstSteps:
         if compiled or not self._run.is_main or self._run.context.strategy.divides_weights:
             return  # what is wrapped while a function is compiled would be compiled again without it
         from truestep.doctor.runtime.scope import engine_loop
-        from truestep.doctor.runtime.watch import Watch, WatchOptions, active
+        from truestep.doctor.runtime.watch import Watch, WatchOptions, active_watch
 
-        if active() is None:
+        if active_watch() is None:
             self._watch = Watch(WatchOptions(gives_way=True), engine_loop()).__enter__()
 
-    def updated(self, learner: "Parts") -> None:
+    def updated(self, learner: "LearnerParts") -> None:
         """A learner's update is done; one that was skipped tells nothing of its parameters."""
         if self._watch is None:
             # asked for by its name, so that what watches is not imported where nobody does
@@ -87,7 +87,7 @@ def _sentence(finding: "Finding") -> str:
 def _keep(path: Path, findings: list[dict[str, Any]]) -> None:
     """Write findings beside those that were there; one found again after a resume stays one."""
     try:
-        known = json.loads(read_regular(path))["findings"]
+        known = json.loads(read_regular_file(path))["findings"]
         kept = [each for each in known if _key(each) not in {_key(finding) for finding in findings}]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         kept = []  # the file is damaged: what was found now stands alone

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from truestep.core.files import open_regular, replacing
-from truestep.engine.context import Context
-from truestep.engine.parts import Parts
+from truestep.core.files import open_regular, replacing_file
+from truestep.engine.context import LearnerContext
+from truestep.engine.parts import LearnerParts
 from truestep.model.layers.findings import LayerFinding, Look, plain
 from truestep.model.layers.interval import SHARE, Every
 from truestep.model.layers.look import is_compiled
 from truestep.model.layers.measures import SPAN
 from truestep.model.layers.watch import Looks
 from truestep.report.layers import LAYERS, read_looks
-from truestep.run.cursor import Cursor
+from truestep.run.cursor import RunCursor
 from truestep.run.trackers.hub import Trackers
 
 FULL = 256  # lines after which only every second look is written; again so many, every fourth
@@ -29,8 +29,8 @@ class RunLayers:
     def __init__(
         self,
         directory: Path,
-        context: Context,
-        cursor: Cursor,
+        context: LearnerContext,
+        cursor: RunCursor,
         trackers: Trackers,
         say: Callable[[str], None],
     ) -> None:
@@ -49,10 +49,10 @@ class RunLayers:
             return
         kept = [line for line in read_looks(self._path) if line["step"] <= self._cursor.done]
         self._num_seen = len(kept)
-        with replacing(self._path) as file:
+        with replacing_file(self._path) as file:
             file.write(b"".join(_encoded(line) for line in kept))
 
-    def updated(self, learner: Parts) -> None:
+    def updated(self, learner: LearnerParts) -> None:
         """An update is done: it may have been looked at, and the next one may be."""
         if not self.every:
             return
@@ -70,7 +70,7 @@ class RunLayers:
             if looks.interval.allows(following, SHARE / len(self._looks)):
                 looks.begin(following)
 
-    def _made(self, learner: Parts) -> Looks | None:
+    def _made(self, learner: LearnerParts) -> Looks | None:
         compiled = learner.options.compile or any(map(is_compiled, learner.module.modules()))
         if compiled:
             reason = "hooks would have it compiled anew; compile=False watches its layers"

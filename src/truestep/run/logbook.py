@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from truestep.core.errors import RunDirectoryError
-from truestep.engine.parts import Parts
+from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
-from truestep.report.history import NOTHING, Mark, forget, go_back, is_kept
+from truestep.report.history import NOTHING, MetricsMark, cut_back_metrics, forget, is_kept
 from truestep.report.media import MediaLine
 from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
 from truestep.run.media.folder import remove_unlisted
@@ -35,7 +35,7 @@ class Logbook:
         self,
         directory: Path,
         every: int,
-        learners: Mapping[str, Parts],
+        learners: Mapping[str, LearnerParts],
         trackers: Trackers,
         *,
         writes: bool = True,
@@ -74,7 +74,7 @@ class Logbook:
         """Seconds that the run has been at work, those before it was resumed too."""
         return time.monotonic() - self._began
 
-    def updated(self, learner: Parts, update: Update) -> None:
+    def updated(self, learner: LearnerParts, update: Update) -> None:
         """Note an update of a learner."""
         window = self._windows.get(learner.name)
         if window is None:
@@ -166,13 +166,13 @@ class Logbook:
             "elapsed_seconds": self.elapsed_seconds,
         }
 
-    def go_back(self, mark: Mark, others: Sequence[Mark] = ()) -> None:
+    def go_back(self, mark: MetricsMark, others: Sequence[MetricsMark] = ()) -> None:
         """Remove every line after `mark`; what `others` may need is kept aside."""
         self.close()
         if not self._writes:
             return
         try:
-            found = go_back(self._path, mark, others)
+            found = cut_back_metrics(self._path, mark, others)
             remove_unlisted(self._path)
         except OSError as error:
             raise RunDirectoryError(
@@ -186,16 +186,16 @@ class Logbook:
                 mark.position,
             )
 
-    def forget(self, marks: Callable[[], Sequence[Mark]]) -> None:
+    def forget(self, marks: Callable[[], Sequence[MetricsMark]]) -> None:
         """Remove what is kept aside and no checkpoint needs any more; a failure leaves it for the next time."""
         with suppress(OSError):
             if is_kept(self._path):
                 forget(self._path, marks())
                 remove_unlisted(self._path)
 
-    def load_state_dict(self, state: dict[str, Any], others: Sequence[Mark]) -> None:
+    def load_state_dict(self, state: dict[str, Any], others: Sequence[MetricsMark]) -> None:
         """Cut the file back to where it was and take over what was not in it yet; `others`: of other checkpoints."""
-        self.go_back(Mark(*state["mark"]), others)
+        self.go_back(MetricsMark(*state["mark"]), others)
         # so that the time of the whole run goes on where it stood
         self._began = time.monotonic() - state["elapsed_seconds"]
         for name, window in state["windows"].items():
@@ -215,7 +215,7 @@ class Logbook:
         return read_metrics(self._path) if self._path.exists() else iter(())
 
 
-def _measured(learner: Parts, window: UpdateWindow) -> Values:
+def _measured(learner: LearnerParts, window: UpdateWindow) -> Values:
     """Return what is true now, and not of the whole window."""
     norm = window.note_norm()
     values: Values = {} if norm is None else {"gradient_norm": norm}

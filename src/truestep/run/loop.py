@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import OptionError
-from truestep.run.cursor import Stream
+from truestep.run.cursor import StreamCursor
 from truestep.run.device import CudnnTuner
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Loop:
         yield from self.batches(stream)
         session.finish()
 
-    def batches(self, stream: Stream, limit: int | None = None) -> Generator[Any]:
+    def batches(self, stream: StreamCursor, limit: int | None = None) -> Generator[Any]:
         """Yield the rest of a pass; the leader's requests are the moments between two steps.
 
         A generator is closed in the same way by `break`, by an exception and by the garbage collector. So how a loop was left is
@@ -93,7 +93,7 @@ class Loop:
             cursor.done = cursor.step
             session.pass_done(stream)
 
-    def _body_done(self, stream: Stream, *, leads: bool) -> None:
+    def _body_done(self, stream: StreamCursor, *, leads: bool) -> None:
         cursor = self._run.cursor
         if cursor.left:  # a loop inside this one, or beside it
             cursor.go_on()
@@ -104,7 +104,7 @@ class Loop:
             False  # last: an exception out of nowhere (a signal's) finds no half-written line of metrics done
         )
 
-    def _closed(self, stream: Stream, reader: object, *, leads: bool) -> None:
+    def _closed(self, stream: StreamCursor, reader: object, *, leads: bool) -> None:
         """The loop is over, or was left."""
         cursor = self._run.cursor
         if stream.reader is reader:  # a loop that is closed late has no part in the pass that is read now
@@ -114,7 +114,7 @@ class Loop:
         if leads:
             self._run.session.random.pass_ends()
 
-    def _left(self, stream: Stream) -> None:
+    def _left(self, stream: StreamCursor) -> None:
         """The loop was left before the source was exhausted; what was read beside a leader that is over is over with it."""
         cursor = self._run.cursor
         if stream.beside and cursor.leader is None:
@@ -122,7 +122,7 @@ class Loop:
         else:
             stream.reader, stream.reading, stream.is_left, cursor.left = None, None, True, True
 
-    def _give_out(self, stream: Stream, batch: Any, *, leads: bool) -> None:
+    def _give_out(self, stream: StreamCursor, batch: Any, *, leads: bool) -> None:
         """Count a batch that is about to be given out; the leader's are the run's steps."""
         stream.in_body = True
         stream.batch += 1

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from truestep.core.random_streams import host_streams, key_of, set_host_streams
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.nn.seeds.seeded import seed_everything
-from truestep.run.cursor import Cursor
+from truestep.run.cursor import RunCursor
 
 _BODIES = 0xB0D7  # keeps the keys of bodies apart from those of updates
 
@@ -23,7 +23,7 @@ class LoopRandom:
     work on other examples; behind the pass they are those of all again, so that splits and orders drawn there are the same.
     """
 
-    def __init__(self, context: Context, cursor: Cursor) -> None:
+    def __init__(self, context: LearnerContext, cursor: RunCursor) -> None:
         self._context, self._cursor = context, cursor
         self.at_epoch: dict[str, Any] | None = None
         """As they were at the top of the epoch's body, which runs again after a resume."""

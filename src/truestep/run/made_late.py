@@ -5,10 +5,10 @@ from collections.abc import Collection
 
 from truestep.core.call_site import call_site
 from truestep.core.errors import OptionError
-from truestep.run.cursor import Cursor
+from truestep.run.cursor import RunCursor
 
 
-def refuse_in_loop(cursor: Cursor) -> None:
+def refuse_in_loop(cursor: RunCursor) -> None:
     """Raise an OptionError where `run.data` is called in the body of a loop: a resumed body would not come there again."""
     if not cursor.is_in_loop:
         return

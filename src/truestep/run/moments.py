@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import torch
 
-from truestep.engine.context import Context
-from truestep.run.cursor import Cursor, Stream
+from truestep.engine.context import LearnerContext
+from truestep.run.cursor import RunCursor, StreamCursor
 from truestep.run.onward import STEPS
 from truestep.run.taken_ahead import TakenAhead
 
@@ -15,20 +15,25 @@ class Moments:
     """Watches passes and updates; each thing is said once. `trains` tells whether the leader's pass has made updates."""
 
     def __init__(
-        self, context: Context, cursor: Cursor, *, trains: Callable[[], bool], say: Callable[[str], None]
+        self,
+        context: LearnerContext,
+        cursor: RunCursor,
+        *,
+        trains: Callable[[], bool],
+        say: Callable[[str], None],
     ) -> None:
         self._context, self._cursor, self._trains, self._say = context, cursor, trains, say
         self._told_of_sums = self._told_of_ahead = self._told_of_waiting = False
         self._ahead = TakenAhead()
-        self._empty: tuple[Stream, int] | None = (
+        self._empty: tuple[StreamCursor, int] | None = (
             None  # a pass that gave nothing since the resume, and what it had given
         )
 
-    def pass_skipped(self, stream: Stream) -> None:
+    def pass_skipped(self, stream: StreamCursor) -> None:
         """A pass was over at the save already, and gives nothing."""
         self._empty = (stream, stream.given)
 
-    def pass_begun(self, stream: Stream, *, leads: bool) -> None:
+    def pass_begun(self, stream: StreamCursor, *, leads: bool) -> None:
         """A pass begins, or goes on in its middle."""
         goes_on = stream.given > 0 and stream.name != STEPS
         self._empty = (stream, stream.given) if goes_on else None  # there may be nothing left of it
@@ -52,7 +57,7 @@ class Moments:
         if self._ahead.body_done():
             self._tell_of_ahead()
 
-    def is_between_batches_of(self, stream: Stream) -> bool:
+    def is_between_batches_of(self, stream: StreamCursor) -> bool:
         """Whether a run that is saved here, where the next batch is asked for, finds its way.
 
         A resumed body runs from the top of its epoch. There a pass that was over gives nothing, so `total / (i + 1)` behind it

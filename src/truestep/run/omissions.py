@@ -4,10 +4,10 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from truestep.core.errors import did_you_mean
-from truestep.engine.context import Context
-from truestep.engine.parts import Parts
-from truestep.run.cursor import Cursor
-from truestep.run.media.kind import Media
+from truestep.engine.context import LearnerContext
+from truestep.engine.parts import LearnerParts
+from truestep.run.cursor import RunCursor
+from truestep.run.media.kind import LoggedMedia
 from truestep.run.notebook import is_interactive
 
 _EPOCHS_WAITED = 2  # with something logged in each; an evaluation may come in every second one only
@@ -17,7 +17,11 @@ class Omissions:
     """Looks at the end of each epoch and of the run, and says each thing once. `best`: what `ts.Saving` waits for in vain."""
 
     def __init__(
-        self, context: Context, cursor: Cursor, best: Callable[[], str | None], say: Callable[[str], None]
+        self,
+        context: LearnerContext,
+        cursor: RunCursor,
+        best: Callable[[], str | None],
+        say: Callable[[str], None],
     ) -> None:
         self._context, self._cursor, self._best, self._say = context, cursor, best, say
         self._logged: set[str] = set()
@@ -36,7 +40,7 @@ class Omissions:
                 f"inner loop uses them up. Write for ... in range({total}) for the loop inside"
             )
 
-    def logged(self, names: Iterable[str], media: Mapping[str, Media]) -> None:
+    def logged(self, names: Iterable[str], media: Mapping[str, LoggedMedia]) -> None:
         """See what was logged; a picture or sound whose values were cut off is not what was meant."""
         self._logged.update(names)
         self._is_logged = True
@@ -44,14 +48,14 @@ class Omissions:
             if each.note:
                 self._once(f"run.log({name}=...): {each.note}. {each.advice}", key=f"media {name}")
 
-    def updated(self, learner: Parts) -> None:
+    def updated(self, learner: LearnerParts) -> None:
         """See an update: one of a model that is in evaluation mode as a whole was most likely left there by `net.eval()`."""
         self.trains = True
         if not learner.module.training and learner.name not in self._seen_evaluating:
             self._seen_evaluating.add(learner.name)
             self._tell_of_evaluation_mode(learner)
 
-    def _tell_of_evaluation_mode(self, learner: Parts) -> None:
+    def _tell_of_evaluation_mode(self, learner: LearnerParts) -> None:
         from truestep.doctor.runtime.looking import sensitive_layers  # most runs never come here
 
         if layers := sensitive_layers(learner.module, training=False):

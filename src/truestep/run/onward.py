@@ -8,7 +8,7 @@ from truestep.core.errors import DataError, OptionError
 from truestep.engine.data import BatchSource
 
 if TYPE_CHECKING:
-    from truestep.run.cursor import Stream
+    from truestep.run.cursor import StreamCursor
 
 STEPS = "steps"
 
@@ -23,7 +23,7 @@ class Onward:
         self._open: Iterator[Any] | None = None
         self._place: tuple[int, int] | None = None
 
-    def batches(self, stream: "Stream", limit: int) -> Iterator[Any]:
+    def batches(self, stream: "StreamCursor", limit: int) -> Iterator[Any]:
         """Yield batches until the pass has had `limit` of them."""
         while stream.given < limit:
             if self._open is None or self._place != (stream.number, stream.batch):
@@ -37,7 +37,7 @@ class Onward:
             self._open, self._place = reading, (stream.number, stream.batch + 1)
             yield batch
 
-    def _next_order(self, stream: "Stream") -> None:
+    def _next_order(self, stream: "StreamCursor") -> None:
         if stream.batch == 0:
             raise DataError(
                 f"{stream.label!r} gave no batch at all, and run.batches(source, limit=...) reads on until it has enough. Give "

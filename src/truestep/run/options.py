@@ -17,7 +17,7 @@ from truestep.engine.result import Update
 from truestep.engine.strategies import STRATEGIES
 from truestep.model.layers.interval import Every, check_every
 from truestep.report.best import better
-from truestep.report.metrics import is_name
+from truestep.report.metrics import is_metric_name
 from truestep.run.elsewhere import LOGGED
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def as_number(name: str, value: Any) -> float:
 
 def check_name(name: str, *, by: str) -> None:
     """Raise an OptionError unless a metric, or what is tracked, can be called this."""
-    if not is_name(name):
+    if not is_metric_name(name):
         raise OptionError(
             f"{by} the name {name!r}: such a name is shown on terminals and pages and written as UTF-8, so it is not empty "
             "and has no control codes, line ends or lone surrogates. Write letters, digits, spaces, '/' and the like."

@@ -50,7 +50,7 @@ class OwnCode:
             return
 
 
-def compare(saved: dict[str, str]) -> Compared:
+def compare_own_code(saved: dict[str, str]) -> Compared:
     """Compare the files that a checkpoint names with those that are there now."""
     changed = []
     for name, digest in saved.items():

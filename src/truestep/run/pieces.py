@@ -10,7 +10,7 @@ from typing import Any
 
 from truestep.checkpoints.part_writer import PartWriter
 from truestep.core.errors import CheckpointError, RankError
-from truestep.engine.processes.asking import ask
+from truestep.engine.processes.asking import ask_rank_store
 from truestep.engine.processes.notes import PATIENCE_SECONDS
 from truestep.engine.processes.world import World
 from truestep.run.agreement import Agreement
@@ -87,7 +87,7 @@ class SavesInPieces:
         # looked at before: it may have told, and left
         gone = self._world.notes.processes[rank].trouble == "is gone"
         try:
-            problem = ask(lambda: self._world.notes.written(rank, folder.name), self._limit)
+            problem = ask_rank_store(lambda: self._world.notes.written(rank, folder.name), self._limit)
         except (RuntimeError, OSError) as error:
             raise self._error(
                 folder, rank, "can't be asked: the store that the ranks meet in is gone, or out of reach"

@@ -3,16 +3,16 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from truestep.core.wording import number
+from truestep.core.wording import number_text
 from truestep.engine.schedules import ends_after
 from truestep.engine.step import receive_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from truestep.engine.context import Context
-    from truestep.engine.parts import Parts
-    from truestep.run.cursor import Cursor, Stream
+    from truestep.engine.context import LearnerContext
+    from truestep.engine.parts import LearnerParts
+    from truestep.run.cursor import RunCursor, StreamCursor
 
 NOTHING = 1e-6  # times what the rate was at first: nothing that is trained with it moves any more
 LAST_PART = 0.1  # of a run; a schedule may end this early
@@ -21,13 +21,13 @@ LAST_PART = 0.1  # of a run; a schedule may end this early
 class Rates:
     """Looks at the schedules of all learners at each line of metrics; each is named once."""
 
-    def __init__(self, context: "Context", cursor: "Cursor", say: "Callable[[str], None]") -> None:
+    def __init__(self, context: "LearnerContext", cursor: "RunCursor", say: "Callable[[str], None]") -> None:
         self._context = context
         self._cursor = cursor
         self._say = say
         self._total_epochs: int | None = None
         self._named: set[str] = set()
-        self._stream: Stream | None = (
+        self._stream: StreamCursor | None = (
             None  # the first that leads; a pass over other data says nothing of an epoch's length
         )
 
@@ -44,7 +44,7 @@ class Rates:
             if learner.counters.updates:
                 learner.schedules.epoch_ended()
 
-    def look(self, stream: "Stream") -> None:
+    def look(self, stream: "StreamCursor") -> None:
         """Name schedules that were over before the first epoch was, or have brought the rate to nothing."""
         self._stream = self._stream or stream
         place = _place_in(self._cursor, stream, self._total_epochs)
@@ -54,11 +54,11 @@ class Rates:
             if learner.schedules.names and learner.name not in self._named:
                 self._look_at(learner, place)
 
-    def _look_at(self, learner: "Parts", place: "_Place") -> None:
+    def _look_at(self, learner: "LearnerParts", place: "_Place") -> None:
         updates = _ended_after(learner) if place.epoch == 0 else None
         rate = f"{learner.learning_rate:.3g}"
         if updates is not None:
-            when = f"was over after {number(updates)} updates, in the first of {place.epochs}"
+            when = f"was over after {number_text(updates)} updates, in the first of {place.epochs}"
             what = f"the learning rate is {rate} now"
         elif _is_nothing(learner):
             when = f"has brought the learning rate to nothing ({rate}) in epoch {place.epoch + 1} of {place.total_epochs}"
@@ -68,7 +68,7 @@ class Rates:
         self._named.add(learner.name)
         self._say(f"the schedule of {learner.name} {when}; {what}. {_advice(learner, place)}")
 
-    def pass_done(self, stream: "Stream") -> None:
+    def pass_done(self, stream: "StreamCursor") -> None:
         """Look once more, and name schedules that wait for the end of an epoch in a loop that has none."""
         self.look(stream)
         if self._total_epochs is not None:
@@ -105,7 +105,7 @@ class _Place(NamedTuple):
         return 1 - self.batches / (self.total_epochs * self.batches_per_epoch)
 
 
-def _place_in(cursor: "Cursor", stream: "Stream", total_epochs: int | None) -> _Place | None:
+def _place_in(cursor: "RunCursor", stream: "StreamCursor", total_epochs: int | None) -> _Place | None:
     if not total_epochs:
         return None
     length = stream.source.num_batches
@@ -113,13 +113,13 @@ def _place_in(cursor: "Cursor", stream: "Stream", total_epochs: int | None) -> _
     return _Place(cursor.epoch, total_epochs, done, length or None)
 
 
-def _ended_after(learner: "Parts") -> int | None:
+def _ended_after(learner: "LearnerParts") -> int | None:
     """Return after how many updates a schedule of the learner was over, None while one goes on."""
     ends = [end for each in learner.schedules.per_update if (end := ends_after(each)) is not None]
     return max(ends) if ends and learner.counters.updates >= max(ends) else None
 
 
-def _is_nothing(learner: "Parts") -> bool:
+def _is_nothing(learner: "LearnerParts") -> bool:
     """Whether no group of the optimizers has a rate left; a warm-up may begin at nothing."""
     if all(each.last_epoch == 0 for each in (*learner.schedules.per_update, *learner.schedules.per_epoch)):
         return False
@@ -128,11 +128,11 @@ def _is_nothing(learner: "Parts") -> bool:
     return first > 0 and all(abs(float(group["lr"])) <= NOTHING * first for group in groups)
 
 
-def _advice(learner: "Parts", place: _Place) -> str:
+def _advice(learner: "LearnerParts", place: _Place) -> str:
     if not learner.schedules.per_update:
         return "It counts epochs."
     whole = ""
     if place.batches_per_epoch and place.batches:
         updates = learner.counters.updates * place.batches_per_epoch * place.total_epochs / place.batches
-        whole = f": the whole run has about {number(round(updates))}"
+        whole = f": the whole run has about {number_text(round(updates))}"
     return f"It counts updates that were applied{whole}. For a schedule in epochs write schedule=ts.per_epoch(...)."

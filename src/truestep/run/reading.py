@@ -9,7 +9,7 @@ from typing import Any
 from truestep.checkpoints import Checkpoint
 from truestep.checkpoints.manifest import DamagedError
 from truestep.core.errors import CheckpointError
-from truestep.core.frames import warn
+from truestep.core.frames import warn_user
 from truestep.engine.processes.world import World
 
 Read = Callable[[Checkpoint], Any]
@@ -65,7 +65,7 @@ class SharedReading:
                 return None if told["chosen"] is None else (told["chosen"], self._state)
             path = self._directory / told["offered"]
             if damage := self._read_by_all(path):
-                warn(f"The checkpoint {path} was passed over: {damage}.")
+                warn_user(f"The checkpoint {path} was passed over: {damage}.")
 
     def _offer(self, checkpoint: Checkpoint) -> None:
         self._tell(offered=checkpoint.name)

@@ -12,12 +12,12 @@ from truestep.core.calls import explains_calls, explains_methods
 from truestep.core.errors import DataError
 from truestep.core.held import Sealed
 from truestep.core.random_streams import key_of
-from truestep.core.results import RenderableType, Shown, facts_of
-from truestep.core.wording import number
+from truestep.core.results import RenderableType, Shown, result_facts
+from truestep.core.wording import number_text
 from truestep.engine.averages import EMA
 from truestep.engine.choices import Choice, Choices
 from truestep.engine.clipping import Clip
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.data import BatchSource, DataOptions
 from truestep.engine.data.options import DataKeywords
 from truestep.engine.learner import Learner
@@ -35,14 +35,14 @@ from truestep.model.layers.interval import Every
 from truestep.nn.seeds.seeded import check_seed, seed_everything
 from truestep.report.best import MEASURED
 from truestep.run import elsewhere
-from truestep.run.announcements import where
-from truestep.run.cursor import Cursor
+from truestep.run.announcements import where_run_stands
+from truestep.run.cursor import RunCursor
 from truestep.run.device import choose_device, set_determinism
 from truestep.run.directory import choose_directory, open_directory, refused_edits, write_config
 from truestep.run.logbook import Logbook
 from truestep.run.loop import Loop
 from truestep.run.made_late import label_of_data, refuse_after_start, refuse_in_loop
-from truestep.run.media.kind import Media
+from truestep.run.media.kind import LoggedMedia
 from truestep.run.onward import check_count
 from truestep.run.options import (
     Resume,
@@ -140,7 +140,7 @@ class Run(Sealed, Shown):
         check_options(nonfinite, strategy, saving)
         check_numbers(log_every=log_every, watch_layers=watch_layers, timeout_seconds=timeout_seconds)
         self.precision, self.strategy = precision_named(precision), strategy
-        self.context = Context(choose_device(device), seed=seed, nonfinite=nonfinite)
+        self.context = LearnerContext(choose_device(device), seed=seed, nonfinite=nonfinite)
         self.agreement = join(self.context, strategy=strategy, timeout_seconds=timeout_seconds)
         """How the run's processes decide together."""
         self.directory = self._choose_directory(check_directory(directory), resume)
@@ -150,7 +150,7 @@ class Run(Sealed, Shown):
         self.state: dict[str, Any] = {}
         """Whatever the loop wants to find again after a resume, in tensors and JSON values."""
         self.best: float | None = None
-        self.cursor, self.tracked = Cursor(), Tracked()
+        self.cursor, self.tracked = RunCursor(), Tracked()
         self._described = {"seed": seed, "precision": self.precision.name, "config": self.config}
         self.trackers = Trackers(trackers if self.is_main else (), self._tracking, self._say)
         """What else is told what is logged; `figure`, `histogram` and `graph` go to those that take them."""
@@ -338,13 +338,13 @@ class Run(Sealed, Shown):
         self.session.starting()
         self.cursor.finished = True
 
-    def log(self, /, *unnamed: Any, **values: float | torch.Tensor | Media) -> None:
+    def log(self, /, *unnamed: Any, **values: float | torch.Tensor | LoggedMedia) -> None:
         """Write named values to `metrics.jsonl` and show them; schedules and savings that wait for one see it.
 
         `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
         """
         check_logged(unnamed, values)
-        media = {name: value for name, value in values.items() if isinstance(value, Media)}
+        media = {name: value for name, value in values.items() if isinstance(value, LoggedMedia)}
         for name in media:
             check_name(name, by="run.log was given")
         numbers = {name: as_number(name, value) for name, value in values.items() if name not in media}
@@ -425,13 +425,15 @@ class Run(Sealed, Shown):
     def __rich__(self) -> RenderableType:
         newest = self.logbook.newest.items()
         logged = [
-            f"{name} {number(value)}" for name, value in newest if name.rpartition("/")[2] not in MEASURED
+            f"{name} {number_text(value)}"
+            for name, value in newest
+            if name.rpartition("/")[2] not in MEASURED
         ]
         facts = [
-            ("place", where(self.cursor)),
+            ("place", where_run_stands(self.cursor)),
             ("how", f"{self.precision.name} on {self.device}, seed {self.context.seed}"),
             *(("learner", repr(learner)) for learner in self.context.learners.values()),
             *((stream.label, repr(stream.source)) for stream in self.cursor.streams.values()),
             *([("newest", ", ".join(logged))] if logged else []),
         ]
-        return facts_of(f"Run {self.directory}", facts)
+        return result_facts(f"Run {self.directory}", facts)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import CheckpointError, NonFiniteError, RunDirectoryError, TruestepError
 from truestep.engine.state import load_learner_state
-from truestep.report.history import NOTHING, Mark
+from truestep.report.history import NOTHING, MetricsMark
 from truestep.run import snapshot
-from truestep.run.agreement import Wishes
+from truestep.run.agreement import LoopWishes
 from truestep.run.announcements import Beginning
 from truestep.run.directory import CHECKPOINTS
 from truestep.run.pieces import SAID, SavesInPieces, all_see
 from truestep.run.reading import Choose, Found, Read, SharedReading, read_alone
 from truestep.run.tracking import sizes
-from truestep.run.user_state import digest, glance
+from truestep.run.user_state import digest, glance_at_state
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Checkpoint, CheckpointStore
@@ -166,7 +166,7 @@ class Saver:
             return True
         return self._best_found or self._due is not None or bool(self._metrics) or self.is_time
 
-    def is_due(self, asked: Wishes) -> bool:
+    def is_due(self, asked: LoopWishes) -> bool:
         """Whether something is to be done between two batches, as soon as a run could go on from there."""
         self._due = self._reason(asked) or self._due
         return self._due is not None or bool(self._metrics)
@@ -180,7 +180,7 @@ class Saver:
             self._save(self._due, only_if=only_if)
         self._metrics.clear()
 
-    def _reason(self, asked: Wishes) -> str | None:
+    def _reason(self, asked: LoopWishes) -> str | None:
         options, step = self._options, self._run.cursor.done
         if asked.save:
             return "asked for"
@@ -312,7 +312,7 @@ class Saver:
         run = self._run
         logged = {name: value for name, value in run.logbook.newest.items() if name not in self._logged}
         metrics = logged | self._metrics
-        state, healthy = snapshot.take(run, in_pieces=self._pieces is not None)
+        state, healthy = snapshot.take_run_state(run, in_pieces=self._pieces is not None)
         run.tracked.note_sizes(snapshot.tracked_in(run, state), run.context)
         place, behind = self._place(), run.cursor.is_behind_a_pass
         saved = run.agreement.from_rank_0(
@@ -381,7 +381,7 @@ class Saver:
             cursor.done,
             *(stream.passes for stream in cursor.streams.values()),
             self._updates(),
-            glance(self._run.state),
+            glance_at_state(self._run.state),
         )
 
     def _updates(self) -> list[int]:
@@ -425,6 +425,6 @@ def _sequence(checkpoint: "Checkpoint") -> int:
     return checkpoint.summary.sequence
 
 
-def _marks_in(store: "CheckpointStore") -> list[Mark]:
+def _marks_in(store: "CheckpointStore") -> list[MetricsMark]:
     """Return the marks of all checkpoints that may yet be used, from their manifests: one of them may be damaged."""
-    return [Mark(*checkpoint.value("logbook", "mark")) for checkpoint in store.usable()]
+    return [MetricsMark(*checkpoint.value("logbook", "mark")) for checkpoint in store.usable()]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from truestep.core.errors import CheckpointError, DataError, RunDirectoryError
 from truestep.core.files import remove_partial
-from truestep.engine.parts import Parts
+from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
-from truestep.run.agreement import Wishes
+from truestep.run.agreement import LoopWishes
 from truestep.run.announcements import nothing_is_left, said_at_the_start
-from truestep.run.cursor import Stream
+from truestep.run.cursor import StreamCursor
 from truestep.run.directory import write_json
 from truestep.run.endings import Endings, explain, identity, noting
 from truestep.run.fingerprint import fingerprint
@@ -22,8 +22,8 @@ from truestep.run.first_steps import FirstSteps
 from truestep.run.layers import RunLayers
 from truestep.run.likeness import refuse_different_ranks, share_weights
 from truestep.run.loop_random import LoopRandom
-from truestep.run.media.folder import write_media
-from truestep.run.media.kind import Media
+from truestep.run.media.folder import log_media
+from truestep.run.media.kind import LoggedMedia
 from truestep.run.moments import Moments
 from truestep.run.notebook import end_process_or_cell, is_interactive
 from truestep.run.omissions import Omissions
@@ -173,13 +173,13 @@ class Session:
 
     # ------------------------------------------------------------------ the loop
 
-    def pass_skipped(self, stream: Stream) -> None:
+    def pass_skipped(self, stream: StreamCursor) -> None:
         """A pass was over at the save already; after the last of them everything is as at the save."""
         self._moments.pass_skipped(stream)
         if not any(other.is_behind for other in self._run.cursor.streams.values()):
             self.random.resume()
 
-    def pass_begun(self, stream: Stream, *, leads: bool) -> None:
+    def pass_begun(self, stream: StreamCursor, *, leads: bool) -> None:
         """A pass begins, or goes on."""
         if leads:
             self.random.pass_begins()
@@ -191,7 +191,7 @@ class Session:
             cursor.leader, cursor.done = stream, cursor.step
             self._progress.tick(cursor.step, cursor.epoch, stream.batch)
 
-    def batch_done(self, stream: Stream) -> None:
+    def batch_done(self, stream: StreamCursor) -> None:
         """Between two batches: write, show, save, stop."""
         run, cursor = self._run, self._run.cursor
         if run.context.draws.thread not in (0, threading.get_ident()):
@@ -215,7 +215,7 @@ class Session:
             if self._saver.is_due(asked) or asked.signal:
                 self._save_or_stop(stream, asked)
 
-    def _save_or_stop(self, stream: Stream, asked: Wishes) -> None:
+    def _save_or_stop(self, stream: StreamCursor, asked: LoopWishes) -> None:
         """Do what is asked for if a run could go on from here; else it waits for a moment where one can."""
         resumable = self._moments.is_between_batches_of(stream)
         only_if = stream.has_more if stream.is_open_ended else None
@@ -226,16 +226,16 @@ class Session:
         if resumable:
             self._saver.save_due(only_if=only_if)
 
-    def _wishes(self) -> Wishes:
-        return Wishes(self._signals.requested or 0, self.save_requested, self._saver.is_time)
+    def _wishes(self) -> LoopWishes:
+        return LoopWishes(self._signals.requested or 0, self.save_requested, self._saver.is_time)
 
-    def _take_up(self, asked: Wishes) -> Wishes:
+    def _take_up(self, asked: LoopWishes) -> LoopWishes:
         """What one rank was asked for, all do: the signal is everybody's, and the wish for a checkpoint is granted."""
         self._signals.requested = asked.signal or self._signals.requested
         self.save_requested = self.save_requested and not asked.save
         return asked
 
-    def pass_done(self, stream: Stream) -> None:
+    def pass_done(self, stream: StreamCursor) -> None:
         """The leader's batches are all done: write what has been averaged so far."""
         run = self._run
         run.logbook.write_window(run.step, run.epoch)
@@ -253,7 +253,7 @@ class Session:
             self.stop()
         self._saver.between_epochs(has_waited=asked.is_time)
 
-    def log(self, values: dict[str, float], media: Mapping[str, Media]) -> None:
+    def log(self, values: dict[str, float], media: Mapping[str, LoggedMedia]) -> None:
         """Write values and media by name; tell the schedules and the saver of the values."""
         self.owner.check()
         self.starting()
@@ -261,7 +261,7 @@ class Session:
             return  # between two passes of an epoch, before the save: it was logged then, of the weights as they were
         run = self._run
         self._saver.open()  # after the run's end: another process may be there
-        written = write_media(run.directory, run.step, media) if run.is_main else []
+        written = log_media(run.directory, run.step, media) if run.is_main else []
         run.logbook.write(run.step, run.epoch, values, {each.name: each.line for each in written})
         self._progress.note(values)
         self._omissions.logged(values, media)
@@ -273,7 +273,7 @@ class Session:
             self._report()
             self._saver.close(alive=False)
 
-    def updated(self, learner: Parts, update: Update) -> None:
+    def updated(self, learner: LearnerParts, update: Update) -> None:
         """Note a learner's update."""
         self._moments.updated()
         self._omissions.updated(learner)

@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truestep.checkpoints.boxes import PartOf
-from truestep.core.errors import CheckpointError, DataError, OptionError, nearest
+from truestep.core.errors import CheckpointError, DataError, OptionError, nearest_names
 from truestep.engine.divided_state import parts_here
-from truestep.engine.processes.shards import pieces, whole
+from truestep.engine.processes.shards import gather_divided, pieces
 from truestep.engine.state import (
     changed_options,
     changed_settings,
@@ -17,7 +17,7 @@ from truestep.engine.state import (
     load_learner_state,
     use_given_options,
 )
-from truestep.report.history import Mark
+from truestep.report.history import MetricsMark
 from truestep.run.directory import START_ANEW, refused_edits
 from truestep.run.fingerprint import fingerprint
 from truestep.run.likeness import are_finite, check_weights, sums_of_weights
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from truestep.run.run import Run
 
 
-class Taken(NamedTuple):
+class TakenRunState(NamedTuple):
     """The run's state, of rank 0 a whole one, and whether the weights of all ranks are finite."""
 
     state: dict[str, Any]
     healthy: bool
 
 
-def take(run: "Run", *, in_pieces: bool = False) -> Taken:
+def take_run_state(run: "Run", *, in_pieces: bool = False) -> TakenRunState:
     """Return the run's state as a tree of tensors and plain values.
 
     Divided tensors are gathered by rank 0 or, with `in_pieces`, are on each rank the piece that it has.
@@ -59,7 +59,7 @@ def take(run: "Run", *, in_pieces: bool = False) -> Taken:
         "environment": fingerprint(run.context.device),
     }
     state["ranks"], healthy = _ranks(run, own)
-    return Taken(state, healthy)
+    return TakenRunState(state, healthy)
 
 
 def parts_of(run: "Run") -> PartOf:
@@ -72,7 +72,7 @@ def parts_of(run: "Run") -> PartOf:
 
 
 def _undivided(state: dict[str, Any], *, in_pieces: bool, is_main: bool) -> Any:
-    return pieces(state, alone=not is_main) if in_pieces else whole(state, keep=is_main)
+    return pieces(state, alone=not is_main) if in_pieces else gather_divided(state, keep=is_main)
 
 
 def _ranks(run: "Run", tracked: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
@@ -125,7 +125,7 @@ def tracked_in(run: "Run", state: dict[str, Any]) -> dict[str, Any]:
     return saved
 
 
-def put_back(run: "Run", state: dict[str, Any], marks: Sequence[Mark]) -> list[str]:
+def put_back(run: "Run", state: dict[str, Any], marks: Sequence[MetricsMark]) -> list[str]:
     """Bring a run to where `state` was taken; `edits_of` says first whether it fits.
 
     `marks` say which lines of metrics the checkpoints need that are there. Returns which settings of learners differ.
@@ -194,13 +194,13 @@ def _check_learners(run: "Run", saved: dict[str, Any]) -> None:
     for name in saved:
         if name not in learners:
             raise CheckpointError(
-                f"The checkpoint holds the learner {name!r}, which this run does not make. {nearest(name, learners)} "
+                f"The checkpoint holds the learner {name!r}, which this run does not make. {nearest_names(name, learners)} "
                 f"{START_ANEW}"
             )
     for name, learner in learners.items():
         if name not in saved:
             raise CheckpointError(
-                f"The learner {name!r} is not in the checkpoint, so it would start afresh. {nearest(name, saved)} "
+                f"The learner {name!r} is not in the checkpoint, so it would start afresh. {nearest_names(name, saved)} "
                 f"{START_ANEW}"
             )
         check_learner_state(learner, saved[name])

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from truestep.core.errors import OptionError
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.processes import gathering
 from truestep.engine.processes.world import Links, Membership, World
 from truestep.engine.strategies import STRATEGIES
@@ -28,7 +28,7 @@ _stores: dict[tuple[str, int], Any] = {}
 _world: World | None = None
 
 
-def join(context: Context, *, strategy: str, timeout_seconds: float) -> Agreement:
+def join(context: LearnerContext, *, strategy: str, timeout_seconds: float) -> Agreement:
     """Bring a run's context together with those of the other processes; return how they decide from now on."""
     if strategy == "single":
         context.choose("strategy", "single", "as given: this process trains alone, whatever else was started")

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from truestep.checkpoints.differences import compare
-from truestep.core.errors import CheckpointError, OptionError, nearest
+from truestep.checkpoints.differences import compare_names
+from truestep.core.errors import CheckpointError, OptionError, nearest_names
 from truestep.core.wording import byte_size
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.data import BatchSource
 from truestep.engine.learner import Learner
 from truestep.run.options import check_name
@@ -68,7 +68,7 @@ class Tracked:
         own = {name: state for name, state in states.items() if name in self.per_rank}
         return {name: state for name, state in states.items() if name not in own}, own
 
-    def note_sizes(self, states: Mapping[str, Any], context: Context) -> None:
+    def note_sizes(self, states: Mapping[str, Any], context: LearnerContext) -> None:
         """Note how large each state is among the run's choices."""
         for name, size in sizes(states).items():
             context.choose(f"tracked {name}", size, "run.track keeps its state in every checkpoint")
@@ -76,13 +76,13 @@ class Tracked:
     def differences(self, saved: Mapping[str, Any]) -> list[str]:
         """Return why the states in a checkpoint are not those of the objects here; each is a sentence."""
         found = [
-            f"The checkpoint holds the state of {name!r}, which is not tracked now. {nearest(name, self._objects)} Track it "
+            f"The checkpoint holds the state of {name!r}, which is not tracked now. {nearest_names(name, self._objects)} Track it "
             f"again with run.track({name}=...)."
             for name in saved
             if name not in self._objects
         ]
         found += [
-            f"{name!r} is tracked now and is not in the checkpoint, so it would start afresh. {nearest(name, saved)}"
+            f"{name!r} is tracked now and is not in the checkpoint, so it would start afresh. {nearest_names(name, saved)}"
             for name in self._objects
             if name not in saved
         ]
@@ -93,7 +93,7 @@ class Tracked:
         for name, tracked in self._objects.items():
             if not isinstance(tracked, torch.nn.Module) or name not in saved:
                 continue
-            found = compare(_shapes(tracked.state_dict()), _shapes(decode_value(saved[name])))
+            found = compare_names(_shapes(tracked.state_dict()), _shapes(decode_value(saved[name])))
             renamed = [pair for pair in found.pairs.items() if pair[0] != pair[1]]
             if found.differences or renamed:
                 raise CheckpointError(

@@ -17,7 +17,7 @@ from truestep.checkpoints.memory import bytes_of
 from truestep.checkpoints.regions import problem_of_tensor
 from truestep.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
 from truestep.core.errors import CheckpointError
-from truestep.core.trees import leaves
+from truestep.core.trees import tree_leaves
 
 MAX_DEPTH = 30  # a checkpoint takes 100, of which a run and the objects that it tracks need some
 
@@ -117,7 +117,7 @@ class _TensorMark:
     __hash__ = None  # type: ignore[assignment]
 
 
-def glance(value: Any, depth: int = 0) -> Any:
+def glance_at_state(value: Any, depth: int = 0) -> Any:
     """Return what is equal as long as nothing in `value` has changed, without a copy of its tensors and arrays."""
     if depth > MAX_DEPTH:
         return None  # refused when it is saved
@@ -126,9 +126,9 @@ def glance(value: Any, depth: int = 0) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return (value.dtype.str, value.shape, zlib.crc32(value.tobytes()))
     if isinstance(value, dict):
-        return [(key, glance(member, depth + 1)) for key, member in value.items()]
+        return [(key, glance_at_state(member, depth + 1)) for key, member in value.items()]
     if isinstance(value, list | tuple):
-        return [glance(member, depth + 1) for member in value]
+        return [glance_at_state(member, depth + 1) for member in value]
     return repr(value)  # NaN, too, is equal to itself so
 
 
@@ -137,7 +137,7 @@ def digest(tree: Any) -> str | None:
     if not tree:
         return None
     hashed = hashlib.sha256()
-    for path, leaf in leaves(tree):
+    for path, leaf in tree_leaves(tree):
         for part in _bytes_of_leaf(path, leaf):
             hashed.update(part)
     return hashed.hexdigest()
@@ -165,7 +165,7 @@ def size_of(tree: Any) -> int:
     """Return the bytes of all tensors in an encoded value; what is JSON counts for its characters, roughly."""
     return sum(
         leaf.numel() * leaf.element_size() if isinstance(leaf, Tensor) else len(str(leaf))
-        for _, leaf in leaves(tree)
+        for _, leaf in tree_leaves(tree)
     )
 
 

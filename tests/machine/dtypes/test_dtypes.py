@@ -18,7 +18,7 @@ from support import warm
 import truestep as ts
 from truestep.core.errors import OptionError
 from truestep.machine.dtypes import carriers, computing
-from truestep.machine.dtypes.numbers import numbers_of
+from truestep.machine.dtypes.numbers import dtype_numbers
 
 DTYPES = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
@@ -44,7 +44,7 @@ def test_every_dtype_has_one_row_with_all_its_names(report, rows):
 
 @pytest.mark.parametrize("dtype", sorted(DTYPES, key=str), ids=str)
 def test_ranges_are_those_that_torch_knows(dtype):
-    numbers = numbers_of(dtype)
+    numbers = dtype_numbers(dtype)
     assert numbers.kind != "unknown"
     if dtype.is_floating_point and "x2" not in str(dtype):
         known = torch.finfo(dtype)
@@ -65,14 +65,14 @@ def test_ranges_are_those_that_torch_knows(dtype):
 def test_the_numbers_of_8_bits_are_those_of_all_256_patterns(name):
     every = torch.arange(256, dtype=torch.uint8).view(getattr(torch, name)).double()
     finite = every[every.isfinite()]
-    numbers = numbers_of(getattr(torch, name))
+    numbers = dtype_numbers(getattr(torch, name))
     assert (numbers.least, numbers.most) == (finite.min(), finite.max())
     assert numbers.smallest == finite[finite > 0].min()
     assert numbers.eps == finite[finite > 1].min() - 1
 
 
 def test_the_packed_float_holds_the_sixteen_values_of_its_specification():
-    numbers = numbers_of(torch.float4_e2m1fn_x2)  # 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives
+    numbers = dtype_numbers(torch.float4_e2m1fn_x2)  # 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives
     assert (numbers.bits, numbers.least, numbers.most, numbers.smallest, numbers.eps) == (4, -6, 6, 0.5, 0.5)
 
 

@@ -4,7 +4,7 @@
 import pytest
 
 from truestep.machine.gpus.records import Gpu, MigInstance
-from truestep.machine.gpus.visible import parse, visible_uuids
+from truestep.machine.gpus.visible import parse_visible_devices, visible_uuids
 
 CARDS = [
     Gpu(index=0, uuid="GPU-aa11"),
@@ -28,7 +28,7 @@ CARDS = [
     ],
 )
 def test_the_entries_that_count(variable, expected):
-    assert expected == parse(variable)
+    assert expected == parse_visible_devices(variable)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import types
 
 import pytest
 
-from truestep.machine.memory.amounts import DeviceMemory, measure
-from truestep.machine.memory.free import release
+from truestep.machine.memory.amounts import DeviceMemory, measure_memory
+from truestep.machine.memory.free import release_memory
 
 GIB = 2**30
 
@@ -49,11 +49,11 @@ def test_a_card_is_measured(card):
         used_bytes=10 * GIB,
         total_bytes=80 * GIB,
     )
-    assert measure().devices == (expected,)
+    assert measure_memory().devices == (expected,)
 
 
 def test_each_step_of_freeing_gives_to_the_next(card):
-    release()
+    release_memory()
     assert card.calls == [
         "clear_autocast_cache",
         "ipc_collect",
@@ -66,14 +66,14 @@ def test_each_step_of_freeing_gives_to_the_next(card):
 def test_a_cuda_that_is_not_started_is_left_alone(card):
     card.cuda.is_initialized = lambda: False
     card.accelerator.is_available = pytest.fail
-    release()
-    assert measure().devices == ()
+    release_memory()
+    assert measure_memory().devices == ()
     assert card.calls == ["clear_autocast_cache"]
 
 
 def test_a_torch_of_before_host_caches_and_workspaces(card):
     del card.accelerator.empty_host_cache, card._C._cuda_clearCublasWorkspaces
-    release()
+    release_memory()
     assert card.calls == ["clear_autocast_cache", "ipc_collect", "empty_cache"]
 
 
@@ -82,5 +82,5 @@ def test_a_device_that_does_not_tell_its_memory(card):
         raise RuntimeError("not supported")
 
     card.accelerator.get_memory_info = untold
-    (device,) = measure().devices
+    (device,) = measure_memory().devices
     assert (device.allocated_bytes, device.used_bytes, device.total_bytes) == (2 * GIB, None, None)

@@ -11,10 +11,10 @@ from support.graphs import ARCHITECTURES, WORDS, Transformer, large
 from torch import nn
 
 import truestep as ts
-from truestep.model.calling import arguments_of, mapped
+from truestep.model.calling import arguments_of, map_arguments
 from truestep.model.graph.rolling import Rolling
-from truestep.model.graph.tracing import trace
-from truestep.model.graph.tree import Call, nodes_in
+from truestep.model.graph.tracing import trace_model
+from truestep.model.graph.tree import ModuleCall, nodes_in
 from truestep.model.summaries.copies import copy_with, to_meta, to_meta_but_lengths
 
 
@@ -45,7 +45,9 @@ def test_every_operation_is_in_what_is_rolled_up(name):
     """Each node counts as often as it and what it stands in are repeated or called."""
     each = ARCHITECTURES[name]
     model = each.make()
-    traced = trace(copy_with(model, to_meta), mapped(arguments_of(model, each.batch()), to_meta_but_lengths))
+    traced = trace_model(
+        copy_with(model, to_meta), map_arguments(arguments_of(model, each.batch()), to_meta_but_lengths)
+    )
     for graph in (traced.modules, traced.autograd):
         total = len(list(nodes_in(graph.root)))
         Rolling(graph).roll()
@@ -57,13 +59,13 @@ def test_every_operation_is_in_what_is_rolled_up(name):
 def _groups(group):
     return [
         group,
-        *(inner for child in group.children if isinstance(child, Call) for inner in _groups(child)),
+        *(inner for child in group.children if isinstance(child, ModuleCall) for inner in _groups(child)),
     ]
 
 
 def _counted(group, times):
     for child in group.children:
-        if isinstance(child, Call):
+        if isinstance(child, ModuleCall):
             yield from _counted(child, times * child.times)
         else:
             yield times
@@ -125,12 +127,12 @@ def test_what_is_alike_is_rolled_up_and_nothing_else(model, rolled):
 def test_what_is_rolled_up_unrolls_to_the_model(letters):
     """The layers of a chain come back in their order, whichever repeat."""
     make = {"a": lambda: nn.Linear(4, 4), "b": nn.Tanh, "c": nn.Sigmoid}
-    traced = trace(nn.Sequential(*(make[letter]() for letter in letters)), ((torch.zeros(2, 4),), {}))
+    traced = trace_model(nn.Sequential(*(make[letter]() for letter in letters)), ((torch.zeros(2, 4),), {}))
     Rolling(traced.modules).roll()
 
     def unrolled(group):
         for child in group.children:
-            if not isinstance(child, Call):
+            if not isinstance(child, ModuleCall):
                 continue
             inside = [child.type] if child.module is not None else list(unrolled(child))
             yield from inside * child.times

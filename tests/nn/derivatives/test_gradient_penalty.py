@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
 
 SHAPES = st.lists(st.integers(1, 4), min_size=0, max_size=4).map(tuple)
@@ -315,7 +315,7 @@ def learner_of(module, context, **options):
 def test_an_update_with_a_penalty_is_the_same_however_it_is_split(precision):
     def train(micro_batch):
         torch.manual_seed(0)
-        context = Context(torch.device("cpu"))
+        context = LearnerContext(torch.device("cpu"))
         options = {"precision": precision} | ({"loss_scale": 64.0} if precision == "fp16-mixed" else {})
         critic = learner_of(nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1)), context, **options)
         generator = learner_of(nn.Linear(2, 3), context, precision=precision)
@@ -344,7 +344,7 @@ def test_an_update_with_a_penalty_is_the_same_however_it_is_split(precision):
 
 
 def test_interpolates_follow_the_engines_keyed_stream():
-    context = Context(torch.device("cpu"), seed=5)
+    context = LearnerContext(torch.device("cpu"), seed=5)
     critic = learner_of(nn.Linear(3, 1), context)
     seen = []
 
@@ -360,7 +360,7 @@ def test_interpolates_follow_the_engines_keyed_stream():
 
 
 def test_a_compiled_learner_says_that_a_penalty_can_not_be_compiled():
-    context = Context(torch.device("cpu"))
+    context = LearnerContext(torch.device("cpu"))
     critic = learner_of(nn.Linear(3, 1), context, compile=True)
     with pytest.raises(ts.OptionError, match="does not support double backward"):
         critic.update(lambda x: ts.gradient_penalty(critic, x, at="real"), torch.ones(4, 3))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import truestep as ts
-from truestep.engine.context import Context
+from truestep.engine.context import LearnerContext
 from truestep.engine.learner import Learner, LearnerOptions
 
 SHAPES = st.lists(st.integers(1, 3), min_size=0, max_size=2).map(tuple)
@@ -270,7 +270,7 @@ def test_a_learner_is_trained_on_its_own_jacobian_however_the_batch_is_split():
         torch.manual_seed(0)
         make = lambda p: torch.optim.SGD(p, lr=0.1)
         module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-        learner = Learner(module, make, LearnerOptions(name="net"), Context(torch.device("cpu")))
+        learner = Learner(module, make, LearnerOptions(name="net"), LearnerContext(torch.device("cpu")))
         loss = lambda x: ts.jacobian(learner, x).square().sum((1, 2))
         learner.update(loss, torch.randn(6, 3), micro_batch=micro_batch)
         assert ts.jacobian(learner, torch.ones(2, 3), parameters="0.bias")["0.bias"].shape == (2, 2, 4)

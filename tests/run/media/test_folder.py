@@ -14,8 +14,8 @@ from support.trainings import digest
 from torture import kills
 
 import truestep as ts
-from truestep.report.metrics import is_name, read_metrics
-from truestep.run.media.folder import folder_name, remove_unlisted, write_media
+from truestep.report.metrics import is_metric_name, read_metrics
+from truestep.run.media.folder import folder_name, log_media, remove_unlisted
 
 STEPS = 8
 
@@ -28,10 +28,12 @@ def files(directory: Path) -> dict[str, bytes]:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.text(min_size=1, max_size=300).filter(is_name), min_size=1, max_size=4, unique=True))
+@given(
+    st.lists(st.text(min_size=1, max_size=300).filter(is_metric_name), min_size=1, max_size=4, unique=True)
+)
 def test_any_name_has_a_folder_of_its_own_inside(tmp_path_factory, names):
     directory = tmp_path_factory.mktemp("run")
-    written = write_media(directory, 3, {name: ts.Text(name) for name in names})
+    written = log_media(directory, 3, {name: ts.Text(name) for name in names})
     assert len({each.path for each in written}) == len(names)
     for each in written:
         assert each.path.parent.parent == directory / "media"
@@ -125,8 +127,8 @@ def test_files_after_the_checkpoint_are_cut_off_with_their_lines(tmp_path):
 
 
 def test_what_a_kept_history_names_stays(tmp_path):
-    kept = write_media(tmp_path, 5, {"text": ts.Text("newer")})[0]
-    write_media(tmp_path, 6, {"text": ts.Text("of no line")})
+    kept = log_media(tmp_path, 5, {"text": ts.Text("newer")})[0]
+    log_media(tmp_path, 6, {"text": ts.Text("of no line")})
     line = {
         "step": 5,
         "epoch": 0,
@@ -154,6 +156,6 @@ def test_nothing_is_written_or_removed_behind_a_link(tmp_path, place):
     with pytest.raises(
         ts.RunDirectoryError, match=r"run.log\(text=...\) could not be written .* symbolic link"
     ):
-        write_media(run, 1, {"text": ts.Text("x")})
+        log_media(run, 1, {"text": ts.Text("x")})
     remove_unlisted(run / "metrics.jsonl")
     assert len(list(elsewhere.rglob("*.txt"))) == 2

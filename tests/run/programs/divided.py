@@ -21,8 +21,8 @@ from torch import nn
 
 import truestep as ts
 from truestep.checkpoints import Checkpoint
-from truestep.checkpoints.files import Files
-from truestep.engine.processes.shards import here, whole
+from truestep.checkpoints.files import CheckpointFiles
+from truestep.engine.processes.shards import gather_divided, local_part
 
 
 def watch_reading(dies):
@@ -43,12 +43,12 @@ def bytes_here(tree):
     """Return the size of what this process has of the tensors in a tree."""
     if isinstance(tree, dict | list | tuple):
         return sum(map(bytes_here, tree.values() if isinstance(tree, dict) else tree))
-    return here(tree).nbytes if isinstance(tree, torch.Tensor) else 0
+    return local_part(tree).nbytes if isinstance(tree, torch.Tensor) else 0
 
 
 def kill_at(number, once):
     """Kill this process at a sync of a file of a checkpoint."""
-    sync, left = Files.sync, [number]
+    sync, left = CheckpointFiles.sync, [number]
 
     def counted(self, descriptor):
         left[0] -= "/.tmp-" in str(Path(f"/proc/self/fd/{descriptor}").readlink())
@@ -57,7 +57,7 @@ def kill_at(number, once):
             os.kill(os.getpid(), signal.SIGKILL)
         sync(self, descriptor)
 
-    Files.sync = counted
+    CheckpointFiles.sync = counted
 
 
 def hide(folder):
@@ -97,7 +97,7 @@ def digest(state):
 
 
 def gathered(net):
-    return whole(net.training_state(), keep=True)
+    return gather_divided(net.training_state(), keep=True)
 
 
 def trains(folder, epochs, failing="-1", sync="0"):

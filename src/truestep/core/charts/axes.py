@@ -14,7 +14,7 @@ LOG_FROM_RATIO = 30.0  # positive values that differ by more than this get a log
 
 
 @dataclass(frozen=True, kw_only=True)
-class Axis:
+class ChartAxis:
     """A stretch of numbers, linear or logarithmic, with its ticks."""
 
     low: float
@@ -64,14 +64,14 @@ def _trimmed(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def axis_for(low: float, high: float, *, may_be_log: bool, num_ticks: int = 5) -> Axis:
+def axis_for(low: float, high: float, *, may_be_log: bool, num_ticks: int = 5) -> ChartAxis:
     """Return the axis that shows values from `low` to `high`, both finite."""
     if may_be_log and low > TINY and high / low > LOG_FROM_RATIO:
         return _log_axis(low, high, num_ticks)
     return _linear_axis(low, high, num_ticks)
 
 
-def other_axis(axis: Axis, low: float, high: float) -> Axis | None:
+def other_axis(axis: ChartAxis, low: float, high: float) -> ChartAxis | None:
     """Return the linear axis for a logarithmic one and the other way round; None where the values give none."""
     if axis.is_log:
         return _linear_axis(low, high, 5)
@@ -79,18 +79,18 @@ def other_axis(axis: Axis, low: float, high: float) -> Axis | None:
     return other if other is not None and len(other.ticks) > 1 else None
 
 
-def span_axis(low: float, high: float, num_ticks: int = 5, *, whole: bool = True) -> Axis:
+def span_axis(low: float, high: float, num_ticks: int = 5, *, whole: bool = True) -> ChartAxis:
     """Return a linear axis that ends exactly at `low` and `high`, for the steps; `whole`: its ticks are whole numbers."""
     if low == high:
         margin = max(1.0, abs(low) * 1e-9)  # one more than 10^16 is the same float
-        return Axis(low=low - margin, high=high + margin, is_log=False, ticks=(low,))
+        return ChartAxis(low=low - margin, high=high + margin, is_log=False, ticks=(low,))
     step = _nice_step((high - low) / num_ticks)
     if whole:
         step = max(1.0, step * 2 if step > 1 and step % 1 else step)  # 5 for 2.5
-    return Axis(low=low, high=high, is_log=False, ticks=tuple(_multiples(low, high, step)))
+    return ChartAxis(low=low, high=high, is_log=False, ticks=tuple(_multiples(low, high, step)))
 
 
-def _linear_axis(low: float, high: float, num_ticks: int) -> Axis:
+def _linear_axis(low: float, high: float, num_ticks: int) -> ChartAxis:
     low, high = _widened(low, high)
     if 0 < low < 0.35 * high:
         low = 0.0  # near enough for the axis to begin at zero
@@ -98,7 +98,7 @@ def _linear_axis(low: float, high: float, num_ticks: int) -> Axis:
     ends = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     if not all(map(math.isfinite, ends)):
         ends = low, high
-    return Axis(low=ends[0], high=ends[1], is_log=False, ticks=tuple(_multiples(*ends, step)))
+    return ChartAxis(low=ends[0], high=ends[1], is_log=False, ticks=tuple(_multiples(*ends, step)))
 
 
 def _widened(low: float, high: float) -> tuple[float, float]:
@@ -115,7 +115,7 @@ def _widened(low: float, high: float) -> tuple[float, float]:
     return low, high
 
 
-def _log_axis(low: float, high: float, num_ticks: int) -> Axis:
+def _log_axis(low: float, high: float, num_ticks: int) -> ChartAxis:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = max(1, math.ceil((last - first) / num_ticks))
     factors: Sequence[int] = (1, 2, 5) if last - first <= 2 else (1, 3) if last - first <= 3 else (1,)
@@ -123,7 +123,7 @@ def _log_axis(low: float, high: float, num_ticks: int) -> Axis:
     room = (high / low) ** 0.04 if high / low < 1e100 else 1.0
     ends = low / room, min(HUGE, high * room)
     inside = tuple(tick for tick in ticks if ends[0] <= tick <= ends[1])
-    return Axis(low=ends[0], high=ends[1], is_log=True, ticks=inside)
+    return ChartAxis(low=ends[0], high=ends[1], is_log=True, ticks=inside)
 
 
 def _nice_step(step: float) -> float:

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from truestep.core.charts.axes import Axis, axis_for, other_axis
+from truestep.core.charts.axes import ChartAxis, axis_for, other_axis
 from truestep.core.charts.curve import Curve, Extreme, Point
 from truestep.core.charts.drawn import Drawn, values_of
 from truestep.core.charts.marks import CurveMark, draw_marks
 from truestep.core.charts.markup import Html, data, tag
 from truestep.core.charts.spoiled import Span, labels_of, shades_of, spans_of
-from truestep.core.wording import number
+from truestep.core.wording import number_text
 
 SIZE = 1000.0  # of the stretched drawing, in both directions
 MARKERS_UP_TO = 60  # a curve of so few values shows each of them
@@ -59,7 +59,7 @@ class Chart:
     from_zero: bool = False
     is_wide: bool = False
     note: str = ""
-    wording: Callable[[float], str] = number
+    wording: Callable[[float], str] = number_text
     marks: Sequence[CurveMark] = ()
 
     @property
@@ -72,7 +72,7 @@ class Chart:
 class Steps:
     """The x axis, which all charts of a report share, and where epochs begin on it."""
 
-    axis: Axis
+    axis: ChartAxis
     epoch_starts: Sequence[int]
     unit: str = "step"
     labels: Sequence[str] | None = None  # of the axis's ticks, where they are no steps
@@ -82,7 +82,7 @@ class Steps:
         return round(SIZE * self.axis.position(step), 2)
 
 
-def draw(chart: Chart, steps: Steps) -> Html:
+def draw_chart(chart: Chart, steps: Steps) -> Html:
     """Return the chart as a figure."""
     points = [[_scaled(point, chart.divisor) for point in series.curve.points()] for series in chart.series]
     axis, other = _value_axes(chart, points)
@@ -121,11 +121,11 @@ def _scaled(point: Point, divisor: float) -> Point:
     return Point(point.step, mean, low, high, point.num_values, point.num_nan, point.num_infinite)
 
 
-def _value_axes(chart: Chart, points: Sequence[Sequence[Point]]) -> tuple[Axis, Axis | None]:
+def _value_axes(chart: Chart, points: Sequence[Sequence[Point]]) -> tuple[ChartAxis, ChartAxis | None]:
     """Return the axis of the values, and the one of the other kind that the reader may choose."""
     finite = [point for curve in points for point in curve if point.is_finite]
     if not finite:
-        return Axis(low=0, high=1, is_log=False, ticks=()), None
+        return ChartAxis(low=0, high=1, is_log=False, ticks=()), None
     least, high = min(point.low for point in finite), max(point.high for point in finite)
     low = min(0.0, least) if chart.from_zero else least
     axis = axis_for(low, high, may_be_log=chart.may_be_log)
@@ -133,7 +133,7 @@ def _value_axes(chart: Chart, points: Sequence[Sequence[Point]]) -> tuple[Axis, 
 
 
 def _plot(
-    chart: Chart, axis: Axis, steps: Steps, points: Sequence[Sequence[Point]], **attributes: str | float
+    chart: Chart, axis: ChartAxis, steps: Steps, points: Sequence[Sequence[Point]], **attributes: str | float
 ) -> Html:
     curves = [
         tag("g", *_curve(curve, axis, steps), class_=series.style)
@@ -176,7 +176,7 @@ def _per_cent(fraction: float) -> str:
     return f"{100 * fraction:.2f}%"
 
 
-def _grid(axis: Axis) -> Iterator[Html]:
+def _grid(axis: ChartAxis) -> Iterator[Html]:
     for tick, label in zip(axis.ticks, axis.labels(), strict=True):
         y = _per_cent(1 - axis.position(tick))
         yield tag("line", x1=0, x2="100%", y1=y, y2=y, class_="grid")
@@ -200,7 +200,7 @@ def _epoch_lines(steps: Steps) -> Iterator[Html]:
             yield tag("path", d=f"M{steps.x(start)} 0V{SIZE:.0f}", class_="epoch")
 
 
-def _curve(points: Sequence[Point], axis: Axis, steps: Steps) -> Iterator[Html]:
+def _curve(points: Sequence[Point], axis: ChartAxis, steps: Steps) -> Iterator[Html]:
     """Draw the band from min to max, the line through the means, and markers where they are few."""
 
     def y(value: float) -> float:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from truestep.core.charts.axes import Axis
+from truestep.core.charts.axes import ChartAxis
 from truestep.core.charts.curve import Point
 
 
@@ -20,8 +20,8 @@ class Drawn(NamedTuple):
 
 def values_of(
     curves: Sequence[Drawn],
-    steps: Axis,
-    axes: tuple[Axis, Axis | None],
+    steps: ChartAxis,
+    axes: tuple[ChartAxis, ChartAxis | None],
     unit: str,
 ) -> dict[str, object]:
     """Return the curves on their axes, rounded to what can be read off."""
@@ -43,11 +43,11 @@ def values_of(
     }
 
 
-def _ends(axis: Axis) -> list[float]:
+def _ends(axis: ChartAxis) -> list[float]:
     return [axis.low, axis.high, int(axis.is_log)]
 
 
-def ticks_of(axis: Axis) -> list[tuple[float, str]]:
+def ticks_of(axis: ChartAxis) -> list[tuple[float, str]]:
     """Return the ticks of an axis, each its place from 0 to 1 and its label."""
     places = (round(axis.position(tick), 4) for tick in axis.ticks)
     return list(zip(places, axis.labels(), strict=True))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from truestep.core.charts.markup import Html, tag
-from truestep.core.wording import number
+from truestep.core.wording import number_text
 
 MAX_COLUMNS = 64
 LEAST_OPACITY = 0.06
@@ -75,7 +75,7 @@ def _opacity(value: float, low: float, high: float) -> float:
 
 
 def _words(value: float, heat: HeatMap) -> str:
-    return number(10**value) if heat.is_log else f"{value:.0%}"
+    return number_text(10**value) if heat.is_log else f"{value:.0%}"
 
 
 def _legend(low: float, high: float, heat: HeatMap) -> str:

@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from truestep.core.charts.axes import Axis
+from truestep.core.charts.axes import ChartAxis
 from truestep.core.charts.markup import Html, tag
 
 LETTER = 0.011  # of the plot's width, that a letter takes on a narrow page
@@ -21,7 +21,7 @@ class CurveMark:
     style: str
 
 
-def draw_marks(marks: Sequence[CurveMark], steps: Axis, values: Axis) -> Iterator[Html]:
+def draw_marks(marks: Sequence[CurveMark], steps: ChartAxis, values: ChartAxis) -> Iterator[Html]:
     """Yield the marks; words that would lie on others are left to the ring's title."""
     taken: list[tuple[float, float, float]] = []
     for mark in marks:

@@ -78,7 +78,7 @@ def _chart(chart: Chart, steps: Steps, top: int, width: int) -> tuple[list[Html]
     return parts, y + PLOT_HEIGHT + 34
 
 
-def image_of(svg: str, description: str) -> str:
+def svg_image(svg: str, description: str) -> str:
     """Return an HTML image of an SVG document: in a page of somebody else its styles stay its own."""
     text = base64.b64encode(svg.encode()).decode()
     return str(tag("img", src=f"data:image/svg+xml;base64,{text}", alt=description, style="max-width: 100%"))

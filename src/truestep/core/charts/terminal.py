@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from truestep.core.charts.axes import Axis, axis_for, span_axis
+from truestep.core.charts.axes import ChartAxis, axis_for, span_axis
 
 COLOURS = ("bright_blue", "dark_orange", "green3", "magenta", "cyan", "yellow")
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of a braille letter, by column and row
@@ -50,13 +50,13 @@ class TerminalChart:
         if len(self.curves) > 1:
             yield self._key(margin, ascii_only=options.ascii_only)
 
-    def _value_axis(self) -> Axis:
+    def _value_axis(self) -> ChartAxis:
         finite = [value for curve in self.curves for value in curve.values if math.isfinite(value)]
         if not finite:
-            return Axis(low=0, high=1, is_log=False, ticks=())
+            return ChartAxis(low=0, high=1, is_log=False, ticks=())
         return axis_for(min(0.0, *finite, 0.0), max(finite), may_be_log=False, num_ticks=4)
 
-    def _letters(self, axis: Axis, columns: int, *, ascii_only: bool) -> list[list[tuple[str, int]]]:
+    def _letters(self, axis: ChartAxis, columns: int, *, ascii_only: bool) -> list[list[tuple[str, int]]]:
         bits = [[0] * columns for _ in range(HEIGHT)]
         owners = [[-1] * columns for _ in range(HEIGHT)]
         for curve in self.curves:
@@ -97,7 +97,7 @@ def _letter(bits: int, owner: int, *, ascii_only: bool) -> str:
     return "*o+x#@"[owner % 6] if ascii_only else chr(0x2800 + bits)
 
 
-def _dots(values: Sequence[float], axis: Axis, width: int, height: int) -> Iterator[tuple[int, int]]:
+def _dots(values: Sequence[float], axis: ChartAxis, width: int, height: int) -> Iterator[tuple[int, int]]:
     """Yield the dots of a curve; where it jumps, the dots between too."""
     before: int | None = None
     for x in range(width):

@@ -15,7 +15,7 @@ from typing import Any
 
 from truestep.doctor.runtime.at_exit import ReportAtExit
 from truestep.doctor.runtime.frames import is_library
-from truestep.doctor.runtime.notes import Folder, Notes
+from truestep.doctor.runtime.notes import Folder, WatchNotes
 from truestep.doctor.runtime.pace import StopWatching
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 
@@ -56,9 +56,9 @@ class Watched:
                 leave()
 
 
-def notes_of(watch: Watch) -> Notes:
+def notes_of(watch: Watch) -> WatchNotes:
     """Return what this process saw."""
-    return Notes(watched_process_name(), watch.history.num_steps, watch.findings, watch.failures)
+    return WatchNotes(watched_process_name(), watch.history.num_steps, watch.findings, watch.failures)
 
 
 def watched_process_name() -> str:
@@ -108,7 +108,7 @@ def _runs_users_code(process: Any) -> bool:
 
 def gathered(
     watch: Watch, folder: Folder | None, *, is_shared: bool, wait: bool
-) -> tuple[list[Notes], list[str]] | None:
+) -> tuple[list[WatchNotes], list[str]] | None:
     """Return what the other processes of the run saw, or None where another process reports.
 
     Args:

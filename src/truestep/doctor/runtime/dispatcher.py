@@ -15,7 +15,7 @@ import torch
 from torch.optim import Optimizer
 
 from truestep.doctor.check import Check
-from truestep.doctor.finding import Failure, Finding
+from truestep.doctor.finding import CheckFailure, Finding
 from truestep.doctor.runtime.pace import Pace
 from truestep.doctor.runtime.recorder import Recorder
 from truestep.doctor.watcher import EVENTS, Observation, Watcher
@@ -38,7 +38,7 @@ class Dispatcher:
         self.pace = pace
         self.live = False  # what the wrapped calls look at before anything else
         self.findings: list[Finding] = []
-        self.failures: list[Failure] = []
+        self.failures: list[CheckFailure] = []
         self.seconds = 0.0  # spent on watching
         self.switch_layers: Callable[[bool], None] = lambda _live: None  # set by who hooks the layers
         self._depth = Depth()
@@ -99,14 +99,14 @@ class Dispatcher:
         self.findings.append(finding)
 
     def _drop(self, check: Check, error: Exception) -> None:
-        self.failures.append(Failure(check.code, "<run>", f"{type(error).__name__}: {error}"))
+        self.failures.append(CheckFailure(check.code, "<run>", f"{type(error).__name__}: {error}"))
         for event, handlers in self._handlers.items():
             self._handlers[event] = [each for each in handlers if each[0] is not check]
 
     def _give_up(self, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
         self.recorder.give_up(reason)
-        self.failures.append(Failure("watch", "<run>", reason))
+        self.failures.append(CheckFailure("watch", "<run>", reason))
         self.live = False
         self.switch_layers(False)
 

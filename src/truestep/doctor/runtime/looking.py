@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from truestep.core.trees import leaves
+from truestep.core.trees import tree_leaves
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -45,7 +45,7 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
     """Return the tensors in nested lists, tuples and dicts."""
     from torch import Tensor
 
-    return (leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor))
+    return (leaf for _, leaf in tree_leaves(value) if isinstance(leaf, Tensor))
 
 
 def first_tensor(value: Any) -> Tensor | None:

@@ -10,19 +10,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from truestep.doctor.finding import Failure, Finding, Place, Severity
+from truestep.doctor.finding import CheckFailure, Finding, Place, Severity
 
 PATIENCE = 30.0  # seconds to wait for processes that are about to end
 
 
 @dataclass(frozen=True)
-class Notes:
+class WatchNotes:
     """What one process saw."""
 
     process: str  # "rank 1", or its name in multiprocessing
     num_steps: int = 0
     findings: list[Finding] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[CheckFailure] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what is written."""
@@ -34,10 +34,10 @@ class Notes:
         }
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> "Notes":
+    def from_dict(cls, found: dict[str, Any]) -> "WatchNotes":
         """Return what was written."""
         findings = [_finding(each) for each in found["findings"]]
-        failures = [Failure(**each) for each in found["failures"]]
+        failures = [CheckFailure(**each) for each in found["failures"]]
         return cls(found["process"], found["num_steps"], findings, failures)
 
 
@@ -78,7 +78,7 @@ class Folder:
         """Say that a process has begun."""
         self._write("begun", {"process": process})
 
-    def leave(self, notes: Notes) -> None:
+    def leave(self, notes: WatchNotes) -> None:
         """Leave what this process saw, whole or not at all."""
         self._write("notes", notes.to_dict())
 
@@ -87,7 +87,7 @@ class Folder:
         half.write_text(json.dumps(document, default=str), "utf-8")
         half.rename(self.path / f"{os.getpid()}.{kind}")
 
-    def collect(self, *, num_expected: int, wait: bool) -> tuple[list[Notes], list[str]]:
+    def collect(self, *, num_expected: int, wait: bool) -> tuple[list[WatchNotes], list[str]]:
         """Return all notes, and which processes began and left none.
 
         Args:
@@ -100,7 +100,7 @@ class Folder:
         written = {path.stem: _read(path) for path in sorted(self.path.glob("*.notes"))}
         begun = {path.stem: _read(path)["process"] for path in sorted(self.path.glob("*.begun"))}
         silent = [name for pid, name in begun.items() if pid not in written]
-        return [Notes.from_dict(each) for each in written.values()], silent
+        return [WatchNotes.from_dict(each) for each in written.values()], silent
 
     def _awaited(self, num_expected: int) -> bool:
         begun = {path.stem for path in self.path.glob("*.begun")}
@@ -128,7 +128,7 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def joined(all_notes: Iterable[Notes]) -> list[Finding]:
+def joined(all_notes: Iterable[WatchNotes]) -> list[Finding]:
     """Return each finding once, with the processes that saw it in its evidence where there are several."""
     found: dict[tuple[str, Place], list[tuple[str, Finding]]] = {}
     several = list(all_notes)

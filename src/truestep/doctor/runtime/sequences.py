@@ -19,7 +19,7 @@ EXAMPLES = 2
 
 
 @dataclass(frozen=True)
-class Task:
+class SequenceTask:
     """Symbols go in, and symbols are the targets: the same ones, or each the next one."""
 
     key: int | str  # of the input, by position or name
@@ -28,7 +28,7 @@ class Task:
     is_next: bool  # each target is the next symbol; else it is the symbol at its own place
 
 
-def task_of(forward: Forward, loss: Loss) -> Task | None:
+def task_of(forward: Forward, loss: Loss) -> SequenceTask | None:
     """Return what is asked of a model that takes a batch of symbols, if that can be told from the numbers."""
     if loss.name not in ("cross_entropy", "nll_loss") or loss.target.is_floating_point():
         return None
@@ -49,14 +49,14 @@ def _are_symbols(value: Tensor) -> bool:
     )
 
 
-def _task(key: int | str, given: Tensor, axis: int, loss: Loss) -> Task | None:
+def _task(key: int | str, given: Tensor, axis: int, loss: Loss) -> SequenceTask | None:
     size, ignored = given.shape[axis], loss.options.get("ignore_index", -100)
     if size < LEAST:
         return None
     for is_next, shorter in ((True, 0), (True, 1), (False, 0)):
         asked = given.narrow(axis, int(is_next), size - 1) if is_next else given
         if _same(asked, _as(given, axis, shorter, loss.target), axis, ignored):
-            return Task(key, given, axis, is_next)
+            return SequenceTask(key, given, axis, is_next)
     return None
 
 
@@ -82,7 +82,7 @@ def _same(asked: Tensor, targets: Tensor | None, axis: int, ignored: int) -> boo
 
 
 @dataclass(frozen=True)
-class Sight:
+class StepSight:
     """What an output for one step changes with."""
 
     of_later: bool
@@ -90,7 +90,7 @@ class Sight:
     where: str  # the operation from which on later steps are seen; empty where that is not known
 
 
-def sight_of(forward: Forward, task: Task) -> Sight | None:
+def sight_of(forward: Forward, task: SequenceTask) -> StepSight | None:
     """Change the last step of the input, and see which outputs change; None where they have no axis of time."""
     axis, given = task.axis, task.given
     if len(forward.args) + len(forward.kwargs) == 1:  # else other inputs may have to fit
@@ -109,7 +109,7 @@ def sight_of(forward: Forward, task: Task) -> Sight | None:
         if moved is not None:
             earlier = bool(moved.narrow(axis, 0, size - 1).any())
             where = _where(aligned([base, last], index), 1 / size, forward.variable) if earlier else ""
-            return Sight(earlier, bool(moved.select(axis, size - 1).any()), where)
+            return StepSight(earlier, bool(moved.select(axis, size - 1).any()), where)
     return None
 
 

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from truestep.doctor.finding import Failure, Finding
+from truestep.doctor.finding import CheckFailure, Finding
 from truestep.doctor.probe import Probe
 from truestep.doctor.runtime.dispatcher import Dispatcher
 from truestep.doctor.runtime.history import History
@@ -92,7 +92,7 @@ class Watch:
         return self.dispatcher.findings
 
     @property
-    def failures(self) -> list[Failure]:
+    def failures(self) -> list[CheckFailure]:
         """What broke in the watch itself."""
         return self.dispatcher.failures
 
@@ -127,7 +127,7 @@ class Watch:
         return html_of(self)
 
 
-def active() -> Watch | None:
+def active_watch() -> Watch | None:
     """Return the watch that is on in this process, if there is one."""
     return _active[-1] if _active else None
 

@@ -8,7 +8,7 @@ from truestep.doctor.source.batches import cut_from, sizes_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.shapes import KEEP_SHAPE
-from truestep.doctor.source.values import constant, origins
+from truestep.doctor.source.values import constant, value_origins
 
 _BY_LAYER = re.compile(r"^torch\.nn\.\w*(?:Conv|Norm|Pool)\w*?([123])d$")
 
@@ -67,7 +67,7 @@ def _of_call(module: SourceModule, call: ast.Call, depth: int) -> int | None:
         return num_axes(module, call.args[0], depth + 1)
     if isinstance(call.func, ast.Attribute) and not name:
         return _of_method(module, call, call.func, depth)
-    layers = [each for each in origins(module, call.func) if isinstance(each, ast.Call)]
+    layers = [each for each in value_origins(module, call.func) if isinstance(each, ast.Call)]
     found = {_BY_LAYER.match(module.qualify(each.func) or "") for each in layers}
     only = found.pop() if len(found) == 1 else None
     return int(only[1]) + 2 if only is not None else None

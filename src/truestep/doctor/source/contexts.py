@@ -36,17 +36,17 @@ World = Mapping[str, Any]  # the value of each variable that was chosen
 
 
 @dataclass(frozen=True, eq=False)
-class Context:
+class CallFrame:
     """One call of a function: what its parameters stand for; without a function, the top of a file."""
 
     function: Function | None = None
     arguments: "Mapping[str, Located]" = field(default_factory=dict)
-    caller: "Context | None" = None
+    caller: "CallFrame | None" = None
     number: int = 0  # tells calls of one function apart
 
-    def of(self, function: Function | None) -> "Context | None":
+    def of(self, function: Function | None) -> "CallFrame | None":
         """Return the innermost call around in which a function's names live."""
-        current: Context | None = self
+        current: CallFrame | None = self
         while current is not None and current.function is not function:
             current = current.caller
         return current
@@ -57,10 +57,10 @@ class Located:
     """An expression and the call in which it is evaluated."""
 
     node: ast.expr
-    context: Context
+    context: CallFrame
 
 
-TOP = Context()  # the body of a file
+TOP = CallFrame()  # the body of a file
 
 _COMPARE = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
@@ -72,7 +72,7 @@ _ARITHMETIC = {
 }  # fmt: skip
 
 
-class Contexts:
+class CallFrames:
     """Follows expressions back through calls, and evaluates tests as far as a world decides them."""
 
     def __init__(self, resolver: Resolver) -> None:
@@ -83,8 +83,8 @@ class Contexts:
         self.asked_counter = False
         self.assumed: tuple[int, int] | None = None  # meanwhile: micro-batches in a window, and batches
         self._looked_at = 0  # parts of the value that is asked for
-        self._keys: dict[tuple[ast.expr, Context], str] = {}
-        self._origins: dict[tuple[ast.expr, Context], Located] = {}
+        self._keys: dict[tuple[ast.expr, CallFrame], str] = {}
+        self._origins: dict[tuple[ast.expr, CallFrame], Located] = {}
         self._depth = 0
 
     # ── where a value was made ────────────────────────────────────────────────────────────────
@@ -131,11 +131,11 @@ class Contexts:
                 return Located(given, value.context)
         return None
 
-    def _only(self, parts: list[ast.expr | None] | None, context: Context) -> Located | None:
+    def _only(self, parts: list[ast.expr | None] | None, context: CallFrame) -> Located | None:
         given = [each for each in parts or () if each is not None]
         return Located(given[0], context) if parts and len(given) == len(parts) == 1 else None
 
-    def _of_name(self, name: ast.Name, context: Context) -> Located | None:
+    def _of_name(self, name: ast.Name, context: CallFrame) -> Located | None:
         bindings = self.resolver.reaching(name)
         if name.id == "self" and bindings and bindings[0].how == "parameter":
             return self._argument(bindings[0].parameter_of, "self", context)
@@ -152,7 +152,7 @@ class Contexts:
             return Located(binding.value, home)
         return self._unpacked(Located(binding.value, home), binding.position)
 
-    def _argument(self, function: Function | None, name: str, context: Context) -> Located | None:
+    def _argument(self, function: Function | None, name: str, context: CallFrame) -> Located | None:
         home = context.of(function)
         return home.arguments.get(name) if home is not None and function is not None else None
 
@@ -171,7 +171,7 @@ class Contexts:
             value = found
         return value
 
-    def _of_attribute(self, node: ast.Attribute, context: Context) -> Located | None:
+    def _of_attribute(self, node: ast.Attribute, context: CallFrame) -> Located | None:
         base = self.origin(Located(node.value, context))
         owner = self.class_of(base)
         if owner is not None:
@@ -214,15 +214,15 @@ class Contexts:
             return None
         return [Located(word.value, base.context) for word in call.keywords if word.arg == name]
 
-    def _method_context(self, base: Located, function: Function | None) -> Context:
+    def _method_context(self, base: Located, function: Function | None) -> CallFrame:
         """Return a call of a method of this object: of its constructor, by which it was made."""
         if isinstance(base.node, ast.Call) and getattr(function, "name", "") == "__init__":
             made = self.entered(base.node, base.context)
             if made is not None and made.function is function:
                 return made
-        return Context(function, {"self": base}, None, base.context.number)
+        return CallFrame(function, {"self": base}, None, base.context.number)
 
-    def _of_call(self, call: ast.Call, context: Context) -> Located | None:
+    def _of_call(self, call: ast.Call, context: CallFrame) -> Located | None:
         inner = self.resolver.unwrapped(call)
         if inner is not None:
             return Located(inner, context)
@@ -236,14 +236,14 @@ class Contexts:
 
     # ── calls ─────────────────────────────────────────────────────────────────────────────────
 
-    def entered(self, call: ast.Call, context: Context) -> Context | None:
+    def entered(self, call: ast.Call, context: CallFrame) -> CallFrame | None:
         """Return the call's own context, if a function of the program runs."""
         function = self.resolver.constructor(call) or self.resolver.target(call)
         if function is None:
             function = self._bound_method(call, context)
         return self.enter(function, call, context) if function is not None else None
 
-    def _bound_method(self, call: ast.Call, context: Context) -> Function | None:
+    def _bound_method(self, call: ast.Call, context: CallFrame) -> Function | None:
         """Return what a call runs where only this context tells of what class its object is, or which function it is."""
         if isinstance(call.func, ast.Attribute):
             owner = self.class_of(self.origin(Located(call.func.value, context)))
@@ -253,7 +253,7 @@ class Contexts:
             return self.resolver.function_named(made.node)
         return None
 
-    def enter(self, function: Function, call: ast.Call, context: Context) -> Context:
+    def enter(self, function: Function, call: ast.Call, context: CallFrame) -> CallFrame:
         """Return the context in which a function runs when it is called so."""
         arguments: dict[str, Located] = {}
         for argument in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]:
@@ -269,12 +269,12 @@ class Contexts:
                 receiver = call.func.value
             arguments["self"] = self._receiver(receiver, context)
         number = hash((id(call), context.number))
-        return Context(function, arguments, context, number)
+        return CallFrame(function, arguments, context, number)
 
     def _is_method_call(self, call: ast.Call, function: Function) -> bool:
         return isinstance(call.func, ast.Attribute) and call.func.attr == getattr(function, "name", "")
 
-    def _receiver(self, node: ast.expr, context: Context) -> Located:
+    def _receiver(self, node: ast.expr, context: CallFrame) -> Located:
         """`super().method()` runs on the object itself."""
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
             own = context.arguments.get("self")
@@ -304,7 +304,7 @@ class Contexts:
             return f"{self.key(Located(node.value, context))}[{ast.unparse(node.slice)}]"
         return f"{self._given_name(node)}@{self._place(node)}:{context.number}"
 
-    def _key_of_attribute(self, node: ast.Attribute, context: Context) -> str:
+    def _key_of_attribute(self, node: ast.Attribute, context: CallFrame) -> str:
         """A part is known by its whole: `self.body`, made with the model, as the model's; what was handed in as itself."""
         made = self._of_attribute(node, context)
         whole = self.origin(Located(node.value, context))
@@ -315,7 +315,7 @@ class Contexts:
                 return self.key(made)
         return f"{self.key(Located(node.value, context))}.{node.attr}"
 
-    def _key_of_name(self, node: ast.Name, context: Context) -> str:
+    def _key_of_name(self, node: ast.Name, context: CallFrame) -> str:
         bindings: list[Binding] = self.resolver.linker.local_bindings(node)
         if node.id == "self":
             owner = self.index.enclosing(node, ast.ClassDef)
@@ -405,14 +405,14 @@ class Contexts:
         # an expression begins where its first part does: the kind tells them apart
         return f"({type(value.node).__name__}:{self._place(value.node)}:{value.context.number})"
 
-    def _combined(self, node: ast.BoolOp, context: Context) -> Any:
+    def _combined(self, node: ast.BoolOp, context: CallFrame) -> Any:
         values = [self.test(Located(each, context)) for each in node.values]
         deciding = isinstance(node.op, ast.Or)
         if any(not isinstance(each, Unknown) and each is deciding for each in values):
             return deciding
         return UNKNOWN if any(isinstance(each, Unknown) for each in values) else not deciding
 
-    def _compared(self, node: ast.Compare, context: Context) -> Any:
+    def _compared(self, node: ast.Compare, context: CallFrame) -> Any:
         sides = Located(node.left, context), Located(node.comparators[0], context)
         whole = self.world.get(self.variable(Located(node, context)), UNKNOWN)
         if isinstance(node.ops[0], ast.In | ast.NotIn):
@@ -434,7 +434,7 @@ class Contexts:
         values = [self.value(Located(each, value.context)) for each in options.elts]  # type: ignore[attr-defined]
         return UNKNOWN if any(isinstance(each, Unknown) for each in values) else left in values
 
-    def _computed(self, node: ast.BinOp, context: Context) -> Any:
+    def _computed(self, node: ast.BinOp, context: CallFrame) -> Any:
         left, right = (self.value(Located(each, context)) for each in (node.left, node.right))
         if isinstance(node.op, ast.Mod) and self.assumed is not None and isinstance(right, Unknown):
             right = self.assumed[0]

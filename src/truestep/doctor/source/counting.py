@@ -20,7 +20,7 @@ _EXAMPLES = re.compile(r"batch_size|bsz|examples|samples|tokens", re.IGNORECASE)
 _WINDOW = re.compile(r"accum|sync_gradients|update_step|should_step", re.IGNORECASE)
 
 
-def unit_of(module: SourceModule, node: ast.expr, depth: int = 0) -> str | None:
+def counted_unit(module: SourceModule, node: ast.expr, depth: int = 0) -> str | None:
     """Return what a number counts, where every way to it says the same."""
     if depth > MAX_DEPTH:
         return None
@@ -39,13 +39,13 @@ def _of_call(module: SourceModule, call: ast.Call, depth: int) -> str | None:
     if name == "len" and len(call.args) == 1:
         return BATCHES if module.kind(call.args[0]) == "loader" else None
     if name in _KEEPS and call.args:
-        found = {unit_of(module, each, depth + 1) for each in call.args} - {None}
+        found = {counted_unit(module, each, depth + 1) for each in call.args} - {None}
         return found.pop() if len(found) == 1 else None
     return None
 
 
 def _of_operation(module: SourceModule, node: ast.BinOp, depth: int) -> str | None:
-    left, right = unit_of(module, node.left, depth + 1), unit_of(module, node.right, depth + 1)
+    left, right = counted_unit(module, node.left, depth + 1), counted_unit(module, node.right, depth + 1)
     match node.op:
         case ast.Mult() if is_accumulation(node.left) or is_accumulation(node.right):
             other = node.left if is_accumulation(node.right) else node.right
@@ -69,7 +69,7 @@ def is_accumulation(node: ast.expr) -> bool:
 def _of_name(module: SourceModule, node: ast.Name | ast.Attribute, depth: int) -> str | None:
     if (counted := _of_counter(module, node)) is not None:
         return counted
-    found = {unit_of(module, value, depth + 1) for value in given(module, node)}
+    found = {counted_unit(module, value, depth + 1) for value in given(module, node)}
     return found.pop() if len(found) == 1 else None
 
 
@@ -121,4 +121,4 @@ def counts_batches(module: SourceModule, node: ast.expr) -> bool:
     """Tell a number of batches that nothing divides, be it by a number whose name says nothing."""
     values = [node, *given(module, node)]
     divided = any(isinstance(each, ast.Div | ast.FloorDiv) for value in values for each in walk(value))
-    return not divided and unit_of(module, node) == BATCHES
+    return not divided and counted_unit(module, node) == BATCHES

@@ -5,10 +5,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.values import behind, origins
+from truestep.doctor.source.values import behind, value_origins
 
 _SWITCHES = ("torch.", "torch.autograd.", "torch.autograd.grad_mode.")
 _EVALUATES = re.compile(
@@ -23,7 +23,7 @@ def is_switch(module: SourceModule, node: ast.expr, *names: str) -> bool:
     return qualified in {f"{home}{name}" for home in _SWITCHES for name in names}
 
 
-def _switched_off(module: SourceModule, event: Event) -> bool:
+def _switched_off(module: SourceModule, event: TraceEvent) -> bool:
     blocks = [frame.node for frame in event.path if isinstance(frame.node, ast.With)]
     if any(
         is_switch(module, item.context_expr, "no_grad", "inference_mode")
@@ -37,7 +37,7 @@ def _switched_off(module: SourceModule, event: Event) -> bool:
     return any(is_switch(module, each, "no_grad", "inference_mode") for each in decorators)
 
 
-def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[Event]:
+def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[TraceEvent]:
     """Yield the forwards over held-out data from which nothing goes backward, in a trace that trains.
 
     Under no_grad() after the training loop, whatever the data are called, it is an evaluation too. Layers that a
@@ -63,7 +63,7 @@ def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[Event]:
             yield forward
 
 
-def _nothing_backward(trace: Trace, forward: Event) -> bool:
+def _nothing_backward(trace: Trace, forward: TraceEvent) -> bool:
     """Outside of any loop: nothing goes backward later; inside of one: nothing in it does."""
     path = forward.loop_path()
     events = trace.within(path, "backward", "grad", "unknown") if path else trace.events
@@ -71,20 +71,20 @@ def _nothing_backward(trace: Trace, forward: Event) -> bool:
     return not any(event.kind in ("backward", "grad") for event in later)
 
 
-def _trains(module: SourceModule, trace: Trace, forward: Event) -> bool:
+def _trains(module: SourceModule, trace: Trace, forward: TraceEvent) -> bool:
     """Tell whether a loss that goes backward is computed from this forward: then its data are trained on, whatever their name."""
     losses = [each.receiver for each in trace.of("backward") if each.receiver is not None]
     mine = [each for each in losses if module.scope(each) is module.scope(forward.node)]
     return any(forward.node is call for each in mine for call in behind(module, each))
 
 
-def _on_held_out(forward: Event) -> bool:
+def _on_held_out(forward: TraceEvent) -> bool:
     """Tell by the names of what the model is applied to."""
     given = forward.node.args if isinstance(forward.node, ast.Call) else []
     return any(_EVALUATES.search(word) for each in given for word in re.findall(r"\w+", ast.unparse(each)))
 
 
-def _among_held_out(module: SourceModule, forward: Event) -> bool:
+def _among_held_out(module: SourceModule, forward: TraceEvent) -> bool:
     """Tell by the names of the loop's source and of the functions around it."""
     texts = [ast.unparse(frame.node.iter) for frame in forward.path if isinstance(frame.node, ast.For)]
     targets = [module.target(frame.node) for frame in forward.path if isinstance(frame.node, ast.Call)]
@@ -104,7 +104,7 @@ def sensitive_layers(module: SourceModule, model: ast.expr) -> set[str] | None:
             return None
         return _layers_in(module, owner, set())
     found: set[str] = set()
-    values = list(origins(module, model))
+    values = list(value_origins(module, model))
     for value in values:
         inner = module.resolver.handled(value) if isinstance(value, ast.Call) else None
         if inner is not None and (within := sensitive_layers(module, inner)) is not None:

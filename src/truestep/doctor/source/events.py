@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from truestep.doctor.source.contexts import Context, Contexts
+    from truestep.doctor.source.contexts import CallFrame, CallFrames
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Frame:
 
     kind: str  # loop, if, else, try, with, call
     node: ast.AST
-    context: "Context | None" = None  # the call in which a test is asked
+    context: "CallFrame | None" = None  # the call in which a test is asked
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Frame) and self.kind == other.kind and self.node is other.node
@@ -34,7 +34,7 @@ Path = tuple[Frame, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Event:
+class TraceEvent:
     """One call of the protocol."""
 
     kind: str
@@ -42,7 +42,7 @@ class Event:
     subject: str  # which optimizer, module, ...: the same text means the same object
     path: Path
     receiver: ast.expr | None = None  # the expression the subject was read from
-    context: "Context | None" = None  # the call in which it happens
+    context: "CallFrame | None" = None  # the call in which it happens
     of_optimizer: bool = False  # the subject is one
     made: bool = False  # where the subject was made is in sight: another subject is another object
 
@@ -69,26 +69,26 @@ class Trace:
     """The events from one entry, in order."""
 
     root: ast.AST
-    events: list[Event] = field(default_factory=list)
+    events: list[TraceEvent] = field(default_factory=list)
     complete: bool = True
     world: Mapping[str, Any] = field(default_factory=dict)
-    contexts: "Contexts | None" = None
-    _within: dict[tuple[Path, tuple[str, ...]], list[Event]] = field(default_factory=dict)
+    contexts: "CallFrames | None" = None
+    _within: dict[tuple[Path, tuple[str, ...]], list[TraceEvent]] = field(default_factory=dict)
     remembered: dict[Path, Any] = field(default_factory=dict)  # what running its loops gave
     worlds: "list[Trace]" = field(default_factory=list)  # all traces of the entry, this among them
 
-    def of(self, *kinds: str) -> list[Event]:
+    def of(self, *kinds: str) -> list[TraceEvent]:
         """Return the events of these kinds."""
         return [event for event in self.events if event.kind in kinds]
 
-    def within(self, path: Path, *kinds: str) -> list[Event]:
+    def within(self, path: Path, *kinds: str) -> list[TraceEvent]:
         """Return the events of these kinds below a path."""
         key = (path, kinds)
         if key not in self._within:
             self._within[key] = [event for event in self.events if event.kind in kinds and event.inside(path)]
         return self._within[key]
 
-    def ever(self, path: Path, *kinds: str) -> list[Event]:
+    def ever(self, path: Path, *kinds: str) -> list[TraceEvent]:
         """Return the events of these kinds below a path, in whatever world they happen."""
         nodes = _nodes(path)
         return [
@@ -99,7 +99,7 @@ class Trace:
         ]
 
     @cached_property
-    def order(self) -> dict[Event, int]:
+    def order(self) -> dict[TraceEvent, int]:
         """The place of each event."""
         return {event: index for index, event in enumerate(self.events)}
 
@@ -125,7 +125,7 @@ class Trace:
                 loop.steps.append(update)
         return [*self.training_loops(), *found.values()]
 
-    def between(self, first: Event, second: Event) -> list[Event]:
+    def between(self, first: TraceEvent, second: TraceEvent) -> list[TraceEvent]:
         """Return the events after one and before another."""
         start, end = self.order[first], self.order[second]
         return self.events[start + 1 : end]
@@ -138,9 +138,9 @@ class TrainingLoop:
     trace: Trace
     path: Path
     optimizer: str
-    steps: list[Event] = field(default_factory=list)
+    steps: list[TraceEvent] = field(default_factory=list)
 
-    def of(self, *kinds: str) -> list[Event]:
+    def of(self, *kinds: str) -> list[TraceEvent]:
         """Return the events of these kinds in the loop."""
         return self.trace.within(self.path, *kinds)
 
@@ -149,12 +149,12 @@ class TrainingLoop:
         """The loop statement."""
         return self.path[-1].node
 
-    def clears(self, path: Path | None = None) -> list[Event]:
+    def clears(self, path: Path | None = None) -> list[TraceEvent]:
         """Return what may clear this optimizer's gradients below a path (here: the loop), in whatever world."""
         found = self.trace.ever(self.path if path is None else path, "zero_grad")
         return [event for event in found if not self._is_of_another(event)]
 
-    def _is_of_another(self, clear: Event) -> bool:
+    def _is_of_another(self, clear: TraceEvent) -> bool:
         """Tell whether a clear is of another optimizer: one that is stepped, or one made elsewhere in sight."""
         if clear.subject == self.optimizer or not clear.subject:
             return False
@@ -172,7 +172,7 @@ def _nodes(path: Path) -> list[ast.AST]:
     return [frame.node for frame in path if frame.kind in ("loop", "call")]
 
 
-def exclusive(first: Event, second: Event) -> bool:
+def exclusive(first: TraceEvent, second: TraceEvent) -> bool:
     """Tell whether two events stand in different arms of one `if`."""
     arms = {frame.node: frame.kind for frame in first.path if frame.kind in ("if", "else")}
     return any(

@@ -9,8 +9,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from truestep.doctor.source.contexts import TOP, Contexts, Located, Unknown
-from truestep.doctor.source.events import Event, Frame, Path, Trace
+from truestep.doctor.source.contexts import TOP, CallFrames, Located, Unknown
+from truestep.doctor.source.events import Frame, Path, Trace, TraceEvent
 from truestep.doctor.source.names import walk
 
 ASSUMED_WINDOW = 4  # where the number of micro-batches is an option
@@ -20,12 +20,12 @@ PLAYED = ("backward", "zero_grad", "step", "schedule", "count")  # an evaluation
 
 
 @dataclass(frozen=True)
-class Window:
+class AccumulationWindow:
     """What happened to one optimizer from one step to the next."""
 
-    backwards: tuple[Event, ...]
-    clears: tuple[tuple[int, Event], ...]  # how many backwards came before each
-    step: Event | None  # None: the loop was over before
+    backwards: tuple[TraceEvent, ...]
+    clears: tuple[tuple[int, TraceEvent], ...]  # how many backwards came before each
+    step: TraceEvent | None  # None: the loop was over before
 
     @property
     def adds_up(self) -> bool:
@@ -45,14 +45,14 @@ class Execution:
     """One run of a loop."""
 
     def __init__(self, trace: Trace, path: Path) -> None:
-        assert isinstance(trace.contexts, Contexts)
+        assert isinstance(trace.contexts, CallFrames)
         self.trace, self.path = trace, path
-        self.contexts: Contexts = trace.contexts
+        self.contexts: CallFrames = trace.contexts
         self.is_certain = True  # no test had to be guessed
         self.has_window = False  # some test asks for a remainder or a counter
         self._num_counted = 0  # the tests around that a counter decides
         self.window = 1
-        self.happened: list[Event] = []
+        self.happened: list[TraceEvent] = []
         self._run()
 
     def _run(self) -> None:
@@ -103,7 +103,7 @@ class Execution:
 
     # ── playing ───────────────────────────────────────────────────────────────────────────────
 
-    def _loop(self, frame: Frame, events: list[Event], depth: int, times: int) -> None:
+    def _loop(self, frame: Frame, events: list[TraceEvent], depth: int, times: int) -> None:
         node, context = frame.node, frame.context or TOP
         for index in range(times):
             if isinstance(node, ast.For) and (found := _counted(node)) is not None:
@@ -116,7 +116,7 @@ class Execution:
                 self.is_certain = False
                 return
 
-    def _block(self, events: list[Event], depth: int) -> None:
+    def _block(self, events: list[TraceEvent], depth: int) -> None:
         decided: dict[ast.AST, tuple[bool, bool]] = {}  # what a test gave, and whether it asked a counter
         at = 0
         while at < len(events):
@@ -132,7 +132,7 @@ class Execution:
             at = end
 
     def _group(
-        self, frame: Frame, events: list[Event], depth: int, decided: dict[ast.AST, tuple[bool, bool]]
+        self, frame: Frame, events: list[TraceEvent], depth: int, decided: dict[ast.AST, tuple[bool, bool]]
     ) -> None:
         if frame.kind == "loop":
             self._loop(frame, events, depth + 1, self._times(frame))
@@ -157,7 +157,7 @@ class Execution:
                 return min(max(value, 0), MAX_WINDOW)
         return self.window
 
-    def _holds(self, frame: Frame, events: list[Event]) -> bool:
+    def _holds(self, frame: Frame, events: list[TraceEvent]) -> bool:
         test = getattr(frame.node, "test", None)
         self.contexts.asked_counter = False
         if test is None:
@@ -171,7 +171,7 @@ class Execution:
             self.is_certain = False  # a guard of a window's step alone, as against overflow, is taken to hold
         return True
 
-    def _happen(self, event: Event) -> None:
+    def _happen(self, event: TraceEvent) -> None:
         if event.kind == "count":
             value = self._assigned(event)
             if isinstance(value, Unknown):
@@ -181,7 +181,7 @@ class Execution:
         else:
             self.happened.append(event)
 
-    def _assigned(self, event: Event) -> object:
+    def _assigned(self, event: TraceEvent) -> object:
         node, context = event.node, event.context or TOP
         statement = self.contexts.index.parents[node]
         if isinstance(statement, ast.AugAssign):
@@ -190,7 +190,7 @@ class Execution:
         assert isinstance(statement, ast.Assign)
         return self.contexts.value(Located(statement.value, context))
 
-    def full_windows(self, optimizer: str) -> list[Window]:
+    def full_windows(self, optimizer: str) -> list[AccumulationWindow]:
         """Return the windows that are as long as they get, if that is several backwards."""
         windows = [each for each in self.windows(optimizer) if each.step is not None]
         longest = max((len(each.backwards) for each in windows), default=0)
@@ -198,22 +198,22 @@ class Execution:
 
     # ── what an optimizer saw ─────────────────────────────────────────────────────────────────
 
-    def windows(self, optimizer: str) -> list[Window]:
+    def windows(self, optimizer: str) -> list[AccumulationWindow]:
         """Return what happened between the steps of one optimizer, and after the last; nothing if others step too."""
         if len({event.subject for event in self.happened if event.kind == "step"}) != 1:
             return []
-        found: list[Window] = []
-        backwards: list[Event] = []
-        clears: list[tuple[int, Event]] = []
+        found: list[AccumulationWindow] = []
+        backwards: list[TraceEvent] = []
+        clears: list[tuple[int, TraceEvent]] = []
         for event in self.happened:
             if event.kind == "backward":
                 backwards.append(event)
             elif event.kind == "zero_grad":
                 clears.append((len(backwards), event))
             elif event.kind == "step" and event.subject == optimizer:
-                found.append(Window(tuple(backwards), tuple(clears), event))
+                found.append(AccumulationWindow(tuple(backwards), tuple(clears), event))
                 backwards, clears = [], []
-        return [*found, Window(tuple(backwards), tuple(clears), None)]
+        return [*found, AccumulationWindow(tuple(backwards), tuple(clears), None)]
 
 
 def _counted(loop: ast.For) -> tuple[ast.Name, ast.expr | None] | None:

@@ -72,7 +72,7 @@ def is_switched(module: SourceModule, owner: ast.ClassDef, switch: str) -> bool:
     return any(switch in module.attributes(each) for each in module.lineage(owner))
 
 
-def taken_over(module: SourceModule, event: str) -> str | None:
+def library_taking_over(module: SourceModule, event: str) -> str | None:
     """Return the library that may do this in the place of the user's code, somewhere in the program."""
     return next((each.prefix for each in module.of_program(_used) if event in each.does), None)
 

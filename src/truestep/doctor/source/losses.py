@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, literal, name_of_layer, origins
+from truestep.doctor.source.values import argument, literal, name_of_layer, value_origins
 
 _FUNCTIONS = (
     "cross_entropy",
@@ -50,7 +50,9 @@ def _constructor_of(module: SourceModule, call: ast.Call) -> ast.Call | None:
     if not call.args or (isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda")):
         return None
     found = (
-        list(origins(module, call.func)) if isinstance(call.func, ast.Name | ast.Attribute) else [call.func]
+        list(value_origins(module, call.func))
+        if isinstance(call.func, ast.Name | ast.Attribute)
+        else [call.func]
     )
     calls = [each for each in found if isinstance(each, ast.Call)]
     if not calls or len(calls) != len(found) or any(function_of(module, each) is None for each in calls):
@@ -91,6 +93,6 @@ def classifier_outputs(module: SourceModule) -> Iterator[tuple[ast.Call, ast.Cal
     """Yield (loss call, the call that made its input) for the losses over classes."""
     for call in losses_of(module, "cross_entropy", "nll_loss"):
         given = argument(call, 0, "input")
-        for origin in origins(module, given) if given is not None else ():
+        for origin in value_origins(module, given) if given is not None else ():
             if isinstance(origin, ast.Call):
                 yield call, origin

@@ -4,12 +4,12 @@
 import ast
 
 from truestep.doctor.source.contexts import TOP, Located
-from truestep.doctor.source.events import Event, Path, Trace
+from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 
 
-def mode_before(module: SourceModule, trace: Trace, forward: Event) -> str | None:
+def mode_before(module: SourceModule, trace: Trace, forward: TraceEvent) -> str | None:
     """Return "eval", "train", "unknown" (by a value that can't be seen), or None where nothing sets the mode.
 
     What a function sets and puts back (`was = net.training`, `net.train(was)`) leaves the mode as it was.
@@ -32,13 +32,13 @@ def mode_before(module: SourceModule, trace: Trace, forward: Event) -> str | Non
     return modes[-1].kind if _given(modes[-1]) is None else "unknown"
 
 
-def _given(mode: Event) -> ast.expr | None:
+def _given(mode: TraceEvent) -> ast.expr | None:
     """Return the variable of `net.train(variable)`."""
     args = mode.node.args if isinstance(mode.node, ast.Call) else []
     return args[0] if mode.kind == "train" and args and not isinstance(args[0], ast.Constant) else None
 
 
-def _puts_back(module: SourceModule, mode: Event) -> bool:
+def _puts_back(module: SourceModule, mode: TraceEvent) -> bool:
     given = _given(mode)
     if given is None:
         return False
@@ -46,12 +46,12 @@ def _puts_back(module: SourceModule, mode: Event) -> bool:
     return any(isinstance(each, ast.Attribute) and each.attr == "training" for each in values)
 
 
-def _call_path(event: Event) -> Path:
+def _call_path(event: TraceEvent) -> Path:
     calls = [index for index, frame in enumerate(event.path) if frame.kind == "call"]
     return event.path[: calls[-1] + 1] if calls else ()
 
 
-def _same(module: SourceModule, mode: Event, forward: Event) -> bool:
+def _same(module: SourceModule, mode: TraceEvent, forward: TraceEvent) -> bool:
     mine, other = forward.subject, mode.subject
     return (
         other in {mine, "?"}
@@ -63,7 +63,7 @@ def _same(module: SourceModule, mode: Event, forward: Event) -> bool:
     )
 
 
-def _is_given_to(trace: Trace, mode: Event, forward: Event) -> bool:
+def _is_given_to(trace: Trace, mode: TraceEvent, forward: TraceEvent) -> bool:
     """Tell whether the model was handed to the constructor of what is set: it is a part of that now."""
     contexts = trace.contexts
     if contexts is None or mode.receiver is None or forward.receiver is None:

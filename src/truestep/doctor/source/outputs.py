@@ -6,7 +6,7 @@ import ast
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.numbers import whole_number
 from truestep.doctor.source.resolving import MAX_DEPTH
-from truestep.doctor.source.values import argument, origins, sources
+from truestep.doctor.source.values import argument, sources, value_origins
 
 _WIDTH = {"torch.nn.Linear": (1, "out_features"), "torch.nn.LazyLinear": (0, "out_features")}
 _KEEPS = ("Dropout", "Softmax", "LogSoftmax", "Sigmoid", "LogSigmoid", "Identity", "Tanh", "Softplus", "LU")
@@ -99,7 +99,7 @@ def _of_call(module: SourceModule, call: ast.Call, depth: int) -> int | None:
 def _layers(module: SourceModule, function: ast.expr) -> list[ast.expr | None]:
     if isinstance(function, ast.Call):
         return [function]
-    return list(origins(module, function)) if isinstance(function, ast.Name | ast.Attribute) else [None]
+    return list(value_origins(module, function)) if isinstance(function, ast.Name | ast.Attribute) else [None]
 
 
 def _of_layer(module: SourceModule, layer: ast.expr | None, depth: int) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
-from truestep.doctor.source.values import argument, origins
+from truestep.doctor.source.values import argument, value_origins
 
 Found = tuple[str, ast.expr, ast.expr | None]  # kind, node, subject
 
@@ -93,7 +93,7 @@ class Protocol:
         """Tell `learner.update`: what it is called on was made by `run.learner(...)`."""
         if function.attr != "update":
             return False
-        made = [each for each in origins(self.module, function.value) if isinstance(each, ast.Call)]
+        made = [each for each in value_origins(self.module, function.value) if isinstance(each, ast.Call)]
         return bool(made) and all(self.module.resolver.handled(each) is not None for each in made)
 
     def assignment(self, node: ast.Assign | ast.AugAssign) -> Iterator[Found]:

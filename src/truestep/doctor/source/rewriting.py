@@ -5,7 +5,7 @@ import ast
 from collections.abc import Sequence
 
 from truestep.doctor.replacement import Edit
-from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 
 Edits = Sequence[Edit]
@@ -154,7 +154,7 @@ def name_of(module: SourceModule, qualified: str) -> str:
     return f"{name_of(module, head)}.{last}"
 
 
-def event_at(module: SourceModule, node: ast.AST, kind: str | None = None) -> tuple[Trace, Event]:
+def event_at(module: SourceModule, node: ast.AST, kind: str | None = None) -> tuple[Trace, TraceEvent]:
     """Return the event of the protocol that a node is."""
     for trace in module.every_trace():
         for event in trace.events:
@@ -179,7 +179,7 @@ def beside(module: SourceModule, node: ast.AST, other: ast.AST) -> ast.AST:
     raise RewriteError
 
 
-def next_event(module: SourceModule, node: ast.AST, kind: str) -> Event:
+def next_event(module: SourceModule, node: ast.AST, kind: str) -> TraceEvent:
     """Return the next event of a kind in the same function."""
     trace, event = event_at(module, node)
     home = module.scope(event.node)
@@ -189,7 +189,7 @@ def next_event(module: SourceModule, node: ast.AST, kind: str) -> Event:
     raise RewriteError
 
 
-def last_event(module: SourceModule, node: ast.AST, kind: str) -> Event:
+def last_event(module: SourceModule, node: ast.AST, kind: str) -> TraceEvent:
     """Return the nearest earlier event of a kind in the same function."""
     trace, event = event_at(module, node)
     home = module.scope(event.node)

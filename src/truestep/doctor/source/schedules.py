@@ -4,7 +4,7 @@
 import ast
 import re
 
-from truestep.doctor.source.counting import BATCHES, unit_of
+from truestep.doctor.source.counting import BATCHES, counted_unit
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, walk
 from truestep.doctor.source.values import argument, constant, seen_through
@@ -53,7 +53,9 @@ def _is_one(module: SourceModule, length: ast.expr) -> bool:
 def _is_number_of_batches(module: SourceModule, length: ast.expr) -> bool:
     values = [length, *(each for each in module.definitions(length) if each is not None)]
     asked = [node.attr for value in values for node in walk(value) if isinstance(node, ast.Attribute)]
-    return any(each in _BATCHES for each in asked) or any(unit_of(module, each) == BATCHES for each in values)
+    return any(each in _BATCHES for each in asked) or any(
+        counted_unit(module, each) == BATCHES for each in values
+    )
 
 
 def _computed_with(module: SourceModule, function: Function | None) -> list[ast.expr | Function]:

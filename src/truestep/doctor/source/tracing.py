@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from truestep.doctor.source.contexts import OTHER, TOP, Context, Contexts, Located, Unknown
-from truestep.doctor.source.events import Event, Frame, Path, Trace
+from truestep.doctor.source.contexts import OTHER, TOP, CallFrame, CallFrames, Located, Unknown
+from truestep.doctor.source.events import Frame, Path, Trace, TraceEvent
 from truestep.doctor.source.libraries import hooks_around
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, walk
@@ -69,7 +69,7 @@ class _Tracer:
     def __init__(self, modules: list[SourceModule], resolver: Resolver) -> None:
         self.modules = modules
         self.resolver = resolver
-        self.contexts = Contexts(resolver)
+        self.contexts = CallFrames(resolver)
         self.protocol = Protocol(modules[0])
         self._methods: dict[str, list[Function]] | None = None
         self.eventful = self._eventful()
@@ -129,14 +129,14 @@ class _Tracer:
         hooks = hooks_around(self.modules[0], root)
         for each in hooks:  # a library calls them for every batch
             self.entered.add(each)
-            self.statements(each.body, (Frame("loop", root),), Context(each))
+            self.statements(each.body, (Frame("loop", root),), CallFrame(each))
         if not hooks:
-            self.statements(body, (), Context(root) if isinstance(root, Function) else TOP)
+            self.statements(body, (), CallFrame(root) if isinstance(root, Function) else TOP)
         return self.trace
 
     # ── statements ────────────────────────────────────────────────────────────────────────────
 
-    def statements(self, body: list[ast.stmt], path: Path, context: Context) -> bool:
+    def statements(self, body: list[ast.stmt], path: Path, context: CallFrame) -> bool:
         """Run a block, and tell whether it leaves its function or loop for certain."""
         for statement in body:
             if len(self.trace.events) >= MAX_EVENTS or self.num_calls >= MAX_CALLS:
@@ -146,7 +146,7 @@ class _Tracer:
                 return True
         return False
 
-    def statement(self, node: ast.stmt, path: Path, context: Context) -> bool:
+    def statement(self, node: ast.stmt, path: Path, context: CallFrame) -> bool:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 pass  # a function's body happens where it is called
@@ -170,7 +170,7 @@ class _Tracer:
                 self.expressions(node, path, context)
         return isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue)
 
-    def block(self, node: ast.With | ast.AsyncWith, index: int, path: Path, context: Context) -> None:
+    def block(self, node: ast.With | ast.AsyncWith, index: int, path: Path, context: CallFrame) -> None:
         """Run a with block inside of its managers: a generator's at its yield, an object's between enter and exit."""
         if index == len(node.items):
             self.statements(node.body, (*path, Frame("with", node)), context)
@@ -196,11 +196,11 @@ class _Tracer:
         self.hook("__exit__", owner, manager, path, context)
 
     def hook(
-        self, name: str, owner: ast.ClassDef | None, manager: ast.expr, path: Path, context: Context
+        self, name: str, owner: ast.ClassDef | None, manager: ast.expr, path: Path, context: CallFrame
     ) -> None:
         function = self.resolver.method(owner, name) if owner is not None else None
         if function is not None:
-            inside = Context(function, {"self": Located(manager, context)}, context, context.number)
+            inside = CallFrame(function, {"self": Located(manager, context)}, context, context.number)
             self.enter(inside, manager, path)
 
     def is_generator(self, function: Function | None) -> bool:
@@ -210,7 +210,7 @@ class _Tracer:
             if isinstance(each, ast.Yield)
         )
 
-    def branch(self, node: ast.If, path: Path, context: Context) -> bool:
+    def branch(self, node: ast.If, path: Path, context: CallFrame) -> bool:
         self.expressions(node.test, path, context)
         holds = self.contexts.test(Located(node.test, context))
         if not isinstance(holds, Unknown):
@@ -244,7 +244,7 @@ class _Tracer:
                 if isinstance(self.contexts.value(test), Unknown) and not self._counts(node):
                     yield self.contexts.variable(test), [True, False]
 
-    def _asked_by_comparison(self, node: ast.Compare, context: Context) -> Iterator[tuple[str, list[Any]]]:
+    def _asked_by_comparison(self, node: ast.Compare, context: CallFrame) -> Iterator[tuple[str, list[Any]]]:
         if any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod) for each in walk(node)):
             return
         variable = isinstance(node.left, ast.Name | ast.Attribute | ast.Subscript)
@@ -264,7 +264,7 @@ class _Tracer:
         bindings = self.resolver.linker.bindings(node)
         return any(each.how in ("augmented", "for") for each in bindings)
 
-    def attempt(self, node: ast.Try, path: Path, context: Context) -> None:
+    def attempt(self, node: ast.Try, path: Path, context: CallFrame) -> None:
         self.statements(node.body, path, context)
         for handler in node.handlers:
             self.statements(handler.body, (*path, Frame("if", node, context)), context)
@@ -273,7 +273,7 @@ class _Tracer:
 
     # ── expressions ───────────────────────────────────────────────────────────────────────────
 
-    def expressions(self, node: ast.AST, path: Path, context: Context) -> None:
+    def expressions(self, node: ast.AST, path: Path, context: CallFrame) -> None:
         """Visit what an expression evaluates, arguments before the call they are for."""
         if node not in self.evaluated:
             self.evaluated[node] = list(self.evaluations(node, ()))
@@ -317,7 +317,7 @@ class _Tracer:
         bound = linker.bindings(function) if isinstance(function, ast.Name) else [None]
         return all(each is not None and each.how in ("import", "def") for each in bound)
 
-    def call(self, call: ast.Call, path: Path, context: Context) -> None:
+    def call(self, call: ast.Call, path: Path, context: CallFrame) -> None:
         closure = self.protocol.closure(call)
         if closure is not None:
             self.enter(self.contexts.enter(closure, call, context), call, path)
@@ -332,7 +332,7 @@ class _Tracer:
             self.add([("forward", call, call.func)], path, context)
         self.enter(inside, call, path)
 
-    def forward(self, call: ast.Call, context: Context) -> Context | None:
+    def forward(self, call: ast.Call, context: CallFrame) -> CallFrame | None:
         """Return the context of the forward that a call of a module runs."""
         if isinstance(call.func, ast.Lambda):
             return None
@@ -340,7 +340,7 @@ class _Tracer:
         function = self.resolver.method(owner, "forward") if owner is not None else None
         return self.contexts.enter(function, call, context) if function is not None else None
 
-    def enter(self, inside: Context, call: ast.expr, path: Path) -> None:
+    def enter(self, inside: CallFrame, call: ast.expr, path: Path) -> None:
         target = inside.function
         assert target is not None
         self.entered.add(target)
@@ -359,11 +359,11 @@ class _Tracer:
         self,
         found: Iterable[tuple[str, ast.expr, ast.expr | None]],
         path: Path,
-        context: Context,
+        context: CallFrame,
     ) -> None:
         for kind, node, subject in found:
             key = self.contexts.key(Located(subject, context)) if subject is not None else ""
-            event = Event(kind, node, key, path, subject, context)
+            event = TraceEvent(kind, node, key, path, subject, context)
             if kind in ("zero_grad", "step") and subject is not None:
                 made = self.contexts.origin(Located(subject, context)).node
                 module = self.modules[0]
@@ -371,13 +371,13 @@ class _Tracer:
                 event = replace(event, made=is_made, of_optimizer=module.kind(made) == "optimizer")
             self.trace.events.append(event)
 
-    def count(self, node: ast.Assign | ast.AugAssign, path: Path, context: Context) -> None:
+    def count(self, node: ast.Assign | ast.AugAssign, path: Path, context: CallFrame) -> None:
         """Note what gives a counter its value."""
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         simple = isinstance(node.value, ast.Constant | ast.BinOp | ast.UnaryOp | ast.Name)
         if len(targets) == 1 and isinstance(targets[0], ast.Name | ast.Attribute) and simple:
             slot = self.contexts.slot(Located(targets[0], context))
-            self.trace.events.append(Event("count", targets[0], slot, path, targets[0], context))
+            self.trace.events.append(TraceEvent("count", targets[0], slot, path, targets[0], context))
 
     # ── which functions matter ────────────────────────────────────────────────────────────────
 

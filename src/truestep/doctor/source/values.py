@@ -59,7 +59,7 @@ def literal(module: SourceModule, node: ast.expr | None) -> Any:
     """Return the literal that an expression stands for on every way to it, through names, attributes and items."""
     if node is None or isinstance(node, ast.Constant | ast.UnaryOp):
         return constant(node)
-    found = [constant(each) for each in origins(module, node)]
+    found = [constant(each) for each in value_origins(module, node)]
     return found[0] if found and all(each == found[0] and each is not None for each in found) else None
 
 
@@ -84,7 +84,7 @@ def is_call_of(module: SourceModule, node: ast.AST | None, *names: str) -> bool:
     return isinstance(node, ast.Call) and module.qualify(node.func) in names
 
 
-def origins(module: SourceModule, node: ast.expr) -> Iterator[ast.expr | None]:
+def value_origins(module: SourceModule, node: ast.expr) -> Iterator[ast.expr | None]:
     """Yield the expressions that a value may come from, through names and what does not change it."""
     seen: set[ast.expr] = set()
     waiting: list[ast.expr] = [node]
@@ -136,7 +136,7 @@ def _peeled(node: ast.expr) -> ast.expr:
 def sources(
     module: SourceModule, node: ast.expr, position: Position = ()
 ) -> Iterator[tuple[ast.expr | None, Position]]:
-    """Yield what a value may come from, as `origins`, and its place where that is a tuple.
+    """Yield what a value may come from, as `value_origins`, and its place where that is a tuple.
 
     `_, label = net(x)` comes from `net(x)` at place 1, and so does `net(x)[1]`.
     """
@@ -276,7 +276,7 @@ def _layer(module: SourceModule, function: ast.expr, depth: int) -> set[str | No
         constructors: list[ast.expr | None] = [function]
     else:
         constructors = (
-            list(origins(module, function)) if isinstance(function, ast.Name | ast.Attribute) else []
+            list(value_origins(module, function)) if isinstance(function, ast.Name | ast.Attribute) else []
         )
     found: set[str | None] = set()
     for each in constructors:

@@ -20,7 +20,7 @@ _NUMBERS = "biufc"  # NumPy's letters: booleans, whole numbers with and without 
 _WITHOUT_NUMPY = (torch.bfloat16, torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2)
 
 
-class Columns:
+class DataColumns:
     """A structure of tensors or arrays of the same leading size, and which of its rows are samples."""
 
     def __init__(self, tree: Any, rows: npt.NDArray[np.int64] | None = None) -> None:
@@ -98,7 +98,7 @@ def content(value: Column) -> bytes:
     return repr(value.tolist()).encode() if value.dtype == object else value.tobytes()
 
 
-def find_columns(data: Any) -> Columns | None:
+def find_columns(data: Any) -> DataColumns | None:
     """Return the tensors in memory that `data` consists of, or None where it is something else."""
     rows: npt.NDArray[np.int64] | None = None
     while type(data) is Subset:
@@ -109,8 +109,8 @@ def find_columns(data: Any) -> Columns | None:
         data = data.tensors
     # A list is not looked into: it holds samples, one after the other.
     if isinstance(data, (torch.Tensor, np.ndarray, tuple)):
-        return Columns(data, rows)
-    return Columns(data, rows) if isinstance(data, Mapping) or _is_data_class_of_tensors(data) else None
+        return DataColumns(data, rows)
+    return DataColumns(data, rows) if isinstance(data, Mapping) or _is_data_class_of_tensors(data) else None
 
 
 def _is_data_class_of_tensors(data: Any) -> bool:

@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from truestep.engine.data.keys import derive, keyed, uniform
+from truestep.engine.data.keys import derive_key, keyed, uniform
 from truestep.engine.data.permutation import Indices, Permutation
 
 
@@ -37,7 +37,10 @@ class Shuffled:
         """Return the indices into the data of the samples at `positions`."""
         latest = self._latest
         if latest is None or latest[0] != epoch:
-            latest = self._latest = epoch, Permutation(self._num_samples, derive(self._seed, "order", epoch))
+            latest = self._latest = (
+                epoch,
+                Permutation(self._num_samples, derive_key(self._seed, "order", epoch)),
+            )
         return latest[1](positions)
 
 
@@ -51,7 +54,7 @@ class WeightedDraws:
 
     def indices(self, epoch: int, positions: Indices) -> Indices:
         """Return the indices into the data of the samples at `positions`; O(log n) each."""
-        numbers = uniform(keyed(derive(self._seed, "weighted order", epoch), positions))
+        numbers = uniform(keyed(derive_key(self._seed, "weighted order", epoch), positions))
         found = np.searchsorted(self._cumulative, numbers * self._cumulative[-1], side="right")
         # a number just below 1 times the sum may round up to the sum, behind the last sample
         drawn: Indices = np.minimum(found, self._last)

@@ -14,7 +14,7 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
-def derive(*words: int | str) -> int:
+def derive_key(*words: int | str) -> int:
     """Return a 64-bit key for `words`; different words give unrelated keys, on every machine alike."""
     digest = hashlib.blake2b(repr(words).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")

@@ -7,14 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from truestep.core.errors import DataError
-from truestep.engine.data.keys import derive, keyed
-from truestep.engine.data.order import POSITIONS_AT_ONCE, Block, Order
+from truestep.engine.data.keys import derive_key, keyed
+from truestep.engine.data.order import POSITIONS_AT_ONCE, BatchOrder, Block
 from truestep.engine.data.permutation import Indices, Permutation
 
 Lengths = npt.NDArray[np.float64]
 
 
-class BucketedByLength(Order):
+class BucketedByLength(BatchOrder):
     """Samples sorted into buckets of similar length and cut into batches; each batch once an epoch.
 
     Where the cuts lie depends on the lengths alone, so every epoch has as many batches; which samples of
@@ -49,7 +49,7 @@ class BucketedByLength(Order):
         samples = np.arange(len(self._buckets))
         if self._seed is None:
             return np.argsort(self._buckets, kind="stable")[: self.num_samples], self._sizes
-        key = derive(self._seed, "order by length", epoch)
+        key = derive_key(self._seed, "order by length", epoch)
         if self.num_samples < len(samples):  # drop_last: other samples every epoch, not the longest
             samples = np.sort(Permutation(len(samples), key)(samples)[: self.num_samples])
         # In a bucket samples stand in an order of the epoch's own, and so do the batches, or short ones would always come first.

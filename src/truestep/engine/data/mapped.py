@@ -8,22 +8,27 @@ import torch
 
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
-from truestep.engine.data.order import Order
+from truestep.engine.data.order import BatchOrder
 from truestep.engine.data.ordering import describe
 from truestep.engine.data.probe import Probing, SampleProbe
 from truestep.engine.data.samples import Samples
 from truestep.engine.data.sharing import shared
 from truestep.engine.data.source import BatchSource
-from truestep.engine.data.transfer import to_device
+from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.data.workers import WorkerPool, choose_workers
-from truestep.engine.processes.shares import WHOLE, Share
+from truestep.engine.processes.shares import WHOLE, RankShare
 
 
 class MappedSource(BatchSource):
     """Batches of a data set that has `__len__` and `__getitem__`."""
 
     def __init__(
-        self, samples: Samples, order: Order, options: DataOptions, device: torch.device, share: Share = WHOLE
+        self,
+        samples: Samples,
+        order: BatchOrder,
+        options: DataOptions,
+        device: torch.device,
+        share: RankShare = WHOLE,
     ) -> None:
         self._samples, self._order, self._device = samples, shared(order, share), device
         self.num_batches, self.num_samples = order.num_batches, order.num_samples
@@ -47,7 +52,7 @@ class MappedSource(BatchSource):
         host = (
             map(self._samples.__getitem__, requests) if self._pool is None else self._pool.batches(requests)
         )
-        return to_device(host, self._device)
+        return batches_to_device(host, self._device)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the data set's class, its size, and types, shapes and a hash of its first samples."""
@@ -67,7 +72,7 @@ class MappedSource(BatchSource):
             self._pool.close()
 
 
-def _probe(samples: Samples, order: Order, options: DataOptions) -> SampleProbe | None:
+def _probe(samples: Samples, order: BatchOrder, options: DataOptions) -> SampleProbe | None:
     """Look at a few samples where they will be loaded: a file opened here must not be shared with workers."""
     if not options.check and options.num_workers != "auto":
         return None

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from truestep.engine.choices import Choice
-from truestep.engine.data.columns import Column, Columns, take, take_from_array
+from truestep.engine.data.columns import Column, DataColumns, take, take_from_array
 from truestep.engine.data.options import DataOptions
-from truestep.engine.data.order import Block, Order
+from truestep.engine.data.order import BatchOrder, Block
 from truestep.engine.data.ordering import describe
 from truestep.engine.data.permutation import Indices
 from truestep.engine.data.source import BatchSource
@@ -23,7 +23,9 @@ SHARE_OF_DEVICE = 0.25  # data up to this share of the device's free memory move
 class MemorySource(BatchSource):
     """Batches of rows of tensors, which may live on the device already."""
 
-    def __init__(self, columns: Columns, order: Order, options: DataOptions, device: torch.device) -> None:
+    def __init__(
+        self, columns: DataColumns, order: BatchOrder, options: DataOptions, device: torch.device
+    ) -> None:
         self._fingerprint = {  # now, before anything is moved or changed
             "kind": "memory",
             "num_samples": columns.num_samples,
@@ -91,7 +93,7 @@ def _pieces(block: Block, samples: int) -> Iterator[Block]:
         begin, first = end, first + count
 
 
-def _choose_place(columns: Columns, on_device: bool | None, device: torch.device) -> Choice:
+def _choose_place(columns: DataColumns, on_device: bool | None, device: torch.device) -> Choice:
     """Move the columns to the device where that is asked for or pays, and say why."""
     size = sum(leaf.nbytes for leaf in columns.leaves)
     if all(_is_on(leaf, device) for leaf in columns.leaves):

@@ -18,7 +18,7 @@ from truestep.engine.data.sharing import SharedStream, shared
 from truestep.engine.data.source import BatchSource
 from truestep.engine.data.stream import StreamSource
 from truestep.engine.data.streaming import SampleStream
-from truestep.engine.processes.shares import WHOLE, Share
+from truestep.engine.processes.shares import WHOLE, RankShare
 
 
 def open_source(
@@ -27,7 +27,7 @@ def open_source(
     *,
     seed: int,
     device: torch.device | None = None,
-    share: Share = WHOLE,
+    share: RankShare = WHOLE,
 ) -> BatchSource:
     """Return the batches of `data` as `options` say, in an order that is a function of (seed, epoch) alone.
 

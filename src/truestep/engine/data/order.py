@@ -13,7 +13,7 @@ from truestep.engine.data.permutation import Indices
 POSITIONS_AT_ONCE = 8192  # an order is computed this far ahead: numpy's cost per call is paid once
 
 
-class Request(NamedTuple):
+class BatchRequest(NamedTuple):
     """One batch to load: its samples `indices` stand at `position`, `position` + 1, … of `epoch`."""
 
     epoch: int
@@ -31,7 +31,7 @@ class Block(NamedTuple):
     sizes: list[int]
 
 
-class Order(ABC):
+class BatchOrder(ABC):
     """The batches of each epoch; `num_batches` and `num_samples` are the same in every epoch."""
 
     num_batches: int
@@ -41,16 +41,16 @@ class Order(ABC):
     def blocks(self, epoch: int, start: int) -> Iterator[Block]:
         """Yield the batches of `epoch` from number `start` on, several at a time."""
 
-    def requests(self, epoch: int, start: int) -> Iterator[Request]:
+    def requests(self, epoch: int, start: int) -> Iterator[BatchRequest]:
         """Yield the batches of `epoch` from number `start` on, one at a time."""
         for block in self.blocks(epoch, start):
             first = 0
             for size in block.sizes:
-                yield Request(epoch, block.position + first, block.indices[first : first + size])
+                yield BatchRequest(epoch, block.position + first, block.indices[first : first + size])
                 first += size
 
 
-class FixedSize(Order):
+class FixedSize(BatchOrder):
     """Batches of `batch_size` samples; the last one is shorter where the division leaves a rest."""
 
     def __init__(self, draw: Draw, *, num_samples: int, batch_size: int, drop_last: bool) -> None:

@@ -12,10 +12,10 @@ from truestep.core.errors import DataError
 from truestep.engine.data.draws import Draw, Sequential, Shuffled, WeightedDraws
 from truestep.engine.data.lengths import BucketedByLength, bucket_numbers, even_sizes, sizes_by_tokens
 from truestep.engine.data.options import ByLength, DataOptions
-from truestep.engine.data.order import FixedSize, Order
+from truestep.engine.data.order import BatchOrder, FixedSize
 
 
-def choose_order(num_samples: int, options: DataOptions, seed: int) -> Order:
+def choose_order(num_samples: int, options: DataOptions, seed: int) -> BatchOrder:
     """Return the order that `options` ask for."""
     if num_samples == 0:
         raise DataError(
@@ -65,7 +65,7 @@ def _draw(num_samples: int, options: DataOptions, seed: int) -> tuple[Draw, int]
     return WeightedDraws(weights, seed), options.num_samples or num_samples
 
 
-def _by_length(num_samples: int, options: DataOptions, seed: int) -> Order:
+def _by_length(num_samples: int, options: DataOptions, seed: int) -> BatchOrder:
     wanted = _wanted(options.by_length)
     lengths = _numbers("lengths", wanted.lengths, num_samples)
     buckets = bucket_numbers(lengths, wanted.mix if options.shuffle else 0.0)

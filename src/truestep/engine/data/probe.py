@@ -10,7 +10,7 @@ import torch
 
 from truestep.engine import structure
 from truestep.engine.data.columns import content
-from truestep.engine.data.order import Request
+from truestep.engine.data.order import BatchRequest
 from truestep.engine.data.samples import Samples
 
 SAMPLES = 2  # drawn twice, after which as many others are timed
@@ -36,12 +36,12 @@ class Probing(torch.utils.data.Dataset[SampleProbe]):
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
 
-    def __getitem__(self, request: Request) -> SampleProbe:
+    def __getitem__(self, request: BatchRequest) -> SampleProbe:
         with self._samples.private_randomness():
             return _look(self._samples, request)
 
 
-def _look(samples: Samples, request: Request) -> SampleProbe:
+def _look(samples: Samples, request: BatchRequest) -> SampleProbe:
     few = request._replace(indices=request.indices[:SAMPLES])
     first = samples.load(few)  # with all generators set; also imports and opens what a first sample needs
     others = request._replace(indices=request.indices[-SAMPLES:])
@@ -67,7 +67,7 @@ def _look(samples: Samples, request: Request) -> SampleProbe:
     )
 
 
-def _all_differences(request: Request, first: list[Any], again: list[Any]) -> list[str]:
+def _all_differences(request: BatchRequest, first: list[Any], again: list[Any]) -> list[str]:
     names = [f"sample {index}" for index in request.indices.tolist()]
     return [found for drawn in zip(names, first, again, strict=True) for found in _differences(*drawn)]
 

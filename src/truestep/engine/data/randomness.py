@@ -15,7 +15,7 @@ import numpy as np
 
 from truestep.core.errors import DataError
 from truestep.engine.data.generators import RandomStream, global_streams
-from truestep.engine.data.keys import GOLDEN, MASK, derive, keyed, mix
+from truestep.engine.data.keys import GOLDEN, MASK, derive_key, keyed, mix
 from truestep.engine.data.search import find_generators
 
 KEYS_AT_ONCE = 2048  # keys are computed for so many positions ahead: numpy's cost per call is paid once
@@ -36,7 +36,7 @@ class Keys:
         """Return the keys of one generator for `count` samples from `position` on."""
         if epoch != self._epoch or position < self._begin or position + count > self._end:
             self._epoch, self._begin, self._end = epoch, position, position + max(count, KEYS_AT_ONCE)
-            self._samples = keyed(derive(self._seed, self._use, epoch), np.arange(position, self._end))
+            self._samples = keyed(derive_key(self._seed, self._use, epoch), np.arange(position, self._end))
             self._known = {}
         if number not in self._known:
             self._known[number] = mix(self._samples + self._columns[number]).tolist()

@@ -13,9 +13,9 @@ import torch
 from torch.utils.data import StackDataset, Subset, default_collate, get_worker_info
 
 from truestep.core.errors import DataError
-from truestep.engine.batches import rows
-from truestep.engine.data.columns import Columns
-from truestep.engine.data.order import Request
+from truestep.engine.batches import batch_rows
+from truestep.engine.data.columns import DataColumns
+from truestep.engine.data.order import BatchRequest
 from truestep.engine.data.progress import note
 from truestep.engine.data.randomness import Drawing, Phase, SampleRandomness
 
@@ -30,15 +30,15 @@ class Samples(torch.utils.data.Dataset[Any]):
         self._seed = seed
         self._collate = collate
         self._loads_batches = _loads_batches(dataset)
-        self.draws = type(dataset) not in (list, Columns)  # others run code of the user's
+        self.draws = type(dataset) not in (list, DataColumns)  # others run code of the user's
         self._all_set = False
         self._randomness: SampleRandomness | None = None
 
-    def __getitem__(self, request: Request) -> Any:
+    def __getitem__(self, request: BatchRequest) -> Any:
         batch = self._batch(request)
-        return rows(batch, 0, 0) if request.is_empty else batch
+        return batch_rows(batch, 0, 0) if request.is_empty else batch
 
-    def _batch(self, request: Request) -> Any:
+    def _batch(self, request: BatchRequest) -> Any:
         phases = []
         if self.draws:
             phases.append(Phase(self._drawing("sample"), lambda _: self._finished(self.load(request))))
@@ -52,7 +52,7 @@ class Samples(torch.utils.data.Dataset[Any]):
     def _finished(self, samples: list[Any]) -> Any:
         return samples if self._collate is not None else stack(samples)
 
-    def _collated(self, request: Request, samples: list[Any] | None) -> Any:
+    def _collated(self, request: BatchRequest, samples: list[Any] | None) -> Any:
         assert self._collate is not None
         samples = self.load(request) if samples is None else samples
         (batch,) = self._drawing("collate").calls(request.epoch, request.position, [samples], self._collate)
@@ -80,7 +80,7 @@ class Samples(torch.utils.data.Dataset[Any]):
         """Return the names of the generators that the data set keeps for itself."""
         return list(self.randomness.found)
 
-    def load(self, request: Request) -> list[Any]:
+    def load(self, request: BatchRequest) -> list[Any]:
         """Return the samples of `request`, before they are collated."""
         indices = request.indices.tolist()
         if not self.draws:
@@ -102,7 +102,7 @@ class Samples(torch.utils.data.Dataset[Any]):
             raise
         return samples
 
-    def _noted(self, request: Request) -> Callable[[int], Any] | None:
+    def _noted(self, request: BatchRequest) -> Callable[[int], Any] | None:
         """Return what loads the next sample and says so where a death would leave no other trace: in a worker."""
         if get_worker_info() is None:
             return None
@@ -114,7 +114,7 @@ class Samples(torch.utils.data.Dataset[Any]):
 
         return load
 
-    def _load_together(self, request: Request, indices: list[int]) -> list[Any]:
+    def _load_together(self, request: BatchRequest, indices: list[int]) -> list[Any]:
         note(request.position, indices[0])
         drawing, load = self._drawing("sample"), self.dataset.__getitems__
         try:

@@ -6,21 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from truestep.engine.batches import count_examples, rows
-from truestep.engine.data.order import Block, Order, Request
+from truestep.engine.batches import batch_rows, count_examples
+from truestep.engine.data.order import BatchOrder, BatchRequest, Block
 from truestep.engine.data.source import BatchSource
-from truestep.engine.processes.shares import Share
+from truestep.engine.processes.shares import RankShare
 
 
-def shared(order: Order, share: Share) -> Order:
+def shared(order: BatchOrder, share: RankShare) -> BatchOrder:
     """Return this process's part of an order; the whole where it is alone."""
     return order if share.size == 1 else SharedOrder(order, share)
 
 
-class SharedOrder(Order):
+class SharedOrder(BatchOrder):
     """The rows of each batch that one process takes; the batches are counted as the whole ones are."""
 
-    def __init__(self, whole: Order, share: Share) -> None:
+    def __init__(self, whole: BatchOrder, share: RankShare) -> None:
         self._whole, self._share = whole, share
         self.num_batches, self.num_samples = whole.num_batches, whole.num_samples
 
@@ -35,20 +35,20 @@ class SharedOrder(Order):
             ]
             yield Block(block.position, np.concatenate(taken), [len(each) for each in taken])
 
-    def requests(self, epoch: int, start: int) -> Iterator[Request]:
+    def requests(self, epoch: int, start: int) -> Iterator[BatchRequest]:
         """Yield the batches one at a time; where none of a batch's rows is this process's, its first, marked."""
         for request in self._whole.requests(epoch, start):
             part = self._share.of(len(request.indices))
             if part.start == part.stop:
                 yield request._replace(indices=request.indices[:1], is_empty=True)
             else:
-                yield Request(epoch, request.position + part.start, request.indices[part])
+                yield BatchRequest(epoch, request.position + part.start, request.indices[part])
 
 
 class SharedStream(BatchSource):
     """A stream that every process reads whole, taking its rows of each batch: nobody can skip in it."""
 
-    def __init__(self, whole: BatchSource, share: Share) -> None:
+    def __init__(self, whole: BatchSource, share: RankShare) -> None:
         self._whole, self._share = whole, share
         self.num_batches, self.num_samples, self.choices = whole.num_batches, whole.num_samples, whole.choices
 
@@ -56,7 +56,7 @@ class SharedStream(BatchSource):
         """Yield this process's rows of the batches of `epoch` from number `start` on."""
         for batch in self._whole.batches(epoch, start):
             part = self._share.of(count_examples(batch))
-            yield rows(batch, part.start, part.stop)
+            yield batch_rows(batch, part.start, part.stop)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the whole stream's."""

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from truestep.core.errors import DataError
-from truestep.core.frames import warn
+from truestep.core.frames import warn_user
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe
 from truestep.engine.data.samples import stack
 from truestep.engine.data.source import BatchSource
 from truestep.engine.data.streaming import SampleStream, StreamBatches, StreamedBatch, StreamStart, Turn
-from truestep.engine.data.transfer import to_device
+from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.data.workers import WorkerPool
 
 PROMISE = (
@@ -57,7 +57,7 @@ class StreamSource(BatchSource):
         self._now = {"epoch": epoch, "batches": start if goes_on else 0, "workers": workers, "turn": 0}
         begin = StreamStart(epoch, saved["workers"], saved["turn"]) if goes_on else StreamStart(epoch)
         arrived: deque[StreamedBatch] = deque()
-        moved = to_device(self._remembered(self._pieces(begin), arrived), self._device)
+        moved = batches_to_device(self._remembered(self._pieces(begin), arrived), self._device)
         for number, batch in enumerate(moved, self._now["batches"]):
             self._advance(arrived.popleft())
             if number >= start:
@@ -132,7 +132,7 @@ def _without_duplicates(pieces: Iterator[StreamedBatch | Turn]) -> Iterator[Stre
         if isinstance(piece, Turn):
             continue
         if piece.first is not None and begun.setdefault(piece.first, piece.worker) != piece.worker:
-            warn(
+            warn_user(
                 f"workers {begun[piece.first]} and {piece.worker} began with the same sample: each reads "
                 "the whole stream, so every sample comes several times an epoch. In __iter__ ask "
                 "torch.utils.data.get_worker_info() and read only that worker's part, or write "

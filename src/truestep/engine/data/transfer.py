@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 from truestep.engine import structure
 
 
-def to_device(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
+def batches_to_device(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
     """Return `batches` with everything that can be moved on `device`."""
     if device.type == "cpu":
         return batches

@@ -17,7 +17,7 @@ from truestep.engine import structure
 from truestep.engine.choices import Choice
 from truestep.engine.data.deaths import defer, told
 from truestep.engine.data.options import DataOptions
-from truestep.engine.data.order import Request
+from truestep.engine.data.order import BatchRequest
 from truestep.engine.data.progress import WorkerProgress, WorkerStart
 
 # Below these, handing batches over and starting processes costs more than it saves (docs/data.md).
@@ -45,9 +45,9 @@ class _Feed:
     """The requests for the workers; torch's loader reads it as its sampler."""
 
     def __init__(self) -> None:
-        self.requests: Iterator[Request] = iter(())
+        self.requests: Iterator[BatchRequest] = iter(())
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[BatchRequest]:
         return self.requests
 
 
@@ -65,7 +65,7 @@ class WorkerPool:
         self._iterator: Any = None
         self._busy = False
 
-    def batches(self, requests: Iterator[Request] | None = None) -> Iterator[Any]:
+    def batches(self, requests: Iterator[BatchRequest] | None = None) -> Iterator[Any]:
         """Yield the batch of each request, in order; of a stream, whatever comes."""
         if self._busy:  # two loops over one source at once: the second gets workers of its own
             dataset, num_workers, options, pin = self._arguments
@@ -79,7 +79,7 @@ class WorkerPool:
         finally:
             self._busy = False
 
-    def _received(self, requests: Iterator[Request]) -> Iterator[Any]:
+    def _received(self, requests: Iterator[BatchRequest]) -> Iterator[Any]:
         self._feed.requests = requests
         self._start()
         while True:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modes of precision, one file each; this table is the closed set of them."""
 
-from truestep.core.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest_names
 from truestep.engine.precision.base import Precision
 from truestep.engine.precision.bf16 import BF16
 from truestep.engine.precision.bf16_mixed import BF16_MIXED
@@ -44,7 +44,7 @@ def precision_named(name: str) -> Precision:
     word = str(name).removeprefix("torch.").lower().replace("_", "-")
     meant = next((mode for words, mode in _USUALLY_MEANT.items() if word in words), None)
     if meant is None:
-        raise OptionError(f"There is no precision {name!r}. {nearest(word, known)}")
+        raise OptionError(f"There is no precision {name!r}. {nearest_names(word, known)}")
     halves = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
     besides = (
         f' "{halves[meant]}" is another mode: it keeps the weights in 16 bits too, where small updates are lost.'

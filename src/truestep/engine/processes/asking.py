@@ -8,7 +8,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def ask(question: Callable[[], T], seconds: float) -> T:
+def ask_rank_store(question: Callable[[], T], seconds: float) -> T:
     """Return the answer, which a thread of its own waits for; raises TimeoutError where none comes in time."""
     found: list[T] = []
     errors: list[Exception] = []

@@ -19,12 +19,12 @@ def is_divided(tensor: Any) -> bool:
     return type(tensor) not in (Tensor, torch.nn.Parameter) and hasattr(tensor, "device_mesh")
 
 
-def here(tensor: Tensor) -> Tensor:
+def local_part(tensor: Tensor) -> Tensor:
     """Return the part that is here, which shares the memory; of any other tensor all of it."""
     return tensor._local_tensor if is_divided(tensor) else tensor  # type: ignore[attr-defined]
 
 
-def whole(tree: Any, *, keep: bool) -> Any:
+def gather_divided(tree: Any, *, keep: bool) -> Any:
     """Return a tree with its divided tensors gathered, one after the other; all processes call it, one alone keeps them."""
 
     def gathered(leaf: Any) -> Any:
@@ -42,13 +42,13 @@ def pieces(tree: Any, *, alone: bool) -> Any:
 
 
 def _piece(tensor: Any) -> Piece:
-    return Piece(tensor=here(tensor).detach(), whole=tuple(tensor.shape), offset=_box(tensor).offset)
+    return Piece(tensor=local_part(tensor).detach(), whole=tuple(tensor.shape), offset=_box(tensor).offset)
 
 
 def _box(tensor: Any) -> TensorBox:
     """Return the box that is here; torch's own word for where it lies is that of its distributed checkpoints."""
     ((box),) = tensor.__create_chunk_list__()
-    return TensorBox(tuple(box.offsets), tuple(here(tensor).shape))
+    return TensorBox(tuple(box.offsets), tuple(local_part(tensor).shape))
 
 
 def part_like(like: Any) -> WantedPart:

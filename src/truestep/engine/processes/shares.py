@@ -4,7 +4,7 @@
 from typing import NamedTuple
 
 
-class Share(NamedTuple):
+class RankShare(NamedTuple):
     """The place of this process among those that share each batch."""
 
     rank: int = 0
@@ -17,4 +17,4 @@ class Share(NamedTuple):
         return slice(start, start + each + (self.rank < more))
 
 
-WHOLE = Share()
+WHOLE = RankShare()

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from truestep.core.errors import RankError
 from truestep.core.frames import own_line
-from truestep.engine.processes.asking import ask
+from truestep.engine.processes.asking import ask_rank_store
 from truestep.engine.processes.lookout import Lookout, renewing
 from truestep.engine.processes.meeting import Meeting
 from truestep.engine.processes.notes import RankNotes
-from truestep.engine.processes.shares import Share
+from truestep.engine.processes.shares import RankShare
 
 POLL = timedelta(milliseconds=500)
 PARTING_SECONDS = 1.0
@@ -57,7 +57,7 @@ class World:
     def __init__(self, place: Membership, links: Links, *, timeout_seconds: float) -> None:
         self.rank, self.size, self.local_rank = place
         self.links = links
-        self.share = Share(self.rank, self.size)
+        self.share = RankShare(self.rank, self.size)
         self.notes = RankNotes(links.store, self.rank, self.size)
         self.error: RankError | None = None
         """Why the ranks can't go on together; whatever needs them raises it again."""
@@ -211,7 +211,7 @@ class World:
             raise self.error
         cause: OSError | RuntimeError
         try:
-            return ask(question, self.timeout_seconds)
+            return ask_rank_store(question, self.timeout_seconds)
         except TimeoutError as error:
             self._is_mute, cause = True, error
             why = f"it {self.notes.processes[0].trouble or 'hangs, or its machine is out of reach'}"

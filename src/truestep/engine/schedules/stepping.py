@@ -10,7 +10,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from truestep.core.calls import check_keywords
 from truestep.core.errors import OptionError, check_choice
-from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, unit_of
+from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, schedule_unit
 from truestep.engine.schedules.factory import check_factory
 
 
@@ -55,7 +55,7 @@ class Schedules:
                 'schedule=lambda o: ts.plateau(o, metric="accuracy", mode="max") and log it with run.log(accuracy=...).'
             )
         elif isinstance(schedule, LRScheduler):
-            counts_epochs = unit_of(factory, schedule, learner) == "epoch"
+            counts_epochs = schedule_unit(factory, schedule, learner) == "epoch"
             (self.per_epoch if counts_epochs else self.per_update).append(schedule)
         else:
             raise OptionError(

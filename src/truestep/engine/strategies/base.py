@@ -11,7 +11,7 @@ from truestep.engine.batches import Split
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
 from truestep.engine.sums import LossTotals
-from truestep.engine.weights import Weights
+from truestep.engine.weights import LearnerWeights
 
 
 class Placing(NamedTuple):
@@ -70,7 +70,7 @@ class Division(Protocol):
         """Raise unless the loss that was just computed, which is one of the whole batch, can have seen all of it."""
 
 
-class Hooks(Protocol):
+class UpdateHooks(Protocol):
     """What a strategy does in every update of one set of learners, in the order in which an update asks.
 
     An update is the same code on one process and on many: what differs stands behind these calls.
@@ -121,7 +121,7 @@ class Strategy(Protocol):
     def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
         """A learner is made of this module, which is on its device; `is_updating` says whether an update is under way."""
 
-    def hooks(self, learners: Sequence[Weights], names: str) -> Hooks:
+    def hooks(self, learners: Sequence[LearnerWeights], names: str) -> UpdateHooks:
         """Return what is done in the updates of these learners, asked for once when their plan is made."""
 
     def close(self) -> None:

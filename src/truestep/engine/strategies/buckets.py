@@ -10,7 +10,7 @@ from torch import Tensor
 
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.riders import num_slots, read, write
-from truestep.engine.weights import Weights
+from truestep.engine.weights import LearnerWeights
 
 # The sizes of torch's DistributedDataParallel.
 BUCKET_BYTES = 25 * 2**20
@@ -71,7 +71,7 @@ class Bucket:
 class Buckets:
     """The buckets of one set of learners, in the order in which gradients usually come: the last parameters first."""
 
-    def __init__(self, learners: Sequence[Weights], world: World) -> None:
+    def __init__(self, learners: Sequence[LearnerWeights], world: World) -> None:
         self._world = world
         self._kind: Kind = torch.float32, learners[0].parameters[0].device
         self._owners = [

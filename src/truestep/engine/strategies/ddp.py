@@ -19,7 +19,7 @@ from truestep.engine.strategies.sparse import SparseGradients
 from truestep.engine.strategies.statistics import Norm, keep_statistics, share_statistics, take_statistics
 from truestep.engine.strategies.totals import Totals
 from truestep.engine.sums import LossTotals
-from truestep.engine.weights import Weights
+from truestep.engine.weights import LearnerWeights
 
 
 class Ddp:
@@ -36,7 +36,7 @@ class Ddp:
         """Have its batch normalisations use the examples of all processes."""
         self._norms += share_statistics(module, self.world, is_updating)
 
-    def hooks(self, learners: Sequence[Weights], names: str) -> "DdpHooks":
+    def hooks(self, learners: Sequence[LearnerWeights], names: str) -> "DdpHooks":
         """Return what is done in the updates of these learners; asked again for the same parameters, the same."""
         key = tuple(id(parameter) for weights in learners for parameter in weights.parameters)
         # A second set of hooks on the same parameters would send their gradients twice.
@@ -61,7 +61,11 @@ class DdpHooks:
     divides_weights = False
 
     def __init__(
-        self, world: World, learners: Sequence[Weights], name: str, takes_statistics: Callable[[], bool]
+        self,
+        world: World,
+        learners: Sequence[LearnerWeights],
+        name: str,
+        takes_statistics: Callable[[], bool],
     ) -> None:
         self._world, self._what = world, f"an update of {name}"
         modules = [weights.module for weights in learners]

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from truestep.core.errors import BatchError
-from truestep.engine.batches import Batch, Split, count_examples, count_with, cut, map_tensors
-from truestep.engine.processes.packing import packed, unpacked
+from truestep.engine.batches import Batch, Split, count_examples, count_with, cut_batch, map_tensors
+from truestep.engine.processes.packing import pack_message, unpack_message
 from truestep.engine.processes.world import World
 
 
 def one_of(batch: Batch, split: Split | None) -> Batch:
     """Return the first example of a batch, as a batch."""
     total = count_with(split, batch) if split else count_examples(batch)
-    return batch if total == 1 else next(cut(batch, [1, total - 1], split))
+    return batch if total == 1 else next(cut_batch(batch, [1, total - 1], split))
 
 
 def shared_example(batch: Batch, split: Split | None, counts: Sequence[int], world: World) -> Batch:
@@ -24,9 +24,9 @@ def shared_example(batch: Batch, split: Split | None, counts: Sequence[int], wor
     """
     source = next(rank for rank, count in enumerate(counts) if count)
     own = one_of(batch, split) if counts[world.rank] else None
-    sent = packed(_tensors(own)) if world.rank == source else b""
+    sent = pack_message(_tensors(own)) if world.rank == source else b""
     found = world.share_bytes(sent, "an example for ranks without any")
-    return _with_tensors(batch, unpacked(found[source])) if own is None else own
+    return _with_tensors(batch, unpack_message(found[source])) if own is None else own
 
 
 def _tensors(batch: Batch) -> list[Tensor]:

@@ -24,7 +24,7 @@ from truestep.engine.strategies.stuck import end_if_stuck
 from truestep.engine.strategies.totals import Totals
 from truestep.engine.strategies.units import UnitCalls, blocks_of, roots_of
 from truestep.engine.sums import LossTotals
-from truestep.engine.weights import Weights
+from truestep.engine.weights import LearnerWeights
 
 
 class Fsdp:
@@ -78,7 +78,7 @@ class Fsdp:
         group = dist.new_group(timeout=limit)  # torch waits for what it gathers, and nobody watches
         return DeviceMesh.from_group(group, device.type)
 
-    def hooks(self, learners: Sequence[Weights], names: str) -> "FsdpHooks":
+    def hooks(self, learners: Sequence[LearnerWeights], names: str) -> "FsdpHooks":
         """Return what is done in the updates of these learners."""
         return FsdpHooks(self.world, learners, names, self._calls)
 
@@ -94,7 +94,11 @@ class FsdpHooks:
     divides_weights = True
 
     def __init__(
-        self, world: World, learners: Sequence[Weights], names: str, everybody: Mapping[nn.Module, UnitCalls]
+        self,
+        world: World,
+        learners: Sequence[LearnerWeights],
+        names: str,
+        everybody: Mapping[nn.Module, UnitCalls],
     ) -> None:
         self._world, self._what = world, f"an update of {names}"
         modules = [weights.module for weights in learners]

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from truestep.engine.batches import Split
 from truestep.engine.precision import Precision
 from truestep.engine.processes.world import World
-from truestep.engine.strategies.base import Division, Hooks, Placing
+from truestep.engine.strategies.base import Division, Placing, UpdateHooks
 from truestep.engine.sums import LossTotals
-from truestep.engine.weights import Weights
+from truestep.engine.weights import LearnerWeights
 
 
 class WholeBatch:
@@ -64,7 +64,7 @@ class Single:
     def adopt(self, module: nn.Module, precision: Precision, is_updating: Callable[[], bool]) -> None:
         """Do nothing."""
 
-    def hooks(self, learners: Sequence[Weights], names: str) -> Hooks:
+    def hooks(self, learners: Sequence[LearnerWeights], names: str) -> UpdateHooks:
         """Return itself: it knows nothing of the learners."""
         return self
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from truestep.engine.processes.gathering import all_rows
 from truestep.engine.processes.world import World
-from truestep.engine.weights import Weights
+from truestep.engine.weights import LearnerWeights
 
 _UNUSED = -1
 
@@ -16,7 +16,7 @@ _UNUSED = -1
 class SparseGradients:
     """The sparse gradients of one set of learners."""
 
-    def __init__(self, learners: Sequence[Weights], world: World, what: str) -> None:
+    def __init__(self, learners: Sequence[LearnerWeights], world: World, what: str) -> None:
         self._world, self._what = world, what
         self._owners = [(weights, parameter) for weights in learners for parameter in weights.sparse]
 
@@ -27,7 +27,7 @@ class SparseGradients:
             if parameter.requires_grad:
                 self._sum(weights, parameter)
 
-    def _sum(self, weights: Weights, parameter: nn.Parameter) -> None:
+    def _sum(self, weights: LearnerWeights, parameter: nn.Parameter) -> None:
         gradient = weights.gradient_so_far(parameter)
         is_dense = gradient is not None and not gradient.is_sparse  # the weight was used elsewhere, too
         rows, values = _rows_of(parameter, gradient)

@@ -14,7 +14,7 @@ from torch import Tensor
 from truestep.core.errors import LossError
 from truestep.engine.processes.world import World
 from truestep.engine.sums import LossTotals
-from truestep.engine.weights import Weights
+from truestep.engine.weights import LearnerWeights
 
 _DOUBLE = (torch.float64, torch.complex128)
 _HEAD = 5  # numbers before those of the metrics
@@ -23,7 +23,7 @@ _HEAD = 5  # numbers before those of the metrics
 class Totals:
     """The sums of one set of learners' updates; the same bits on every rank."""
 
-    def __init__(self, world: World, learners: Sequence[Weights], what: str) -> None:
+    def __init__(self, world: World, learners: Sequence[LearnerWeights], what: str) -> None:
         self._world, self._what = world, what
         parameters = [parameter for weights in learners for parameter in weights.parameters]
         self._device = parameters[0].device

@@ -5,10 +5,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from truestep.core.results import plain
-from truestep.explainer.catalogue import errors, nearest_errors, recognised
+from truestep.core.results import plain_result
+from truestep.explainer.catalogue import explained_errors, nearest_errors, recognise_error
 from truestep.explainer.crash import Crash
-from truestep.explainer.explain import explain
+from truestep.explainer.explain import explain_crash
 from truestep.explainer.explainer import Explainer
 from truestep.explainer.explanation import Explanation
 from truestep.explainer.logs.reading import Found, Log, read_log
@@ -52,7 +52,7 @@ class LogReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as one JSON document."""
-        return {"schema_version": 1, **plain(self)}
+        return {"schema_version": 1, **plain_result(self)}
 
 
 @dataclass
@@ -82,7 +82,7 @@ def explain_log(text: str) -> LogReport:
 
 def _sightings(log: Log) -> list[_Sighting]:
     """Return each error once, with the ranks that had it."""
-    known = {id(each): match[0] for each in log.found if (match := recognised(each.crash))}
+    known = {id(each): match[0] for each in log.found if (match := recognise_error(each.crash))}
     once: dict[tuple[str, str], _Sighting] = {}
     for each in log.found:
         error = known.get(id(each))
@@ -96,7 +96,7 @@ def _sightings(log: Log) -> list[_Sighting]:
         once[(error.name(), "") if error else ("", _kind_of(each.crash))].is_fatal = True
     if not known:
         for each in _lines_that_tell(log):
-            match = recognised(each.crash)
+            match = recognise_error(each.crash)
             once[match[0].name() if match else "", each.crash.title] = _Sighting(
                 each, match[0] if match else None, is_fatal=match is not None
             )
@@ -124,7 +124,7 @@ def _kind_of(crash: Crash) -> str:
 
 def _lines_that_tell(log: Log) -> list[Found]:
     """Return the lines that name a known error without an exception; a lone message is one whatever it is."""
-    telling = [error for error in errors().values() if error.anywhere]
+    telling = [error for error in explained_errors().values() if error.anywhere]
     ends = {each.number for each in log.found}  # these have a type, by which they are another error
     found, seen = {}, set[str]()
     for line in log.lines:
@@ -148,7 +148,7 @@ def _lines_that_tell(log: Log) -> list[Found]:
 
 def _explained(sighting: _Sighting) -> LogError:
     crash = sighting.found.crash
-    explanation = explain(crash) if sighting.error is not None else None
+    explanation = explain_crash(crash) if sighting.error is not None else None
     return LogError(
         error=crash.title,
         line=sighting.found.number,

@@ -65,7 +65,7 @@ class Log:
         return [each.crash for each in self.found]
 
 
-def read_text(data: bytes) -> str:
+def decode_log(data: bytes) -> str:
     """Decode a log, whatever bytes stand in it."""
     encoding = (
         "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"

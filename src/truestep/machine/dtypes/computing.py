@@ -63,7 +63,7 @@ def devices_here() -> tuple[Device, ...]:
     return tuple(found)
 
 
-def support(dtype: torch.dtype, device: Device, *, size: int | None) -> Support:
+def dtype_support(dtype: torch.dtype, device: Device, *, size: int | None) -> Support:
     """Return whether `dtype` adds and multiplies matrices on a device; with `size`, how long a product of that size takes."""
     add = _computes(lambda ones: ones + ones, dtype, device)
     matmul = _computes(lambda ones: ones @ ones, dtype, device)

@@ -30,7 +30,7 @@ class Numbers:
         return None if self.eps is None else round((1 - math.log2(self.eps)) * math.log10(2), 1)
 
 
-def numbers_of(dtype: torch.dtype) -> Numbers:
+def dtype_numbers(dtype: torch.dtype) -> Numbers:
     """Return which numbers `dtype` holds."""
     name = str(dtype).removeprefix("torch.")
     if dtype == torch.bool:

@@ -9,8 +9,8 @@ import torch
 from truestep.core.errors import OptionError
 from truestep.core.results import RenderableType, Result
 from truestep.machine.dtypes import carriers
-from truestep.machine.dtypes.computing import Device, Support, devices_here, quiet, support
-from truestep.machine.dtypes.numbers import Numbers, numbers_of
+from truestep.machine.dtypes.computing import Device, Support, devices_here, dtype_support, quiet
+from truestep.machine.dtypes.numbers import Numbers, dtype_numbers
 
 _ORDER = ("bool", "whole", "float", "complex", "quantised", "bits", "unknown")
 LARGEST = 16384
@@ -87,7 +87,7 @@ def dtypes(*, time_matmul: bool = False, size: int = 512) -> DtypeReport:
                 onnx=onnx,
                 legacy=legacy.get(dtype, {}),
                 devices=tuple(
-                    support(dtype, device, size=size if time_matmul else None) for device in devices
+                    dtype_support(dtype, device, size=size if time_matmul else None) for device in devices
                 ),
             )
             for dtype, names in _names().items()
@@ -120,7 +120,7 @@ def _row(
     devices: tuple[Support, ...],
 ) -> DtypeRow:
     name = str(dtype).removeprefix("torch.")
-    numbers = numbers_of(dtype)
+    numbers = dtype_numbers(dtype)
     return DtypeRow(
         name=name,
         aliases=tuple(other for other in names if other != name),

@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Sequence
 
-from truestep.core.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest_names
 from truestep.machine.gpus.records import Gpu, GpuReport
 
 
@@ -16,7 +16,7 @@ def chosen(report: GpuReport, wanted: Sequence[str]) -> list[Gpu]:
     for name in wanted:
         same = [card for card in report.gpus if name == str(card.index) or (card.uuid or "").startswith(name)]
         if len(same) != 1 or not name:
-            raise OptionError(f"{name!r} names {len(same)} cards. {nearest(name, names)}")
+            raise OptionError(f"{name!r} names {len(same)} cards. {nearest_names(name, names)}")
         found += same
     return found if wanted else list(report.gpus)
 

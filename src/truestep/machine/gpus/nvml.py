@@ -30,7 +30,7 @@ class NvmlMissing(Exception):  # noqa: N818  a state of the machine that callers
 
 
 @dataclass(frozen=True)
-class Answer:
+class NvmlAnswer:
     """What one question gave: a value, or the reason why there is none."""
 
     value: Any = None
@@ -43,23 +43,25 @@ class Nvml:
     def __init__(self, binding: Any) -> None:
         self.binding = binding
 
-    def ask(self, function: str, *arguments: Any) -> Answer:
+    def ask(self, function: str, *arguments: Any) -> NvmlAnswer:
         """Call `function`; an error of NVML, or a function the binding or driver lacks, is a reason."""
         call = getattr(self.binding, function, None)
         if call is None:
-            return Answer(reason="the installed nvidia-ml-py is too old")
+            return NvmlAnswer(reason="the installed nvidia-ml-py is too old")
         try:
             value = call(*arguments)
-            return Answer(value.decode() if isinstance(value, bytes) else value)  # old bindings give bytes
+            return NvmlAnswer(
+                value.decode() if isinstance(value, bytes) else value
+            )  # old bindings give bytes
         # an older binding takes fewer arguments
         except TypeError:
-            return Answer(reason="the installed nvidia-ml-py is too old")
+            return NvmlAnswer(reason="the installed nvidia-ml-py is too old")
         except self.binding.NVMLError as error:
-            return Answer(reason=str(error).rstrip("."))
+            return NvmlAnswer(reason=str(error).rstrip("."))
         except UnicodeDecodeError:
-            return Answer(reason="the driver's text is not UTF-8")
+            return NvmlAnswer(reason="the driver's text is not UTF-8")
 
-    def ask_first(self, *questions: tuple[Any, ...]) -> Answer:
+    def ask_first(self, *questions: tuple[Any, ...]) -> NvmlAnswer:
         """Ask in turn until one answers; when none does, the card's own reason stands, if it gave one."""
         answers = []
         for function, *arguments in questions:
@@ -94,16 +96,16 @@ def _why(binding: Any, error: Exception) -> str:
 
 
 @contextmanager
-def kept_started() -> Iterator[None]:
+def keep_nvml_started() -> Iterator[None]:
     """Keep NVML started over several sessions: without persistence mode each start takes seconds a card."""
     with ExitStack() as stack:
         with suppress(NvmlMissing):
-            stack.enter_context(session())
+            stack.enter_context(nvml_session())
         yield
 
 
 @contextmanager
-def session() -> Iterator[Nvml]:
+def nvml_session() -> Iterator[Nvml]:
     """Open NVML for the length of a block; raises `NvmlMissing` where there is none."""
     binding = _binding()
     try:

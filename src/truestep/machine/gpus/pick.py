@@ -7,10 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from truestep.machine.gpus.claims import Claims
-from truestep.machine.gpus.nvml import kept_started
+from truestep.machine.gpus.nvml import keep_nvml_started
 from truestep.machine.gpus.read import read_gpus
 from truestep.machine.gpus.records import GpuReport
-from truestep.machine.gpus.select import Candidate, CardChoice, Conditions, candidates, choose, judge
+from truestep.machine.gpus.select import (
+    Candidate,
+    CardChoice,
+    Conditions,
+    candidates,
+    choose_cards,
+    judge_cards,
+)
 from truestep.machine.gpus.visible import visible_uuids
 from truestep.machine.quantities import format_seconds
 
@@ -46,7 +53,7 @@ class Picker:
         """
         # Who asks for a steady card waits at least as long as it takes to see one.
         end = time.monotonic() + max(patience.wait_seconds, patience.steady_seconds)
-        with kept_started():
+        with keep_nvml_started():
             while True:
                 choice = self._look(take, patience.steady_seconds)
                 left = end - time.monotonic()
@@ -64,7 +71,7 @@ class Picker:
             cards = candidates(report.gpus, visible_uuids(visible, report.gpus))
             if not cards:
                 return CardChoice(wanted=self.wanted, error=_nothing_visible(visible))
-            choice = choose(self._settled(cards, steady_seconds), self.wanted, self._claimed(cards))
+            choice = choose_cards(self._settled(cards, steady_seconds), self.wanted, self._claimed(cards))
             for uuid in choice.uuids:
                 take(uuid)
             return replace(choice, warnings=_order_warning(report, visible))
@@ -78,7 +85,7 @@ class Picker:
         if not steady_seconds:
             return cards
         now = time.monotonic()
-        meets = {one.candidate.uuid for one in judge(cards, self.wanted, {}) if not one.reasons}
+        meets = {one.candidate.uuid for one in judge_cards(cards, self.wanted, {}) if not one.reasons}
         self.steady_since = {uuid: self.steady_since.get(uuid, now) for uuid in meets}
         settled = []
         for card in cards:

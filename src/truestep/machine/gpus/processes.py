@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from truestep.machine.gpus.nvml import NO_FUNCTION, Answer, Nvml
+from truestep.machine.gpus.nvml import NO_FUNCTION, Nvml, NvmlAnswer
 from truestep.machine.gpus.records import GpuProcess
 
 _LISTS = {"compute": "Compute", "graphics": "Graphics", "mps": "MPSCompute"}
@@ -33,23 +33,23 @@ def _plausible(pid: int) -> bool:
     return 0 < pid <= _LARGEST_PID
 
 
-def _list(nvml: Nvml, handle: Any, kind: str) -> Answer:
+def _list(nvml: Nvml, handle: Any, kind: str) -> NvmlAnswer:
     """Return one list, by the newest version that the driver has; one with absurd numbers is refused."""
     first, after = _LONG_STRUCTURES
     versions = ("_v2",) if first <= nvml.driver_version()[:2] < after else ("_v3", "_v2")
-    answer = Answer(reason="Not Supported")
+    answer = NvmlAnswer(reason="Not Supported")
     for version in versions:
         answer = nvml.ask(f"nvmlDeviceGet{_LISTS[kind]}RunningProcesses{version}", handle)
         if answer.reason is None:
             if all(_plausible(process.pid) for process in answer.value):
                 return answer
-            answer = Answer(reason="the driver's process numbers make no sense to this nvidia-ml-py")
+            answer = NvmlAnswer(reason="the driver's process numbers make no sense to this nvidia-ml-py")
         elif answer.reason != NO_FUNCTION:
             return answer
     return answer
 
 
-def read_processes(nvml: Nvml, handle: Any, *, own_namespace: bool) -> Answer:
+def read_processes(nvml: Nvml, handle: Any, *, own_namespace: bool) -> NvmlAnswer:
     """Return the card's processes, the same process once; a reason when no list can be had."""
     found: dict[int, GpuProcess] = {}
     answers = {kind: _list(nvml, handle, kind) for kind in _LISTS}
@@ -58,7 +58,7 @@ def read_processes(nvml: Nvml, handle: Any, *, own_namespace: bool) -> Answer:
     for kind, answer in answers.items():
         for raw in answer.value or ():
             found[raw.pid] = _merged(found.get(raw.pid), raw, kind)
-    return Answer(tuple(identify(process, own_namespace=own_namespace) for process in found.values()))
+    return NvmlAnswer(tuple(identify(process, own_namespace=own_namespace) for process in found.values()))
 
 
 def _merged(known: GpuProcess | None, raw: Any, kind: str) -> GpuProcess:

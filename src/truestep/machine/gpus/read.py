@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from truestep.machine.gpus.nvml import LOST, Answer, Nvml, NvmlMissing, session
+from truestep.machine.gpus.nvml import LOST, Nvml, NvmlAnswer, NvmlMissing, nvml_session
 from truestep.machine.gpus.processes import in_own_namespace, read_processes
 from truestep.machine.gpus.records import Gpu, GpuReport, MigInstance
 
 _COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")  # by NVML's numbers
 _MEMORY_V2 = 0x02000028  # nvmlMemory_v2: its size and version, as NVML wants them in the structure
 _UNKNOWN_STATE = 32  # NVML_PSTATE_UNKNOWN
-_NOT_ASKED = Answer(reason="not asked")
+_NOT_ASKED = NvmlAnswer(reason="not asked")
 
 
 def _as_text(value: bytes | str) -> str:
@@ -73,7 +73,7 @@ class _Card:
         self.fields: dict[str, Any] = {}
         self.unavailable: dict[str, str] = {}
 
-    def note(self, field: str, answer: Answer) -> None:
+    def note(self, field: str, answer: NvmlAnswer) -> None:
         if answer.reason is not None:
             self.unavailable[field] = answer.reason
         else:
@@ -82,11 +82,11 @@ class _Card:
     def ask_all(self) -> None:
         for field, question in QUESTIONS.items():
             answer = self.nvml.ask(question.function, self.handle, *question.arguments)
-            self.note(field, answer if answer.reason else Answer(question.convert(answer.value)))
+            self.note(field, answer if answer.reason else NvmlAnswer(question.convert(answer.value)))
         self.note("temperature_celsius", self._temperature())
         self._memory()
 
-    def _temperature(self) -> Answer:
+    def _temperature(self) -> NvmlAnswer:
         # the newer call is the one that stays; older drivers know only the older
         return self.nvml.ask_first(
             ("nvmlDeviceGetTemperatureV", self.handle, 0), ("nvmlDeviceGetTemperature", self.handle, 0)
@@ -100,7 +100,7 @@ class _Card:
         return next((reason for reason in self.unavailable.values() if reason in LOST), None)
 
 
-def read_memory(nvml: Nvml, handle: Any) -> dict[str, Answer]:
+def read_memory(nvml: Nvml, handle: Any) -> dict[str, NvmlAnswer]:
     """Return total, reserved, used and free; drivers before 510 count the reserved part as used."""
     answer = nvml.ask_first(
         ("nvmlDeviceGetMemoryInfo", handle, _MEMORY_V2), ("nvmlDeviceGetMemoryInfo", handle)
@@ -110,10 +110,12 @@ def read_memory(nvml: Nvml, handle: Any) -> dict[str, Answer]:
     memory = answer.value
     reserved = getattr(memory, "reserved", None)
     return {
-        "total": Answer(memory.total),
-        "reserved": Answer(reserved) if reserved is not None else Answer(reason="the driver does not say"),
-        "used": Answer(memory.used),
-        "free": Answer(memory.free),
+        "total": NvmlAnswer(memory.total),
+        "reserved": NvmlAnswer(reserved)
+        if reserved is not None
+        else NvmlAnswer(reason="the driver does not say"),
+        "used": NvmlAnswer(memory.used),
+        "free": NvmlAnswer(memory.free),
     }
 
 
@@ -163,7 +165,7 @@ def read_gpus(*, processes: bool = True) -> GpuReport:
         "hostname": socket.gethostname(),
     }
     try:
-        with session() as nvml:
+        with nvml_session() as nvml:
             return _read(nvml, about, processes)
     except NvmlMissing as missing:
         return GpuReport(error=str(missing), **about)

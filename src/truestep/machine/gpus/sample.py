@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-from truestep.machine.gpus.nvml import kept_started
+from truestep.machine.gpus.nvml import keep_nvml_started
 from truestep.machine.gpus.read import read_gpus
 from truestep.machine.gpus.records import GpuReport
 
@@ -15,7 +15,7 @@ from truestep.machine.gpus.records import GpuReport
 def watch(every_seconds: float) -> Iterator[GpuReport]:
     """Yield a reading at once and then one each period; a slow reading delays none of the later ones."""
     start = time.monotonic()
-    with kept_started():
+    with keep_nvml_started():
         for number in count(1):
             yield read_gpus()
             late = time.monotonic() - start - number * every_seconds

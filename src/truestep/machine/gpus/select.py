@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from truestep.core.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest_names
 from truestep.core.results import RenderableType, Result
 from truestep.machine.gpus.records import Gpu, MigInstance
 from truestep.machine.quantities import format_bytes
@@ -49,7 +49,7 @@ class Conditions:
         if self.count < 1:
             raise OptionError(f"{self.count} cards can't be chosen. Write a count of 1 or more.")
         if self.by not in ORDERS:
-            raise OptionError(f"There is no order {self.by!r}. {nearest(self.by, ORDERS)}")
+            raise OptionError(f"There is no order {self.by!r}. {nearest_names(self.by, ORDERS)}")
 
 
 def _known(value: float | None) -> tuple[bool, float]:
@@ -173,12 +173,12 @@ class CardChoice(Result):
         return "\n".join(self.uuids) if self.met else self.explain()
 
 
-def choose(cards: Sequence[Candidate], wanted: Conditions, claimed: Mapping[str, str]) -> CardChoice:
+def choose_cards(cards: Sequence[Candidate], wanted: Conditions, claimed: Mapping[str, str]) -> CardChoice:
     """Return the preferred cards that meet every condition; none at all when they are too few.
 
     `claimed` names, per UUID, who holds a card.
     """
-    refusals = judge(cards, wanted, claimed)
+    refusals = judge_cards(cards, wanted, claimed)
     able = preferred([refusal.candidate for refusal in refusals if not refusal.reasons], wanted.by)
     if len(able) < wanted.count:
         return CardChoice(wanted=wanted, refused=tuple(refusals))
@@ -187,7 +187,7 @@ def choose(cards: Sequence[Candidate], wanted: Conditions, claimed: Mapping[str,
     return CardChoice(wanted=wanted, picked=tuple(picked), refused=rest)
 
 
-def judge(cards: Sequence[Candidate], wanted: Conditions, claimed: Mapping[str, str]) -> list[Refusal]:
+def judge_cards(cards: Sequence[Candidate], wanted: Conditions, claimed: Mapping[str, str]) -> list[Refusal]:
     """Return, for each card, what speaks against it; nothing where it meets the conditions."""
     return [_judge(card, wanted, claimed.get(card.uuid)) for card in cards]
 

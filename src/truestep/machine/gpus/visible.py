@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from truestep.machine.gpus.records import Gpu
 
 
-def parse(variable: str) -> list[str]:
+def parse_visible_devices(variable: str) -> list[str]:
     """Return the entries that count, in order.
 
     As in CUDA: reading stops at the first entry that is no device ("", "-1", "abc"), trailing letters of a
@@ -40,7 +40,7 @@ def visible_uuids(variable: str | None, cards: Sequence[Gpu]) -> set[str] | None
     known = [card.uuid for card in cards if card.uuid]
     known += [instance.uuid for card in cards for instance in card.mig_instances if instance.uuid]
     admitted: set[str] = set()
-    for entry in parse(variable):
+    for entry in parse_visible_devices(variable):
         if entry.isdigit():
             matching = [card.uuid for card in cards if card.index == int(entry) and card.uuid]
         else:

@@ -26,7 +26,7 @@ class Amounts:
     devices: tuple[DeviceMemory, ...] = ()
 
 
-def measure() -> Amounts:
+def measure_memory() -> Amounts:
     """Return the amounts at this moment; neither imports torch nor starts CUDA."""
     import psutil
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from truestep.core.results import RenderableType, Result
 from truestep.machine.gpus.read import read_gpus
-from truestep.machine.memory.amounts import Amounts, measure, used_accelerator
+from truestep.machine.memory.amounts import Amounts, measure_memory, used_accelerator
 from truestep.machine.memory.holders import MAX_PATHS, Holders
 from truestep.machine.memory.processes import Ending, HoldingProcess, end_process, holding_processes
 from truestep.machine.memory.tensors import LiveTensor, Storages, describe
@@ -52,14 +52,14 @@ def free_memory(
     `forget_last_error` drops it. `end` names other processes of this user that hold a card, to be ended
     (they get 10 s to clean up). Neither imports torch nor starts CUDA.
     """
-    before = measure()
+    before = measure_memory()
     endings = _end(end)
     if forget_last_error:
         for name in _LAST_ERROR:
             if hasattr(sys, name):
                 delattr(sys, name)
-    collected = release()
-    after = measure()
+    collected = release_memory()
+    after = measure_memory()
     storages = Storages()
     return MemoryReport(
         before=before,
@@ -81,7 +81,7 @@ def _end(pids: Sequence[int]) -> tuple[Ending, ...]:
     return tuple(end_process(pid, holding) for pid in pids)
 
 
-def release() -> int:
+def release_memory() -> int:
     """Give back all that nothing refers to, in `free_memory`'s order; returns the objects collected."""
     collected = gc.collect()
     torch = sys.modules.get("torch")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from truestep.core.results import RenderableType, Result
-from truestep.machine.memory.amounts import Amounts, measure
-from truestep.machine.memory.free import largest_tensors, release
+from truestep.machine.memory.amounts import Amounts, measure_memory
+from truestep.machine.memory.free import largest_tensors, release_memory
 from truestep.machine.memory.tensors import LiveTensor, Storages
 
 
@@ -38,8 +38,8 @@ def leftover_memory(*, largest: int = 10) -> Iterator[LeftoverMemory]:
     Garbage and caches are released before and after, so that only what is still held counts. A view of an
     older tensor is nothing new; an older tensor written to in place is not either.
     """
-    release()
-    leftover = LeftoverMemory(before=measure())
+    release_memory()
+    leftover = LeftoverMemory(before=measure_memory())
     old = _marks(Storages())
     try:
         yield leftover
@@ -49,8 +49,8 @@ def leftover_memory(*, largest: int = 10) -> Iterator[LeftoverMemory]:
 
 def _finish(leftover: LeftoverMemory, old: Collection[int], largest: int) -> None:
     # a function of its own: after an error its locals would live in the traceback, and hold every tensor
-    release()
-    leftover.after = measure()
+    release_memory()
+    leftover.after = measure_memory()
     storages = Storages()
     new = [key for key in storages.largest() if key not in old]
     leftover.num_storages = len(new)

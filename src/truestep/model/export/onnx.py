@@ -16,10 +16,17 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from truestep.core.errors import ModelError, OptionError
-from truestep.core.modules import model_of
+from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size
-from truestep.model.calling import Arguments, arguments_of, mapped, run, tensors_in, undisturbed
+from truestep.model.calling import (
+    Arguments,
+    arguments_of,
+    map_arguments,
+    run_forward,
+    tensors_in,
+    undisturbed_model,
+)
 from truestep.model.export.session import open_session
 from truestep.model.extras import needs_extra
 
@@ -108,15 +115,15 @@ def export_onnx(
     path = Path(path)
     if path.suffix != ".onnx" or not path.parent.is_dir():
         raise OptionError(f"{path} can't be written: the name ends in .onnx and its folder exists.")
-    module = model_of(model, "ts.export_onnx")
+    module = as_module(model, "ts.export_onnx")
     arguments = arguments_of(module, batch)
-    with undisturbed(module), _in_eval(module):
-        run(module, arguments)
+    with undisturbed_model(module), _in_eval(module):
+        run_forward(module, arguments)
         _export(module, arguments, path, dynamic_batch=dynamic_batch)
         session = open_session(path, providers, threads)
         comparisons = [_compare(module, arguments, session)]
         if dynamic_batch:
-            comparisons.append(_compare(module, mapped(arguments, _doubled), session))
+            comparisons.append(_compare(module, map_arguments(arguments, _doubled), session))
     opsets = {
         each.domain: each.version for each in onnx.load(str(path), load_external_data=False).opset_import
     }
@@ -135,12 +142,12 @@ def export_onnx(
 
 @contextmanager
 def _in_eval(module: nn.Module) -> Iterator[None]:
-    module.eval()  # `undisturbed` puts the modes back
+    module.eval()  # `undisturbed_model` puts the modes back
     yield
 
 
 def _export(module: nn.Module, arguments: Arguments, path: Path, *, dynamic_batch: bool) -> None:
-    args, kwargs = mapped(arguments, _two_at_least) if dynamic_batch else arguments
+    args, kwargs = map_arguments(arguments, _two_at_least) if dynamic_batch else arguments
     shapes = pytree.tree_map(_first_axis, (args, kwargs)) if dynamic_batch else None
     dynamic = None if shapes is None else ({**_by_name(module, shapes[0]), **shapes[1]})
     level = logging.root.manager.disable
@@ -194,7 +201,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _compare(module: nn.Module, arguments: Arguments, session: Any) -> Comparison:
-    expected = [each.detach().cpu() for each in tensors_in(run(module, arguments))]
+    expected = [each.detach().cpu() for each in tensors_in(run_forward(module, arguments))]
     given = tensors_in(arguments)
     feed = {
         wanted.name: tensor.detach().cpu().numpy()

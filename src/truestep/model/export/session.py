@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from truestep.core.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest_names
 from truestep.model.extras import needs_extra
 
 REMEDIES = {
@@ -28,8 +28,8 @@ def open_session(path: Path, providers: Sequence[str] | None, threads: int | Non
     for name in wanted:
         if name not in there:
             raise OptionError(
-                f"This onnxruntime {onnxruntime.__version__} has no {name}. {nearest(name, there)} {_remedy(name)}, or ask for "
-                "the CPUExecutionProvider."
+                f"This onnxruntime {onnxruntime.__version__} has no {name}. {nearest_names(name, there)} {_remedy(name)}, or ask "
+                "for the CPUExecutionProvider."
             )
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # its warnings about providers are answered below

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from truestep.core.wording import byte_size
 from truestep.model.calling import tensors_in
-from truestep.model.graph.tree import Call, Graph, Node
+from truestep.model.graph.tree import Graph, ModuleCall, Node
 
 SAVED = "_saved_"
 
@@ -18,7 +18,7 @@ class Backward:
     """Collects autograd's functions while the forward runs: those that are new when a module returns are the module's."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.graph = Graph(Call("", model))
+        self.graph = Graph(ModuleCall("", model))
         self._groups = [self.graph.root]
         self._nodes: dict[Any, Node] = {}
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -26,7 +26,7 @@ class Backward:
 
     def enter(self, name: str, module: nn.Module) -> None:
         """A module is called."""
-        group = Call(name, module)
+        group = ModuleCall(name, module)
         self._groups[-1].children.append(group)
         self._groups.append(group)
 

@@ -8,20 +8,20 @@ from typing import Any, Literal
 
 from torch import nn
 
-from truestep.core.charts.standalone import image_of
-from truestep.core.errors import MissingPackageError, ModelError, OptionError, check_choice, nearest
-from truestep.core.modules import model_of
+from truestep.core.charts.standalone import svg_image
+from truestep.core.errors import MissingPackageError, ModelError, OptionError, check_choice, nearest_names
+from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size
-from truestep.model.calling import Arguments, arguments_of, mapped, undisturbed
+from truestep.model.calling import Arguments, arguments_of, map_arguments, undisturbed_model
 from truestep.model.graph import text
 from truestep.model.graph.picture import Picture, pictures
 from truestep.model.graph.rolling import Rolling
-from truestep.model.graph.tracing import Traced, trace
+from truestep.model.graph.tracing import Traced, trace_model
 from truestep.model.summaries.copies import (
     copy_with,
     has_lazy,
-    materialized,
+    materialized_model,
     to_meta,
     to_meta_but_lengths,
 )
@@ -75,7 +75,7 @@ class ModelGraph(Result):
         """
         path = Path(path)
         if path.suffix not in WRITERS:
-            raise OptionError(f"{path.name} says no format. {nearest(path.suffix, WRITERS)}")
+            raise OptionError(f"{path.name} says no format. {nearest_names(path.suffix, WRITERS)}")
         path.write_text(self._written(WRITERS[path.suffix], depth, kind), encoding="utf-8")
         return path
 
@@ -111,7 +111,7 @@ class ModelGraph(Result):
 
     def _repr_html_(self) -> str:
         try:
-            return image_of(self.svg(), f"Graph of {self.model}")
+            return svg_image(self.svg(), f"Graph of {self.model}")
         except MissingPackageError:
             return super()._repr_html_()
 
@@ -131,13 +131,13 @@ def graph(model: object, batch: Any, *, saved: bool = False, attributes: bool = 
     Raises:
         ModelError: the forward fails; the message names the module, what it got and the cause.
     """
-    module = model_of(model, "ts.graph")
+    module = as_module(model, "ts.graph")
     arguments = arguments_of(module, batch)
     notes = []
     if has_lazy(module):
-        module = materialized(module, arguments)
+        module = materialized_model(module, arguments)
         notes.append("Lazy layers were sized by this batch in a copy.")
-    with undisturbed(module):
+    with undisturbed_model(module):
         traced, problem = _traced(module, arguments)
     saved_bytes = traced.backward.describe(saved=saved, attributes=attributes)
     Rolling(traced.modules).roll()
@@ -157,12 +157,12 @@ def graph(model: object, batch: Any, *, saved: bool = False, attributes: bool = 
 def _traced(module: nn.Module, arguments: Arguments) -> tuple[Traced, list[str]]:
     for change in (to_meta, to_meta_but_lengths):
         try:
-            return trace(copy_with(module, to_meta), mapped(arguments, change)), []
+            return trace_model(copy_with(module, to_meta), map_arguments(arguments, change)), []
         except Exception as error:  # noqa: BLE001 - whatever a model does without values
             cause = error.__cause__ or error
     reason = f"{type(cause).__name__}: {cause}".splitlines()[0]
     note = f"Traced by running the model itself on this batch, since it does not run without values ({reason[:150]})."
     try:
-        return trace(module, arguments), [note]
+        return trace_model(module, arguments), [note]
     except ModelError as error:
         raise failing_forward(module, arguments) or error from None

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from truestep.core.wording import byte_size, short_number
-from truestep.model.graph.tree import Call, Graph, Node, groups_in, nodes_in
+from truestep.model.graph.tree import Graph, ModuleCall, Node, groups_in, nodes_in
 
 MAX_SHAPES = 3
 
@@ -66,11 +66,11 @@ def pictures(graph: Graph) -> tuple[Picture, ...]:
     return tuple(picture(graph, each) for each in range(1, depth + 1))
 
 
-def _levels(group: Call, level: int) -> Iterator[tuple[Call, int]]:
+def _levels(group: ModuleCall, level: int) -> Iterator[tuple[ModuleCall, int]]:
     inside = level + 1 if group.module is not None else level
     yield group, 0 if group.is_closed else inside
     for child in group.children:
-        if isinstance(child, Call) and child.children:
+        if isinstance(child, ModuleCall) and child.children:
             yield from _levels(child, inside)
 
 
@@ -94,29 +94,29 @@ def picture(graph: Graph, depth: int) -> Picture:
 
 
 def _draw(
-    members: "list[Node | Call]", drawn: _Canvas, levels: int, *, frame: str | None, above: str
+    members: "list[Node | ModuleCall]", drawn: _Canvas, levels: int, *, frame: str | None, above: str
 ) -> None:
     for member in members:
         number = len(drawn.boxes) + len(drawn.frames)
-        if isinstance(member, Call) and (member.module is None or (levels > 0 and _opens(member))):
+        if isinstance(member, ModuleCall) and (member.module is None or (levels > 0 and _opens(member))):
             name = f"frame{number}"
             drawn.frames.append(Border(id=name, title=_title(member, above), frame=frame, times=member.times))
             inside = levels if member.module is None else levels - 1
             _draw(member.children, drawn, inside, frame=name, above=member.name or above)
             continue
         nodes = list(nodes_in(member))
-        if isinstance(member, Call) and not nodes:
+        if isinstance(member, ModuleCall) and not nodes:
             continue  # it gave back what it got
         box = _box(member, f"box{number}", frame, above)
         drawn.boxes.append(box)
         drawn.shown_in |= dict.fromkeys(nodes, box.id)
 
 
-def _opens(group: Call) -> bool:
+def _opens(group: ModuleCall) -> bool:
     return bool(group.children) and not group.is_closed
 
 
-def _box(member: Node | Call, name: str, frame: str | None, above: str) -> Box:
+def _box(member: Node | ModuleCall, name: str, frame: str | None, above: str) -> Box:
     if isinstance(member, Node):
         title = _within(member.name, above) if member.kind == "parameter" else member.name
         lines = (title, *_shape_lines(member.shapes), *member.details)
@@ -135,7 +135,7 @@ def _box(member: Node | Call, name: str, frame: str | None, above: str) -> Box:
     )
 
 
-def _title(group: Call, above: str) -> str:
+def _title(group: ModuleCall, above: str) -> str:
     if group.module is None:
         return f"× {group.times}"
     name = _within(group.name, above)
@@ -164,7 +164,7 @@ def _shape_lines(shapes: Any) -> tuple[str, ...]:
     return (*lines[:MAX_SHAPES], *more)
 
 
-def _weights(root: Call, shown_in: dict[Node, str]) -> Iterator[Arrow]:
+def _weights(root: ModuleCall, shown_in: dict[Node, str]) -> Iterator[Arrow]:
     """Yield an arrow between boxes whose modules hold one tensor under two names."""
     owners: dict[Tensor, str] = {}
     found = set()

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from truestep.model.graph.tree import Call, Edges, Graph, Node, groups_in, nodes_in
+from truestep.model.graph.tree import Edges, Graph, ModuleCall, Node, groups_in, nodes_in
 
 MAX_PERIOD = 8  # members of a group that may repeat as a unit
 LEAST_SAVED = 2  # nodes; less is not worth a frame with a number
 
-Member = Node | Call
+Member = Node | ModuleCall
 Unit = Sequence[Member]
 
 
@@ -53,7 +53,7 @@ class Rolling:
 
     # ------------------------------------------------------------------ repeated neighbours
 
-    def _roll(self, group: Call) -> None:
+    def _roll(self, group: ModuleCall) -> None:
         rolled: list[Member] = []
         position = 0
         while position < len(group.children):
@@ -66,15 +66,15 @@ class Rolling:
             position += period * times
         group.children = rolled
         for child in rolled:
-            if isinstance(child, Call):
+            if isinstance(child, ModuleCall):
                 self._roll_inside(child)
 
-    def _roll_inside(self, group: Call) -> None:
+    def _roll_inside(self, group: ModuleCall) -> None:
         if group.module is not None:
             self._roll(group)
             return
         for member in group.children:  # of a unit that repeats
-            if isinstance(member, Call):
+            if isinstance(member, ModuleCall):
                 self._roll(member)
 
     def _longest_run(self, children: list[Member], position: int) -> tuple[int, int]:
@@ -129,7 +129,7 @@ class Rolling:
             and all(map(set.issubset, taken[0], taken[-1]))
         )
 
-    def _rolled(self, units: Sequence[Unit]) -> Call:
+    def _rolled(self, units: Sequence[Unit]) -> ModuleCall:
         """Let the first unit stand for all of them."""
         lists = [[node for member in unit for node in nodes_in(member)] for unit in units]
         owner = {node: number for number, nodes in enumerate(lists) for node in nodes}
@@ -142,15 +142,15 @@ class Rolling:
             if owner.get(consumer, number) != number
         }
         first = units[0][0]
-        if len(units[0]) == 1 and isinstance(first, Call):
+        if len(units[0]) == 1 and isinstance(first, ModuleCall):
             last = units[-1][0]
-            assert isinstance(last, Call)
+            assert isinstance(last, ModuleCall)
             if last.module is first.module:
                 first.num_calls = len(units)
             else:
                 first.times, first.last_name = len(units), last.name
             return first
-        return Call("", None, list(units[0]), times=len(units))
+        return ModuleCall("", None, list(units[0]), times=len(units))
 
     # ------------------------------------------------------------------ structure
 
@@ -162,12 +162,12 @@ class Rolling:
                 if isinstance(member, Node)
                 else "",
                 repr(member.shapes),
-                self._inside(member) if isinstance(member, Call) else None,
+                self._inside(member) if isinstance(member, ModuleCall) else None,
             )
             self._structures[member] = self._numbers.setdefault(described, len(self._numbers))
         return self._structures[member]
 
-    def _inside(self, group: Call) -> object:
+    def _inside(self, group: ModuleCall) -> object:
         places = {node: place for place, node in enumerate(nodes_in(group))}
         connections = sorted(
             (places[node], places[consumer])
@@ -189,7 +189,7 @@ class Rolling:
 
     def _join(self) -> None:
         """Let the first call of a module stand for its others; what has no weights is not one thing for being one object."""
-        first: dict[nn.Module, Call] = {}
+        first: dict[nn.Module, ModuleCall] = {}
         for group in list(groups_in(self._graph.root)):
             module = group.module
             if module is None or group is self._graph.root or not any(True for _ in module.parameters()):
@@ -208,7 +208,7 @@ def _all_equal(values: Sequence[object]) -> bool:
     return all(each == values[0] for each in values[1:])
 
 
-def _remove(root: Call, gone: Call) -> None:
+def _remove(root: ModuleCall, gone: ModuleCall) -> None:
     for group in groups_in(root):
         if gone in group.children:
             group.children.remove(gone)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from truestep.model.calling import Arguments, Path, hookable, run, shapes_of, tensors_in
+from truestep.model.calling import Arguments, ModulePath, hookable, run_forward, shapes_of, tensors_in
 from truestep.model.graph.backward import Backward, storage_id
-from truestep.model.graph.tree import Call, Graph, Node
+from truestep.model.graph.tree import Graph, ModuleCall, Node
 
 
 @dataclass
@@ -24,11 +24,11 @@ class Traced:
     backward: Backward
 
 
-def trace(model: nn.Module, arguments: Arguments) -> Traced:
+def trace_model(model: nn.Module, arguments: Arguments) -> Traced:
     """Run the model with gradients on; a failing forward is a ModelError."""
     tracer = _ForwardTracer(model, arguments)
     with torch.enable_grad(), tracer.hooked(), tracer:
-        output = run(model, arguments)
+        output = run_forward(model, arguments)
     tracer.finish(output)
     return Traced(tracer.graph, tracer.backward.graph, tracer.backward)
 
@@ -42,11 +42,11 @@ class _ForwardTracer(TorchFunctionMode):
 
     def __init__(self, model: nn.Module, arguments: Arguments) -> None:
         super().__init__()
-        root = Call("", model)
+        root = ModuleCall("", model)
         self.graph = Graph(root)
         self.backward = Backward(model)
         self._model = model
-        self._path = Path(model)
+        self._path = ModulePath(model)
         self._groups = [root]
         self._producers: dict[int, Node] = {}
         self._kept: list[Any] = []  # an id tells tensors apart only as long as they live
@@ -107,7 +107,7 @@ class _ForwardTracer(TorchFunctionMode):
         name = self._path.enter(module, (args, kwargs))
         if len(self._path.entered) == 1:
             return
-        group = Call(name, module)
+        group = ModuleCall(name, module)
         self._groups[-1].children.append(group)
         self._groups.append(group)
         self.backward.enter(name, module)
@@ -127,7 +127,7 @@ class _ForwardTracer(TorchFunctionMode):
         if self._path.entered:
             self._groups.pop()
 
-    def _opaque(self, group: Call, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+    def _opaque(self, group: ModuleCall, inputs: list[Tensor], outputs: list[Tensor]) -> None:
         """A module that called none of torch's functions (a change of shape): it is one node, unless it gave back what it got."""
         given = {id(tensor) for tensor in inputs}
         made = [tensor for tensor in outputs if id(tensor) not in given]

@@ -22,12 +22,12 @@ class Node:
 
 
 @dataclass(eq=False)
-class Call:
+class ModuleCall:
     """One call of a module, or (without a module) what is repeated as a unit."""
 
     name: str  # as the model knows it: "encoder.layers.0"
     module: nn.Module | None
-    children: "list[Node | Call]" = field(default_factory=list)
+    children: "list[Node | ModuleCall]" = field(default_factory=list)
     shapes: Any = ()
     times: int = 1  # how often it stands one after another (or side by side), rolled up
     last_name: str = ""  # of the last of them
@@ -47,11 +47,11 @@ Edges = set[tuple[Node, Node]]
 class Graph:
     """A tree of calls and what flows between its nodes."""
 
-    root: Call
+    root: ModuleCall
     edges: Edges = field(default_factory=set)
 
 
-def nodes_in(member: Node | Call) -> Iterator[Node]:
+def nodes_in(member: Node | ModuleCall) -> Iterator[Node]:
     """Yield the nodes in a member of a group, in the order in which they were called."""
     if isinstance(member, Node):
         yield member
@@ -60,9 +60,9 @@ def nodes_in(member: Node | Call) -> Iterator[Node]:
         yield from nodes_in(child)
 
 
-def groups_in(group: Call) -> Iterator[Call]:
+def groups_in(group: ModuleCall) -> Iterator[ModuleCall]:
     """Yield a group and all groups inside it, outer ones first."""
     yield group
     for child in group.children:
-        if isinstance(child, Call):
+        if isinstance(child, ModuleCall):
             yield from groups_in(child)

@@ -63,7 +63,7 @@ class Look:
     layers: tuple[LayerLook, ...]
 
 
-def judge(looks: Sequence[Look], span: int) -> list[LayerFinding]:
+def judge_layers(looks: Sequence[Look], span: int) -> list[LayerFinding]:
     """Return what the last looks have in common; `span`: how many updates they stand for."""
     recent = looks[-LOOKS:]
     if len(recent) < LOOKS:

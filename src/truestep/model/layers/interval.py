@@ -39,7 +39,7 @@ class Clock:
         self.seconds += time.perf_counter() - self._begun
 
 
-class Interval:
+class LookInterval:
     """Says whether the next update is looked at."""
 
     def __init__(self, every: Every, window: int) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truestep.core.trees import leaves
+from truestep.core.trees import tree_leaves
 from truestep.model.layers.interval import Clock
 from truestep.model.layers.measures import (
     OTHERS,
     STEPS,
     kind_of,
-    measured,
+    measure_layer,
     rows_of,
     sizes_of,
     some_of,
@@ -117,7 +117,7 @@ class Looking:
             silent = layer.silent
             if silent and kind == "relu" and silent[0].numel() != tensor.shape[axis]:
                 silent.clear()
-            self._given[name] = measured(rows_of(tensor, axis), kind, silent)
+            self._given[name] = measure_layer(rows_of(tensor, axis), kind, silent)
             del silent[KEPT:]
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -133,7 +133,7 @@ class Looking:
             kind = _kind_of_function(given, self._functions)
             if kind:  # a function's result, which no module gave
                 self._look(f"{kind} before {name}", kind, kind, given)
-        tensors = (leaf for _, leaf in leaves(output) if isinstance(leaf, Tensor))
+        tensors = (leaf for _, leaf in tree_leaves(output) if isinstance(leaf, Tensor))
         tensor = next((each for each in tensors if each.is_floating_point() and each.numel()), None)
         if tensor is None:
             return

@@ -45,7 +45,7 @@ def rows_of(tensor: Tensor, axis: int) -> Tensor:
     return kept.movedim(axis, -1).reshape(-1, kept.shape[axis]).float()
 
 
-def measured(rows: Tensor, kind: str, silent_before: list[Tensor]) -> Tensor:
+def measure_layer(rows: Tensor, kind: str, silent_before: list[Tensor]) -> Tensor:
     """Return the measures and a histogram in one vector; `silent_before`: which units were 0 in earlier looks."""
     mean = rows.mean()
     centred = rows - mean

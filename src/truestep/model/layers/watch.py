@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import OptionError
-from truestep.core.modules import model_of
+from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
-from truestep.core.wording import number, number_or_dash
+from truestep.core.wording import number_or_dash, number_text
 from truestep.model.layers import look as looking
-from truestep.model.layers.findings import LOOKS, LayerFinding, LayerLook, Look, judge, plain
-from truestep.model.layers.interval import Every, Interval, check_every
+from truestep.model.layers.findings import LOOKS, LayerFinding, LayerLook, Look, judge_layers, plain
+from truestep.model.layers.interval import Every, LookInterval, check_every
 from truestep.model.layers.measures import MEASURES
 
 MAX_LOOKS = 256  # that are kept; of more, every second one goes
@@ -23,7 +23,7 @@ class Looks:
     """Looks at one model; whoever trains it says when an update begins and ends."""
 
     def __init__(self, model: nn.Module, every: Every) -> None:
-        self.interval = Interval(every, LOOKS)
+        self.interval = LookInterval(every, LOOKS)
         self._modules = looking.watched(model)
         self._layers: dict[str, looking.LayerState] = {}
         self._look: looking.Looking | None = None
@@ -95,7 +95,7 @@ class Looks:
         return Look(step=step, layers=tuple(layers))
 
     def _judge(self) -> None:
-        for finding in judge(self.looks, self.interval.span):
+        for finding in judge_layers(self.looks, self.interval.span):
             if (finding.layer, finding.fault) not in self._named:
                 self._named.add((finding.layer, finding.fault))
                 self.findings.append(finding)
@@ -171,8 +171,8 @@ class LayerWatch(Result):
             dead = f"{each.dead:.0%}" if each.kind == "relu" else "-"
             saturated = f"{each.saturated:.0%}" if each.kind in ("tanh", "sigmoid") else "-"
             cells = (
-                number(each.mean),
-                number(each.spread),
+                number_text(each.mean),
+                number_text(each.spread),
                 dead,
                 saturated,
                 number_or_dash(each.gradient),
@@ -196,7 +196,7 @@ def watch_layers(model: object, every: Every = "auto") -> LayerWatch:
         OptionError: the model is compiled: hooks would have it compiled again and again.
     """
     check_every(every, "ts.watch_layers", "every", least=1, or_none=False)
-    module = model_of(model, "ts.watch_layers")
+    module = as_module(model, "ts.watch_layers")
     if hasattr(model, "_orig_mod") or any(map(looking.is_compiled, module.modules())):
         raise OptionError(
             "ts.watch_layers was given a compiled model, whose layers can't be watched: hooks would have it compiled anew. Watch "

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from truestep.core.wording import number
+from truestep.core.wording import number_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +41,13 @@ def landmarks_of(values: Sequence[float]) -> Landmarks:
 def points_of(marks: Landmarks, num_steps: int) -> dict[int, str]:
     """Return the updates that are worth a mark in a curve of `num_steps` values, with what happens there."""
     end = min(marks.constant_from_step, num_steps)
-    points = {end: f"constant: {number(marks.last)}" if end < num_steps else f"last: {number(marks.last)}"}
+    points = {
+        end: f"constant: {number_text(marks.last)}" if end < num_steps else f"last: {number_text(marks.last)}"
+    }
     if marks.warmup_steps and marks.first < marks.peak:
-        points[marks.peak_step] = f"warm-up ends: peak {number(marks.peak)}"
+        points[marks.peak_step] = f"warm-up ends: peak {number_text(marks.peak)}"
     elif marks.peak > marks.last:
-        points[marks.peak_step] = f"peak {number(marks.peak)}"
+        points[marks.peak_step] = f"peak {number_text(marks.peak)}"
     return dict(sorted(points.items()))
 
 
@@ -57,11 +59,11 @@ def fit_of(marks: Landmarks, num_steps: int, ends_after: int | None, stopped: st
     if ends_after is not None and ends_after < num_steps:
         return (
             f"The schedule ends after {ends_after:,} of {num_steps:,} updates; the last {num_steps - ends_after:,} are made "
-            f"with {number(marks.last)}, {share}."
+            f"with {number_text(marks.last)}, {share}."
         )
     if ends_after is not None and ends_after > num_steps:
         return (
             f"The training ends after {num_steps:,} updates, the schedule after {ends_after:,}: the last update is made with "
-            f"{number(marks.last)}, {share}."
+            f"{number_text(marks.last)}, {share}."
         )
     return ""

@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 from torch.optim import Optimizer
 
-from truestep.core.charts.axes import Axis, span_axis
+from truestep.core.charts.axes import ChartAxis, span_axis
 from truestep.core.charts.chart import Chart, Series, Steps
 from truestep.core.charts.curve import Curve
 from truestep.core.charts.marks import CurveMark
 from truestep.core.errors import OptionError, check_number
 from truestep.core.results import RenderableType, Result
 from truestep.core.schedule_units import ScheduleFactory
-from truestep.core.wording import number
+from truestep.core.wording import number_text
 from truestep.model.extras import needs_extra
 from truestep.model.schedules.landmarks import Landmarks, fit_of, landmarks_of, points_of
 from truestep.model.schedules.stepping import Metric, Stepped, Training, name_of, step_through
@@ -73,7 +73,7 @@ class SchedulePlot(Result):
             return Steps(axis=axis, epoch_starts=starts)
         epochs = span_axis(0, self.num_steps / per_epoch)
         ticks = tuple(max(1.0, tick * per_epoch) for tick in epochs.ticks)
-        shown = Axis(low=axis.low, high=axis.high, is_log=False, ticks=ticks)
+        shown = ChartAxis(low=axis.low, high=axis.high, is_log=False, ticks=ticks)
         return Steps(axis=shown, epoch_starts=starts, unit="epoch", labels=epochs.labels())
 
     def to_csv(self) -> str:
@@ -108,7 +108,7 @@ class SchedulePlot(Result):
 
     def save(self, path: str | Path) -> Path:
         """Write the plot: .svg or .csv, or with matplotlib .png or .pdf."""
-        from truestep.core.files import replacing
+        from truestep.core.files import replacing_file
 
         path = Path(path)
         if path.suffix not in SUFFIXES:
@@ -116,7 +116,7 @@ class SchedulePlot(Result):
                 f"A plot can't be saved as {path.name}: its name ends in one of {', '.join(SUFFIXES)}."
             )
         text = {".svg": self.to_svg, ".csv": self.to_csv}.get(path.suffix)
-        with replacing(path) as file:
+        with replacing_file(path) as file:
             if text:
                 file.write(text().encode())
             else:
@@ -128,7 +128,7 @@ class SchedulePlot(Result):
             marks = curve.landmarks
             warmup = f"warm-up until {marks.warmup_steps:,}, " if marks.warmup_steps else ""
             yield (
-                f"{curve.name}: {warmup}peak {number(marks.peak)} at {marks.peak_step:,}, last {number(marks.last)}"
+                f"{curve.name}: {warmup}peak {number_text(marks.peak)} at {marks.peak_step:,}, last {number_text(marks.last)}"
                 + (
                     f", constant from {marks.constant_from_step:,}."
                     if marks.constant_from_step < len(curve.values)
@@ -142,9 +142,9 @@ class SchedulePlot(Result):
         return screen_of(self)
 
     def _repr_html_(self) -> str:
-        from truestep.core.charts.standalone import image_of
+        from truestep.core.charts.standalone import svg_image
 
-        return image_of(self.to_svg(), " ".join(self._words()))
+        return svg_image(self.to_svg(), " ".join(self._words()))
 
 
 def plot_schedule(

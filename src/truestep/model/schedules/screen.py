@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from truestep.core.charts.terminal import TerminalChart, TerminalCurve
-from truestep.core.wording import number
+from truestep.core.wording import number_text
 
 if TYPE_CHECKING:
     from truestep.model.schedules.plot import ScheduleCurve, SchedulePlot
@@ -54,11 +54,11 @@ def _table(curves: "list[ScheduleCurve]") -> Table:
         is_constant = marks.constant_from_step < len(curve.values)
         table.add_row(
             curve.name,
-            number(marks.first),
+            number_text(marks.first),
             f"{marks.warmup_steps:,}" if marks.warmup_steps else "-",
-            number(marks.peak),
+            number_text(marks.peak),
             f"{marks.peak_step:,}",
-            number(marks.last),
+            number_text(marks.last),
             f"{marks.constant_from_step:,}" if is_constant else "-",
         )
     return table

@@ -41,13 +41,13 @@ def to_meta_but_lengths(tensor: Tensor) -> Tensor:
     return tensor if is_lengths else to_meta(tensor)
 
 
-def materialized(model: nn.Module, arguments: Arguments) -> nn.Module:
+def materialized_model(model: nn.Module, arguments: Arguments) -> nn.Module:
     """Return a copy whose lazy layers have been sized by one batch."""
-    from truestep.model.calling import run, undisturbed
+    from truestep.model.calling import run_forward, undisturbed_model
 
-    with undisturbed(model):
+    with undisturbed_model(model):
         sized = copy.deepcopy(model)
-        run(sized, arguments)
+        run_forward(sized, arguments)
     return sized
 
 

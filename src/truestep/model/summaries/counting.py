@@ -16,12 +16,21 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from truestep.core.errors import ModelError
-from truestep.model.calling import Arguments, Path, hookable, mapped, run, shapes_of, tensors_in, undisturbed
+from truestep.model.calling import (
+    Arguments,
+    ModulePath,
+    hookable,
+    map_arguments,
+    run_forward,
+    shapes_of,
+    tensors_in,
+    undisturbed_model,
+)
 from truestep.model.summaries.copies import copy_with, to_meta, to_meta_but_lengths
 
 
 @dataclass
-class Calls:
+class ModuleCalls:
     """What happened to one module, over all its calls."""
 
     num_calls: int = 0
@@ -36,20 +45,20 @@ class Calls:
 class Count:
     """What one forward of a model does."""
 
-    calls: dict[str, Calls] = field(default_factory=dict)
+    calls: dict[str, ModuleCalls] = field(default_factory=dict)
     multiply_adds: int = 0
     notes: list[str] = field(default_factory=list)
     leaf_uses: dict[str, int] = field(default_factory=dict)
 
 
-def count(model: nn.Module, arguments: Arguments) -> Count:
+def count_operations(model: nn.Module, arguments: Arguments) -> Count:
     """Count on a meta copy, and where a model does not run there, on the model itself with fused kernels off."""
     for change in (to_meta, to_meta_but_lengths):
         try:
-            return _count(copy_with(model, to_meta), mapped(arguments, change))
+            return _count(copy_with(model, to_meta), map_arguments(arguments, change))
         except Exception as error:  # noqa: BLE001 - whatever a model does without values
             cause = error.__cause__ or error
-    with undisturbed(model), _plain_kernels():
+    with undisturbed_model(model), _plain_kernels():
         counted = _count(model, arguments)
     reason = f"{type(cause).__name__}: {cause}".splitlines()[0]
     counted.notes.append(
@@ -60,9 +69,9 @@ def count(model: nn.Module, arguments: Arguments) -> Count:
 
 def _count(model: nn.Module, arguments: Arguments) -> Count:
     counter = FlopCounterMode(display=False, custom_mapping=FORMULAS)
-    counted, path = Count(), Path(model)
+    counted, path = Count(), ModulePath(model)
     with counter, torch.no_grad(), _recording(model, counted, counter, path):
-        run(model, arguments)
+        run_forward(model, arguments)
     counted.multiply_adds = counter.get_total_flops() // 2
     return counted
 
@@ -97,7 +106,9 @@ FORMULAS: dict[Any, Any] = {
 
 
 @contextmanager
-def _recording(model: nn.Module, counted: Count, counter: FlopCounterMode, path: Path) -> Iterator[None]:
+def _recording(
+    model: nn.Module, counted: Count, counter: FlopCounterMode, path: ModulePath
+) -> Iterator[None]:
     before: list[int] = []
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -105,7 +116,7 @@ def _recording(model: nn.Module, counted: Count, counter: FlopCounterMode, path:
         before.append(counter.get_total_flops())
 
     def leave(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        calls = counted.calls.setdefault(path.entered[-1][0], Calls(order=len(counted.calls)))
+        calls = counted.calls.setdefault(path.entered[-1][0], ModuleCalls(order=len(counted.calls)))
         path.leave()
         calls.num_calls += 1
         calls.multiply_adds += (counter.get_total_flops() - before.pop()) // 2
@@ -144,8 +155,8 @@ def _plain_kernels() -> Iterator[None]:
 def failing_forward(model: nn.Module, arguments: Arguments) -> ModelError | None:
     """Run the model itself, and return why it fails."""
     try:
-        with undisturbed(model):
-            run(model, arguments)
+        with undisturbed_model(model):
+            run_forward(model, arguments)
     except ModelError as error:
         return error
     return None

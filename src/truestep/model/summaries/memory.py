@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import SGD, AdamW, Optimizer
 
-from truestep.core.errors import OptionError, nearest
-from truestep.model.calling import Arguments, mapped, tensors_in
+from truestep.core.errors import OptionError, nearest_names
+from truestep.model.calling import Arguments, map_arguments, tensors_in
 from truestep.model.summaries.copies import copy_with
 from truestep.model.summaries.living import Living
 
@@ -49,7 +49,7 @@ def training_memory(
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake, torch.enable_grad():
         made = copy_with(model, fake.from_tensor).train()
-        batch = mapped(arguments, fake.from_tensor)
+        batch = map_arguments(arguments, fake.from_tensor)
         living = Living()
         with living:
             return _two_steps(made, batch, maker_of(optimizer), living, PRECISIONS[precision])
@@ -113,7 +113,7 @@ def maker_of(optimizer: "str | OptimizerMaker") -> OptimizerMaker:
     """Return what makes the optimizer that is meant."""
     if isinstance(optimizer, str):
         if optimizer not in OPTIMIZERS:
-            known = nearest(optimizer, OPTIMIZERS)
+            known = nearest_names(optimizer, OPTIMIZERS)
             raise OptionError(
                 f"optimizer={optimizer!r} is not known. {known} Or give a function: lambda p: AdamW(p, lr=1e-3)."
             )

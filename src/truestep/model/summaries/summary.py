@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from truestep.core.errors import ModelError, OptionError, check_choice, check_number, nearest
-from truestep.core.modules import model_of
+from truestep.core.errors import ModelError, OptionError, check_choice, check_number, nearest_names
+from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
-from truestep.model.calling import Arguments, arguments_of, tensors_in, undisturbed
-from truestep.model.summaries.copies import has_lazy, materialized
-from truestep.model.summaries.counting import Calls, Count, count, failing_forward
+from truestep.model.calling import Arguments, arguments_of, tensors_in, undisturbed_model
+from truestep.model.summaries.copies import has_lazy, materialized_model
+from truestep.model.summaries.counting import Count, ModuleCalls, count_operations, failing_forward
 from truestep.model.summaries.memory import (
     PRECISIONS,
     OptimizerMaker,
@@ -70,7 +70,7 @@ class Summary(Result):
         """Return the layer of this name."""
         found = {each.name: each for each in self.layers}
         if name not in found:
-            raise OptionError(f"There is no layer {name!r}. {nearest(name, filter(None, found))}")
+            raise OptionError(f"There is no layer {name!r}. {nearest_names(name, filter(None, found))}")
         return found[name]
 
 
@@ -106,15 +106,15 @@ def summary(
         check_number("ts.summary", "depth", depth, example=3)
     if optimizer is not None:
         maker_of(optimizer)
-    module = model_of(model, "ts.summary")
+    module = as_module(model, "ts.summary")
     arguments = arguments_of(module, batch)
     notes = []
     if has_lazy(module):
-        module = materialized(module, arguments)
+        module = materialized_model(module, arguments)
         notes.append(
             "Lazy layers were sized by this batch in a copy; the model itself still waits for its first batch."
         )
-    with undisturbed(module):  # a forward may draw random numbers on the CPU wherever its weights are
+    with undisturbed_model(module):  # a forward may draw random numbers on the CPU wherever its weights are
         counted = _counted(module, arguments)
         memory, problem = _memory(module, arguments, optimizer, precision)
         seconds = _seconds(module, arguments) if time else {}
@@ -123,7 +123,7 @@ def summary(
 
 def _counted(module: nn.Module, arguments: Arguments) -> Count:
     try:
-        return count(module, arguments)
+        return count_operations(module, arguments)
     except ModelError as error:
         # on the model itself: the copy's message would speak of the device "meta"
         raise failing_forward(module, arguments) or error from None
@@ -182,7 +182,7 @@ def _layers(model: nn.Module, counted: Count, seconds: dict[str, float]) -> Iter
     for name, module in model.named_modules(remove_duplicate=False):
         same_as = first_names.setdefault(module, name)
         num_own, shared = _own(name, module, owners)
-        calls = counted.calls.get(name, Calls())
+        calls = counted.calls.get(name, ModuleCalls())
         parameters = list(module.parameters())
         tensors = [*parameters, *module.buffers()]
         kernel = getattr(module, "kernel_size", None)

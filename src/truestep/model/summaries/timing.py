@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from truestep.model.calling import Arguments, Path, hookable, run, tensors_in, undisturbed
+from truestep.model.calling import Arguments, ModulePath, hookable, run_forward, tensors_in, undisturbed_model
 
 NUM_ROUNDS = 5
 
@@ -20,8 +20,8 @@ def seconds_of(model: nn.Module, arguments: Arguments) -> dict[str, float]:
     """
     is_cuda = any(tensor.is_cuda for tensor in [*model.parameters(), *tensors_in(arguments)])
     best: dict[str, float] = {}
-    with undisturbed(model):
-        run(model, arguments)
+    with undisturbed_model(model):
+        run_forward(model, arguments)
         for _ in range(NUM_ROUNDS):
             for name, seconds in _one_round(model, arguments, is_cuda=is_cuda).items():
                 best[name] = min(seconds, best.get(name, seconds))
@@ -29,7 +29,7 @@ def seconds_of(model: nn.Module, arguments: Arguments) -> dict[str, float]:
 
 
 def _one_round(model: nn.Module, arguments: Arguments, *, is_cuda: bool) -> dict[str, float]:
-    path, taken, begun = Path(model), {}, []  # type: ignore[var-annotated]
+    path, taken, begun = ModulePath(model), {}, []  # type: ignore[var-annotated]
 
     def now() -> float:
         if is_cuda:

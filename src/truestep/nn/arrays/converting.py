@@ -14,11 +14,11 @@ from truestep.nn.arrays.rounding import (
     NUMPY,
     TORCH,
     check_values,
-    convert,
+    convert_with_rounding,
     name_of,
     plain_tensor,
     torch_dtype,
-    widened,
+    widen_for_numpy,
 )
 
 Array = np.ndarray[Any, Any]
@@ -66,7 +66,7 @@ def from_numpy(
     if not copy:
         return _shared_array(array, target, place)
     native = np.array(given, dtype=given.dtype.newbyteorder("="), order="C")
-    return convert(torch.from_numpy(native), target, max_rounding=max_rounding).to(place)
+    return convert_with_rounding(torch.from_numpy(native), target, max_rounding=max_rounding).to(place)
 
 
 def _check_array(array: Any) -> None:
@@ -129,15 +129,15 @@ def to_numpy(tensor: Tensor, *, dtype: Any = None, copy: bool = True, max_roundi
     if not copy:
         return _shared_tensor(tensor, target)
     values = values.cpu().resolve_conj().resolve_neg()
-    return np.array(convert(values, target, max_rounding=max_rounding).numpy(), order="C")
+    return np.array(convert_with_rounding(values, target, max_rounding=max_rounding).numpy(), order="C")
 
 
 def _target(source: torch.dtype, dtype: Any) -> torch.dtype:
     check_values(source)
     if dtype is None and source not in NUMPY:
         raise OptionError(
-            f"NumPy has no {name_of(source)}. Write dtype=np.{name_of(widened(source))}, which holds each of its values exactly; "
-            f"or take the bits: tensor.view(torch.uint{8 * source.itemsize})."
+            f"NumPy has no {name_of(source)}. Write dtype=np.{name_of(widen_for_numpy(source))}, which holds each of its values "
+            f"exactly; or take the bits: tensor.view(torch.uint{8 * source.itemsize})."
         )
     target = source if dtype is None else torch_dtype(dtype)
     if target not in NUMPY:

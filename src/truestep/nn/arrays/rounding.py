@@ -21,7 +21,7 @@ NUMPY: dict[torch.dtype, np.dtype[Any]] = {getattr(torch, name): np.dtype(name) 
 TORCH = {theirs: ours for ours, theirs in NUMPY.items()}
 
 
-def widened(dtype: torch.dtype) -> torch.dtype:
+def widen_for_numpy(dtype: torch.dtype) -> torch.dtype:
     """Return the smallest dtype that NumPy has and that holds every value of `dtype`."""
     if dtype in NUMPY:
         return dtype
@@ -121,7 +121,7 @@ def rounding(values: Tensor | Reals, dtype: Any) -> Rounding:
         from truestep.nn.arrays.converting import from_numpy
 
         values = from_numpy(np.asarray(values))
-    return measure(plain_tensor(values).cpu(), torch_dtype(dtype))[1]
+    return measure_rounding(plain_tensor(values).cpu(), torch_dtype(dtype))[1]
 
 
 def plain_tensor(tensor: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ def plain_tensor(tensor: Tensor) -> Tensor:
     return tensor.detach()
 
 
-def measure(source: Tensor, target: torch.dtype) -> tuple[Tensor, Rounding]:
+def measure_rounding(source: Tensor, target: torch.dtype) -> tuple[Tensor, Rounding]:
     """Return `source` as `target`, and how far its values moved. Both are on the CPU."""
     check_values(source.dtype)
     check_values(target)
@@ -158,7 +158,7 @@ def measure(source: Tensor, target: torch.dtype) -> tuple[Tensor, Rounding]:
 
 def _reals(tensor: Tensor) -> Reals:
     """Return all numbers of a tensor in one row, in a dtype of NumPy's that holds them."""
-    wide = tensor.to(widened(tensor.dtype)).resolve_conj().resolve_neg()
+    wide = tensor.to(widen_for_numpy(tensor.dtype)).resolve_conj().resolve_neg()
     return (torch.view_as_real(wide) if wide.is_complex() else wide).reshape(-1).numpy()
 
 
@@ -208,7 +208,7 @@ def _summary(before: Reals, changes: Reals, lost: Reals, dtypes: tuple[torch.dty
     )
 
 
-def convert(source: Tensor, target: torch.dtype, *, max_rounding: float) -> Tensor:
+def convert_with_rounding(source: Tensor, target: torch.dtype, *, max_rounding: float) -> Tensor:
     """Return `source` as `target`, or raise an OptionError where it would change values by more than was allowed.
 
     What does not fit into whole numbers is always refused: what it becomes is undefined in C.
@@ -216,7 +216,7 @@ def convert(source: Tensor, target: torch.dtype, *, max_rounding: float) -> Tens
     check_number("a conversion", "max_rounding", max_rounding, example=2**-24, least=0)
     if source.dtype == target:
         return source
-    converted, report = measure(source, target)
+    converted, report = measure_rounding(source, target)
     whole = not (target.is_floating_point or target.is_complex)
     if report.num_lost and (whole or max_rounding < float("inf")):
         remedy = "Clip or scale them first" if whole else "max_rounding=math.inf lets them become inf or NaN"

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import OptionError, check_choice, check_flag
-from truestep.core.modules import only_looking
-from truestep.core.results import RenderableType, Result, table_of
+from truestep.core.modules import restoring_module
+from truestep.core.results import RenderableType, Result, result_table
 from truestep.nn.layers import check_model, refuse_lazy
-from truestep.nn.moments import StreamMoments, measure, merge
+from truestep.nn.moments import StreamMoments, measure_moments, merge_moments
 
 Forward = Callable[[Any], object]
 Passes = Callable[[], Iterator[None]]
@@ -55,7 +55,7 @@ class ExactBatchNorm(Result):
             )
             for each in self.layers
         ]
-        return table_of(
+        return result_table(
             f"layers with exact statistics: {len(self.layers)}",
             ("layer", "values per channel", "mean was off by (std)", "old variance / exact"),
             [*rows, *((name, "never called") for name in self.left)],
@@ -110,7 +110,7 @@ def exact_batch_norm(
     if not layers:
         raise OptionError(f"{type(model).__name__} has no batch norm with running statistics to set.")
     passes = partial(_run_all, forward or _default_forward(model), batches)
-    with only_looking(model):
+    with restoring_module(model):
         model.eval()
         moments = _layer_by_layer(layers, passes, unbiased) if in_order else _one_pass(layers, passes)
         exact = {layer: _statistics(layers[layer], held, unbiased) for layer, held in moments.items()}
@@ -169,8 +169,8 @@ def _measure(layers: Iterable[BatchNorm], passes: Passes) -> dict[BatchNorm, Str
     def look(layer: BatchNorm, inputs: tuple[Tensor, ...]) -> None:
         values = inputs[0].cpu() if inputs[0].device.type == "mps" else inputs[0]  # mps has no float64
         rows = values.double().transpose(0, 1).flatten(1).t()
-        found = measure(rows, rows.new_ones(len(rows), 1))
-        moments[layer] = merge(moments[layer], found) if layer in moments else found
+        found = measure_moments(rows, rows.new_ones(len(rows), 1))
+        moments[layer] = merge_moments(moments[layer], found) if layer in moments else found
 
     with ExitStack() as hooks:
         for layer in layers:

@@ -8,7 +8,7 @@ from typing import Self
 from torch import nn
 
 from truestep.core.errors import OptionError, check_number
-from truestep.core.results import RenderableType, Result, table_of
+from truestep.core.results import RenderableType, Result, result_table
 from truestep.nn.layers import check_model
 
 
@@ -37,7 +37,9 @@ class MomentumChange(Result):
         changed = [(name, f"{old:.6g}", f"{self.new[name]:.6g}") for name, old in self.old.items()]
         kept = [(name, "None", "None: an average over all forwards") for name in self.cumulative]
         rows = [(name or "(the model)", *momenta) for name, *momenta in changed + kept]
-        return table_of(f"momentum for {self.num_micro_batches} micro-batches", ("layer", "was", "is"), rows)
+        return result_table(
+            f"momentum for {self.num_micro_batches} micro-batches", ("layer", "was", "is"), rows
+        )
 
 
 def batch_norm_momentum(model: nn.Module, num_micro_batches: int) -> MomentumChange:

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from truestep.core.errors import LossError, OptionError
-from truestep.core.modules import model_of, module_of
+from truestep.core.modules import as_module, module_of
 from truestep.nn.derivatives.undisturbed import (
     check_differentiable,
     ready,
-    undisturbed,
+    undisturbed_derivatives,
     without_autocast,
 )
 from truestep.nn.layers import refuse_lazy, select_within
@@ -113,7 +113,7 @@ def _quiet(
     """Return `run` without side effects; what it copies is copied inside it, where a transform can follow."""
 
     def quiet(primals: tuple[Tensor, ...], inputs: tuple[Any, ...]) -> Tensor:
-        with torch.enable_grad(), undisturbed(function, device, purpose):
+        with torch.enable_grad(), undisturbed_derivatives(function, device, purpose):
             output = run(primals, inputs)
         if not isinstance(output, Tensor) or not output.is_floating_point():
             what = output.dtype if isinstance(output, Tensor) else f"a {type(output).__name__}"
@@ -127,7 +127,7 @@ def _quiet(
 
 def _by_parameters(function: object) -> nn.Module:
     """Return the module that takes other parameters in each call."""
-    module = model_of(function, "A derivative with respect to parameters")
+    module = as_module(function, "A derivative with respect to parameters")
     if isinstance(module, nn.DataParallel):
         module = module.module
     if isinstance(module, torch.jit.ScriptModule):

@@ -14,7 +14,7 @@ from truestep.nn.derivatives.undisturbed import (
     check_differentiable,
     in_full_precision,
     ready,
-    undisturbed,
+    undisturbed_derivatives,
 )
 
 Inputs = Tensor | Sequence[Tensor]
@@ -70,7 +70,7 @@ def gradient_penalty(
     _check_callable(critic, target)
     points = _points(real, fake, at)
     positional, named = _further_arguments(conditions)
-    with undisturbed(critic, points[0].device, "a penalty of one example is not its own"):
+    with undisturbed_derivatives(critic, points[0].device, "a penalty of one example is not its own"):
         inputs = [point.clone() for point in points]  # a first layer may work in place
         scores = _rows(critic(*inputs, *positional, **named), len(points[0]))
         gradients = _gradients(scores.sum(), points)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError, OptionError
-from truestep.core.modules import model_of
+from truestep.core.modules import as_module
 from truestep.nn.derivatives.differentiated import (
     Differentiated,
     Patterns,
@@ -16,7 +16,7 @@ from truestep.nn.derivatives.differentiated import (
     in_graph_if_wanted,
     load_forward_rules,
 )
-from truestep.nn.derivatives.undisturbed import undisturbed
+from truestep.nn.derivatives.undisturbed import undisturbed_derivatives
 
 
 def jvp(
@@ -86,7 +86,7 @@ def hvp(
         raise OptionError(
             f"ts.hvp needs a function that returns the loss, got {type(loss).__name__}: write lambda: loss_of(net(batch))."
         )
-    module = model_of(model, "ts.hvp")
+    module = as_module(model, "ts.hvp")
     named = chosen_parameters(module, parameters)
     vectors = _fitting("vector", vector, list(named.values()), list(named))
     if frozen := [name for name, leaf in named.items() if not leaf.requires_grad]:
@@ -95,7 +95,7 @@ def hvp(
         )
     leaves = list(named.values())
     device = leaves[0].device
-    with torch.enable_grad(), undisturbed(module, device, None):
+    with torch.enable_grad(), undisturbed_derivatives(module, device, None):
         gradients = torch.autograd.grad(_scalar(loss()), leaves, create_graph=True, materialize_grads=True)
         along = [(gradient * each).sum() for gradient, each in zip(gradients, vectors, strict=True)]
         slope = torch.stack(along).sum()

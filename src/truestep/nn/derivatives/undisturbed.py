@@ -19,7 +19,7 @@ from truestep.nn.derivatives.rules import every_mode
 
 
 @contextmanager
-def undisturbed(function: object, device: torch.device, purpose: str | None) -> Iterator[None]:
+def undisturbed_derivatives(function: object, device: torch.device, purpose: str | None) -> Iterator[None]:
     """Until the end of the block modules run eagerly, in full precision, and on copies of their buffers.
 
     Attention runs by plain matrix products, since the fused kernels can't be differentiated twice, and recurrent layers by

@@ -30,7 +30,7 @@ class Assignment:
 
 
 @torch.no_grad()
-def fresh(plan: Assignment, generator: torch.Generator | None) -> tuple[Tensor, str]:
+def draw_initial_values(plan: Assignment, generator: torch.Generator | None) -> tuple[Tensor, str]:
     """Return new values for a tensor, drawn in float32 at least, so that the type changes rounding only; and by which rule."""
     slot, rule, old = plan.slot, plan.chosen.rule, plan.slot.value
     if old.is_meta or old.is_complex():
@@ -91,7 +91,7 @@ def _call(rule: Callable[[Tensor], Any], value: Tensor, generator: torch.Generat
 
 
 @torch.no_grad()
-def assign(slot: Slot, value: Tensor) -> None:
+def assign_initial_values(slot: Slot, value: Tensor) -> None:
     """Write new values into a parameter, or through the parametrizations of a computed tensor."""
     held = slot.held
     if isinstance(held, Tensor):

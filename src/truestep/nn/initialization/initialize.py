@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from truestep.core.errors import OptionError, check_number
-from truestep.core.results import RenderableType, Result, table_of
+from truestep.core.results import RenderableType, Result, result_table
 from truestep.nn.activations import Activation, activation_gain
-from truestep.nn.initialization.fill import Assignment, assign, fresh
+from truestep.nn.initialization.fill import Assignment, assign_initial_values, draw_initial_values
 from truestep.nn.initialization.preceding import UNKNOWN, Preceding, preceding_activations
 from truestep.nn.initialization.rules import PRESETS, Chosen, Rule, Rules, checked, choose
 from truestep.nn.initialization.slots import Slot, slots
@@ -49,7 +49,7 @@ class Initialization(Result):
         ]
         tied = [(name, "", f"is {other}") for name, other in self.tied.items()]
         left = [(name, "", f"left: {reason}") for name, reason in self.left.items()]
-        return table_of(
+        return result_table(
             f"tensors initialised: {len(self.tensors)}, left: {len(self.left)}",
             ("tensor", "shape", "rule", "activation before it", "gain", "root mean square"),
             [*written, *tied, *left],
@@ -156,8 +156,8 @@ def _gain(slot: Slot, chosen: Chosen, before: Preceding) -> tuple[str | None, fl
 
 
 def _write(plan: Assignment, generator: torch.Generator | None) -> InitializedTensor:
-    value, rule = fresh(plan, generator)
-    assign(plan.slot, value)
+    value, rule = draw_initial_values(plan, generator)
+    assign_initial_values(plan.slot, value)
     return InitializedTensor(
         name=plan.slot.name,
         shape=tuple(value.shape),

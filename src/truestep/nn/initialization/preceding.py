@@ -8,7 +8,7 @@ from functools import wraps
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from truestep.core.modules import only_looking
+from truestep.core.modules import restoring_module
 from truestep.nn.activations import ELEMENTWISE, Activation
 from truestep.nn.layers import full_name
 from truestep.nn.vanilla_dropout import VanillaDropout
@@ -84,7 +84,7 @@ class _LayerTracer(fx.Tracer):
 
 def _trace(model: nn.Module) -> fx.Graph | None:
     """Return the graph of the model's forward, or None where torch.fx can't trace it."""
-    with only_looking(model):  # a forward may draw, and write to buffers
+    with restoring_module(model):  # a forward may draw, and write to buffers
         try:
             return _LayerTracer().trace(model)
         except Exception:  # noqa: BLE001 - whatever the user's forward raises for a stand-in, the answer is "unknown"

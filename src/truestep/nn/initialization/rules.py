@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from truestep.core.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest_names
 from truestep.nn.initialization.slots import Fans, Slot
-from truestep.nn.layers import select, selectors
+from truestep.nn.layers import select_names, selectors
 
 TRUNCATED_STD = 0.02
 
@@ -88,12 +88,12 @@ def checked(rules: Rule | Rules, model: nn.Module, slots: list[Slot]) -> Rules:
         rules = {nn.Module: rules}
     for rule in rules.values():
         if isinstance(rule, str) and rule not in PRESETS:
-            raise OptionError(f"No initialisation is called {rule!r}. {nearest(rule, PRESETS)}")
+            raise OptionError(f"No initialisation is called {rule!r}. {nearest_names(rule, PRESETS)}")
         if not isinstance(rule, str) and (isinstance(rule, type) or not callable(rule)):
             raise OptionError(f"A rule is a name or a function of a tensor (nn.init.dirac_); got {rule!r}.")
     of_tensors = [each for each in rules if isinstance(each, str) and _is_tensors(each)]
     for pattern in of_tensors:
-        select(pattern, [slot.name for slot in slots], "tensor that can be initialised")
+        select_names(pattern, [slot.name for slot in slots], "tensor that can be initialised")
     if len(of_tensors) < len(rules) or not rules:
         selectors([each for each in rules if each not in of_tensors], model)
     return rules

@@ -8,7 +8,7 @@ from itertools import chain
 
 from torch import Tensor, nn
 
-from truestep.core.modules import NORMS, only_looking
+from truestep.core.modules import NORMS, restoring_module
 from truestep.nn.layers import LayerTensor
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
@@ -58,7 +58,7 @@ class Slot(LayerTensor):
         held = self.held
         if isinstance(held, Tensor):
             return held.detach()
-        with only_looking(held):
+        with restoring_module(held):
             value: Tensor = held.eval()()
         return value
 

@@ -58,18 +58,18 @@ def as_names(names: Iterable[str]) -> Names:
     return tuple(names)
 
 
-def shown(sizes: Mapping[str, int]) -> str:
+def axes_text(sizes: Mapping[str, int]) -> str:
     """Return names and sizes as messages show them: (N=8, C=3)."""
     return "(" + ", ".join(f"{name}={size}" for name, size in sizes.items()) + ")"
 
 
-def find(names: str | Iterable[str], sizes: Mapping[str, int]) -> list[int]:
+def find_axes(names: str | Iterable[str], sizes: Mapping[str, int]) -> list[int]:
     """Return the positions of `names` among those of `sizes`."""
     order = list(sizes)
     wanted = read_names(names)
     missing = [name for name in wanted if name not in sizes]
     if missing:
-        raise ValueError(f"There is no axis {', '.join(missing)} in {shown(sizes)}.")
+        raise ValueError(f"There is no axis {', '.join(missing)} in {axes_text(sizes)}.")
     return [order.index(name) for name in wanted]
 
 
@@ -80,8 +80,8 @@ def check_match(every: Sequence[Mapping[str, int]]) -> None:
         if differing:
             sizes = " and ".join(f"{name} is {one[name]} and {other[name]}" for name in differing)
             raise ValueError(
-                f"{shown(one)} and {shown(other)} do not match: {sizes}. Axes of one name have one size. Rename one of them if it "
-                "is another axis; select(name, 0) drops an axis of size 1."
+                f"{axes_text(one)} and {axes_text(other)} do not match: {sizes}. Axes of one name have one size. Rename one of "
+                "them if it is another axis; select(name, 0) drops an axis of size 1."
             )
 
 

@@ -14,10 +14,10 @@ from truestep.nn.named_axes.names import (
     POINTWISE,
     Names,
     as_names,
+    axes_text,
     check_match,
-    find,
+    find_axes,
     read_names,
-    shown,
     together,
 )
 
@@ -49,16 +49,18 @@ def _operator(function: Callable[..., Any], *, reverse: bool = False) -> Callabl
 
 def _refused(why: str) -> Callable[..., NoReturn]:
     def refuse(self: "Named", *_: Any, **__: Any) -> NoReturn:
-        raise TypeError(f"{shown(self.sizes)} {why}")
+        raise TypeError(f"{axes_text(self.sizes)} {why}")
 
     return refuse
 
 
 def _reduction(function: Callable[..., Tensor], what: str) -> Callable[..., "Named"]:
     def reduce(self: "Named", names: str | Iterable[str] | None = None, **options: Any) -> "Named":
-        places = range(len(self.names)) if names is None else find(names, self.sizes)
+        places = range(len(self.names)) if names is None else find_axes(names, self.sizes)
         if names is not None and not places:
-            raise ValueError(f"Got no name of {shown(self.sizes)}. Leave the argument out to take all axes.")
+            raise ValueError(
+                f"Got no name of {axes_text(self.sizes)}. Leave the argument out to take all axes."
+            )
         kept = tuple(name for place, name in enumerate(self.names) if place not in places)
         return Named(function(self.tensor, dim=tuple(places), **options), kept)
 
@@ -71,7 +73,7 @@ def _reduction(function: Callable[..., Tensor], what: str) -> Callable[..., "Nam
 
 def _along(function: Callable[..., Tensor], what: str) -> Callable[["Named", str], "Named"]:
     def along(self: "Named", name: str) -> "Named":
-        (place,) = find([name], self.sizes)
+        (place,) = find_axes([name], self.sizes)
         return Named(function(self.tensor, place), self.names)
 
     along.__name__, along.__doc__ = function.__name__, f"Return {what} along an axis."
@@ -122,11 +124,11 @@ class Named:
             rest = [name for name in self.names if name not in written]
             place = written.index("...")
             written[place : place + 1] = rest
-        order = find(written, self.sizes)
+        order = find_axes(written, self.sizes)
         if len(order) != len(self.names):
             left_out = [name for name in self.names if name not in written]
             raise ValueError(
-                f"align_to({' '.join(written)!r}) leaves out {', '.join(left_out)} of {shown(self.sizes)}. "
+                f"align_to({' '.join(written)!r}) leaves out {', '.join(left_out)} of {axes_text(self.sizes)}. "
                 "Name every axis, or write '...' for the rest; to drop an axis select from it or reduce over it."
             )
         return Named(self.tensor.permute(order), tuple(written))
@@ -137,15 +139,15 @@ class Named:
 
     def rename(self, **names: str) -> "Named":
         """Return this with other names: `x.rename(C="K")`."""
-        find(names, self.sizes)
+        find_axes(names, self.sizes)
         return named(self.tensor, [names.get(name, name) for name in self.names])
 
     def flatten(self, names: str | Iterable[str], into: str) -> "Named":
         """Return this with several axes made into one, the last of `names` running fastest, at the place of the first of them."""
         merged = read_names(names)
-        find(merged, self.sizes)
+        find_axes(merged, self.sizes)
         if not merged:
-            raise ValueError(f"flatten got no names. Name at least one axis of {shown(self.sizes)}.")
+            raise ValueError(f"flatten got no names. Name at least one axis of {axes_text(self.sizes)}.")
         place = min(self.names.index(name) for name in merged)
         rest = [name for name in self.names if name not in merged]
         order = (*rest[:place], *merged, *rest[place:])
@@ -154,7 +156,7 @@ class Named:
 
     def split(self, name: str, **parts: int) -> "Named":
         """Return this with one axis made into several, the last running fastest; one size may be -1: `split("C", head=8, F=-1)`."""
-        (place,) = find([name], self.sizes)
+        (place,) = find_axes([name], self.sizes)
         sizes = tuple(parts.values())
         if wrong := [size for size in sizes if isinstance(size, bool) or not isinstance(size, int)]:
             raise ValueError(f"split({name!r}): {wrong[0]!r} is no size. Give whole numbers; one may be -1.")
@@ -163,7 +165,7 @@ class Named:
         divides = known > 0 and whole % known == 0 and (free or whole == known)
         if min(sizes, default=0) < -1 or free > 1 or not divides:
             raise ValueError(
-                f"The axis {name} of {shown(self.sizes)} can't be split into {shown(parts)}: "
+                f"The axis {name} of {axes_text(self.sizes)} can't be split into {axes_text(parts)}: "
                 f"their product must be {whole}; one may be -1."
             )
         names = (*self.names[:place], *parts, *self.names[place + 1 :])
@@ -177,7 +179,7 @@ class Named:
         """Return `x[{"N": 0, "W": slice(8)}]`: a number drops its axis; slices, lists, and index or mask tensors keep it."""
         if not isinstance(index, Mapping):
             raise TypeError(
-                f"{shown(self.sizes)} is indexed by name, got {index!r}. Write x[{{'NAME': {index!r}}}], "
+                f"{axes_text(self.sizes)} is indexed by name, got {index!r}. Write x[{{'NAME': {index!r}}}], "
                 "or x.tensor[...] by position."
             )
         result = self
@@ -186,7 +188,7 @@ class Named:
         return result
 
     def _index(self, name: str, index: Index) -> "Named":
-        (place,) = find([name], self.sizes)
+        (place,) = find_axes([name], self.sizes)
         size = self.sizes[name]
         if isinstance(index, bool) or not isinstance(index, int | slice | list | tuple | Tensor):
             raise TypeError(
@@ -194,7 +196,7 @@ class Named:
                 "indices or truth values."
             )
         if isinstance(index, int) and not -size <= index < size:
-            raise IndexError(f"Index {index} is out of range for the axis {name} of {shown(self.sizes)}.")
+            raise IndexError(f"Index {index} is out of range for the axis {name} of {axes_text(self.sizes)}.")
         if isinstance(index, Tensor) and index.ndim > 1:
             raise ValueError(
                 f"The index of {name} has {index.ndim} axes; give a number, a slice or one axis."
@@ -224,7 +226,7 @@ class Named:
 
     def argmax(self, name: str) -> "Named":
         """Return the index of the largest value along one axis."""
-        (place,) = find([name], self.sizes)
+        (place,) = find_axes([name], self.sizes)
         return Named(self.tensor.argmax(place), self.names[:place] + self.names[place + 1 :])
 
     # -- two of them
@@ -238,8 +240,8 @@ class Named:
         summed = read_names(names)
         if not summed:
             raise ValueError("dot got no names to sum over. For the product of each pair write a * b.")
-        find(summed, self.sizes)
-        find(summed, other.sizes)
+        find_axes(summed, self.sizes)
+        find_axes(summed, other.sizes)
         check_match([self.sizes, other.sizes])
         every = list(dict.fromkeys(self.names + other.names))
         kept = tuple(name for name in every if name not in summed)
@@ -300,7 +302,7 @@ class Named:
         raise AttributeError(f"A named tensor has no {name!r}: {'x.sizes' if name == 'shape' else write}.")
 
     def __repr__(self) -> str:
-        return f"Named{shown(self.sizes)}\n{self.tensor!r}"
+        return f"Named{axes_text(self.sizes)}\n{self.tensor!r}"
 
 
 def _pointwise(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Named:
@@ -327,7 +329,7 @@ def _spread(value: Named, names: Names) -> Tensor:
 
 
 def _refuse(function: Callable[..., Any], values: list[Any]) -> NoReturn:
-    sides = [f"named {shown(value.sizes)}" for value in values if isinstance(value, Named)]
+    sides = [f"named {axes_text(value.sizes)}" for value in values if isinstance(value, Named)]
     sides += [
         f"a plain tensor of shape {tuple(value.shape)}" for value in values if isinstance(value, Tensor)
     ]

@@ -11,7 +11,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from truestep.core.errors import OptionError
-from truestep.core.results import RenderableType, Result, table_of
+from truestep.core.results import RenderableType, Result, result_table
 from truestep.nn.layers import Layers, LayerTensor, check_model, matches, refuse_lazy, selectors
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -62,7 +62,7 @@ class NormChange(Result):
         return {**super().to_dict(), "num_replaced_parameters": len(self.replaced)}
 
     def __rich__(self) -> RenderableType:
-        return table_of(
+        return result_table(
             f"{self.norm} {self.action}: {len(self.changed)}",
             ("tensor", "what became of it"),
             [

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from truestep.core.frames import warn
+from truestep.core.frames import warn_user
 
 CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 CUBLAS_REPEATS = (":4096:8", ":16:8")  # the values with which cuBLAS repeats itself, as torch checks them
@@ -72,7 +72,7 @@ def make_deterministic(*, warn_only: bool = False) -> bool:
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
     if not in_time:
-        warn(f"{LATE} {LATE_FIX}")
+        warn_user(f"{LATE} {LATE_FIX}")
     return in_time
 
 

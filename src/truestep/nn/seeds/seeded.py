@@ -13,7 +13,7 @@ from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice, check_number
 from truestep.core.random_streams import host_streams, set_host_streams
-from truestep.core.results import RenderableType, Result, facts_of
+from truestep.core.results import RenderableType, Result, result_facts
 from truestep.nn.seeds.repeatability import (
     Flags,
     Gap,
@@ -119,7 +119,9 @@ class Seeded(Result):
             if self.flags.deterministic_algorithms:
                 verb = "warn" if self.flags.warn_only else "raise"
             title = f"\noperations without a deterministic form, which {verb}"
-            shown.append(facts_of(title, (("", operation) for operation in self.without_deterministic_form)))
+            shown.append(
+                result_facts(title, (("", operation) for operation in self.without_deterministic_form))
+            )
         return Group(*shown)
 
     def __enter__(self) -> Self:
@@ -137,7 +139,7 @@ class Seeded(Result):
 
 def _section(title: str, gaps: Sequence[Gap]) -> RenderableType:
     facts = [(gap.name, f"{gap.says}\nfix: {gap.fix}" if gap.fix else gap.says) for gap in gaps]
-    return facts_of(f"\n{title}", facts or [("nothing that is known", "")])
+    return result_facts(f"\n{title}", facts or [("nothing that is known", "")])
 
 
 def seed_everything(seed: int, *, deterministic: Deterministic = False) -> Seeded:

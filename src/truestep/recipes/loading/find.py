@@ -7,7 +7,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-from truestep.core.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest_names
 
 FOLDER = Path(__file__).parents[1]
 
@@ -31,19 +31,19 @@ def recipes() -> dict[str, Path]:
     }
 
 
-def name_of(path: Path) -> str:
+def recipe_name(path: Path) -> str:
     """Return what a recipe's runs are called by."""
     known = {its_path: name for name, its_path in recipes().items()}
     return known.get(path, path.stem)
 
 
-def find(name: str) -> Path:
+def find_recipe(name: str) -> Path:
     """Return the file of a recipe, given by name or as the path of a Python file."""
     known = recipes()
     if name in known:
         return known[name]
     if not (name.endswith(".py") or os.sep in name):
-        raise OptionError(f"There is no recipe {name!r}. {nearest(name, known)} A file ends in .py.")
+        raise OptionError(f"There is no recipe {name!r}. {nearest_names(name, known)} A file ends in .py.")
     path = Path(name)
     if not path.is_file():
         raise OptionError(f"There is no file {name} in {Path.cwd()}. {_neighbours(path, known)}")
@@ -72,7 +72,9 @@ def _neighbours(path: Path, known: dict[str, Path]) -> str:
     if not folder.is_dir():
         return f"There is no folder {folder} either."
     names = {file.name for file in folder.glob("*.py")}
-    return nearest(path.name, names) if names else f"Recipes that come with Truestep: {', '.join(known)}."
+    return (
+        nearest_names(path.name, names) if names else f"Recipes that come with Truestep: {', '.join(known)}."
+    )
 
 
 def _bound_names(tree: ast.Module) -> Iterator[str]:

@@ -15,9 +15,9 @@ from typing import Annotated, Any, get_args, get_origin
 
 import tyro
 
-from truestep.core.errors import OptionError, nearest
+from truestep.core.errors import OptionError, nearest_names
 from truestep.core.other_words import option_called
-from truestep.recipes.loading.find import FOLDER, description_of, name_of
+from truestep.recipes.loading.find import FOLDER, description_of, recipe_name
 from truestep.run.options import Resume
 
 
@@ -43,7 +43,7 @@ class ParsedRecipe:
     options: RunOptions
 
 
-def parsed(path: Path, arguments: Sequence[str], *, name: str) -> ParsedRecipe:
+def parse_recipe(path: Path, arguments: Sequence[str], *, name: str) -> ParsedRecipe:
     """Import a recipe and make its Config of the words after its name.
 
     Raises OptionError for words that are no options; SystemExit, after tyro's message, for `--help` and for what is no value.
@@ -66,7 +66,7 @@ def parsed(path: Path, arguments: Sequence[str], *, name: str) -> ParsedRecipe:
         raise OptionError(
             "--resume must needs --out FOLDER: without it a new folder is made, with no run in it."
         )
-    return ParsedRecipe(name=name_of(path), module=module, config=both.config, options=both.options)
+    return ParsedRecipe(name=recipe_name(path), module=module, config=both.config, options=both.options)
 
 
 def _options_of(config_class: Any, path: Path) -> type[Any]:
@@ -105,7 +105,7 @@ def _no_option(command: str, word: str, known: list[str]) -> str:
     said = f"{command} has no option {option}."
     if called := option_called(name, known):
         return f"{said} Here it is called {_option(called)}."
-    return f"{said} {nearest(option, map(_option, known))}"
+    return f"{said} {nearest_names(option, map(_option, known))}"
 
 
 def _option(field: str) -> str:

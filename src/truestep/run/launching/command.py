@@ -18,10 +18,10 @@ def launch_python(launch: LaunchOptions, words: Sequence[str]) -> int:
     try:
         run_processes(launch, sys.executable, ["-I", "-S", *command])
     except ChildFailedError as failure:
-        from truestep.run.launching.failure import deaths_of, describe
+        from truestep.run.launching.failure import deaths_of, describe_deaths
 
         deaths = deaths_of(failure.failures, launch.logs)
-        sys.stderr.write(f"truestep: {describe(deaths)}\n")
+        sys.stderr.write(f"truestep: {describe_deaths(deaths)}\n")
         return deaths[0].status
     except SignalException as asked:
         sys.stderr.write(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from truestep.core.frames import is_own
-from truestep.explainer.logs.reading import Found, read_log, read_text
+from truestep.explainer.logs.reading import Found, decode_log, read_log
 
 
 class Death(NamedTuple):
@@ -38,7 +38,7 @@ def deaths_of(failures: Mapping[int, Any], logs: Path) -> list[Death]:
     found = []
     for rank, failure in failures.items():
         log = _newest_log(logs, failure.local_rank)
-        errors = read_log(read_text(log.read_bytes()) if log is not None else "").found
+        errors = read_log(decode_log(log.read_bytes()) if log is not None else "").found
         errors = errors or read_log(_told(failure)).found
         found.append(
             Death(
@@ -59,7 +59,7 @@ def _newest_log(logs: Path, local_rank: int) -> Path | None:
     return max(found, key=lambda path: int(path.parts[-3].removeprefix("attempt_")), default=None)
 
 
-def describe(deaths: list[Death]) -> str:
+def describe_deaths(deaths: list[Death]) -> str:
     """Return what is to be known first."""
     first = deaths[0]
     lines = [f"rank {first.rank} (process {first.pid}) died first: {_cause(first)}"]

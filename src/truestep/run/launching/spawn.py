@@ -47,11 +47,11 @@ def spawn(function: Callable[..., Any], processes: int, *arguments: Any, restart
         try:
             found = run_processes(launch, _Tied(function), arguments)
         except ChildFailedError as failure:
-            from truestep.run.launching.failure import deaths_of, describe
+            from truestep.run.launching.failure import deaths_of, describe_deaths
 
             # What they wrote is in a folder that is gone with this call.
             deaths = [death._replace(log=None) for death in deaths_of(failure.failures, launch.logs)]
-            error = RankError(describe(deaths))
+            error = RankError(describe_deaths(deaths))
             error.rank = deaths[0].rank
             raise error from None
     return [found[rank] for rank in sorted(found)]

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from truestep.core.errors import OptionError
-from truestep.run.media.kind import Media, as_array, to_whole
+from truestep.run.media.kind import LoggedMedia, as_array, to_whole
 
 MAX_CHANNELS = 8
 
 
-class Audio(Media):
+class Audio(LoggedMedia):
     """Sound for `run.log(speech=ts.Audio(wave, 16_000))`.
 
     Args:

@@ -9,16 +9,16 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from truestep.core.errors import RunDirectoryError
-from truestep.core.files import is_partial, read_regular, replacing
+from truestep.core.files import is_partial, read_regular_file, replacing_file
 from truestep.report.history import histories
 from truestep.report.media import MEDIA, MEDIA_SUFFIXES, MediaLine
 from truestep.report.metrics import read_metrics
-from truestep.run.media.kind import Media
+from truestep.run.media.kind import LoggedMedia
 
 MAX_NAME = 100  # of the 255 bytes that file systems take: a name as %XX is three times as long
 
 
-class Written(NamedTuple):
+class LoggedFile(NamedTuple):
     """What was written: enough for a tracker, `tracker.media(name, kind, path, step)`, and for the line of metrics."""
 
     name: str
@@ -28,12 +28,12 @@ class Written(NamedTuple):
     line: MediaLine
 
 
-def write_media(directory: Path, step: int, media: Mapping[str, Media]) -> list[Written]:
+def log_media(directory: Path, step: int, media: Mapping[str, LoggedMedia]) -> list[LoggedFile]:
     """Write each into its file under a run's directory; they are on the disk for good when this returns."""
     return [_write(directory, step, name, each) for name, each in media.items()]
 
 
-def _write(directory: Path, step: int, name: str, media: Media) -> Written:
+def _write(directory: Path, step: int, name: str, media: LoggedMedia) -> LoggedFile:
     folder = directory / MEDIA / folder_name(name)
     try:
         _make(folder.parent)
@@ -45,7 +45,7 @@ def _write(directory: Path, step: int, name: str, media: Media) -> Written:
             "written to, and start the run again: it goes on from its last checkpoint."
         ) from error
     line = MediaLine(kind=media.kind, file=path.relative_to(directory).as_posix(), note=media.note)
-    return Written(name, media.kind, path, step, line)
+    return LoggedFile(name, media.kind, path, step, line)
 
 
 def _make(folder: Path) -> None:
@@ -54,15 +54,15 @@ def _make(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
 
 
-def _place(folder: Path, step: int, media: Media) -> Path:
+def _place(folder: Path, step: int, media: LoggedMedia) -> Path:
     """Return the file that holds the content: one that has it already, or a new one."""
     for number in range(1, 10_000):
         path = folder / f"{step:08d}{f'-{number}' if number > 1 else ''}{media.suffix}"
         try:
-            if read_regular(path) == media.content:
+            if read_regular_file(path) == media.content:
                 return path
         except FileNotFoundError:
-            with replacing(path) as file:
+            with replacing_file(path) as file:
                 file.write(media.content)
             return path
     raise OSError(f"10,000 of one name at step {step}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from truestep.core.errors import OptionError
-from truestep.run.media.kind import Media, Values, as_array, to_whole
+from truestep.run.media.kind import LoggedMedia, Values, as_array, to_whole
 
 COLOURS = {1: 0, 3: 2, 4: 6}  # PNG's colour types by channels: grey, RGB, RGB with opacity
 SHAPES = (
@@ -17,7 +17,7 @@ SHAPES = (
 )
 
 
-class Image(Media):
+class Image(LoggedMedia):
     """A picture for `run.log(samples=ts.Image(pixels))`.
 
     Args:

@@ -14,7 +14,7 @@ from truestep.report.media import MAX_MEDIA_BYTES
 Values = NDArray[Any]
 
 
-class Media:
+class LoggedMedia:
     """One file that `run.log` writes; encoded at once, so that a later change of the tensor changes nothing."""
 
     kind: ClassVar[str]

@@ -2,10 +2,10 @@
 """Text, as a file of UTF-8."""
 
 from truestep.core.errors import OptionError
-from truestep.run.media.kind import Media
+from truestep.run.media.kind import LoggedMedia
 
 
-class Text(Media):
+class Text(LoggedMedia):
     """Text for `run.log(samples=ts.Text(string))`; the report shows it as it is, with its line ends and as no HTML.
 
     Raises OptionError for what is no string, and for more than 4 MiB.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from truestep.core.wording import duration, number, short_number
+from truestep.core.wording import duration_text, number_text, short_number
 
 # the report draws these; in a line they would crowd out what one watches
 NOT_SHOWN = ("learning_rate", "gradient_norm", "memory_bytes")
@@ -57,9 +57,11 @@ class ProgressReading:
     def time_text(self) -> str:
         """The time left; the time since the start at the end, or where that is all one knows."""
         if self.fraction == 1:
-            return f"took {duration(self.elapsed_seconds)}"
+            return f"took {duration_text(self.elapsed_seconds)}"
         left = self.seconds_left
-        return f"{duration(self.elapsed_seconds)} so far" if left is None else f"{duration(left)} left"
+        return (
+            f"{duration_text(self.elapsed_seconds)} so far" if left is None else f"{duration_text(left)} left"
+        )
 
     def facts(self) -> Iterator[tuple[str, Tone]]:
         """What stands beside the bar, most watched first."""
@@ -85,7 +87,7 @@ class ProgressReading:
                     yield f"saves {value:.1f} s", "warning"
             elif last not in (*NOT_SHOWN, "samples_per_second"):
                 tone: Tone = "plain" if math.isfinite(value) else "bad"
-                yield f"{name.replace('/', ' ')} {number(value)}", tone
+                yield f"{name.replace('/', ' ')} {number_text(value)}", tone
 
     def plain(self) -> str:
         """All of it in one line of text."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TextIO
 
-from truestep.core.files import open_regular, replacing
+from truestep.core.files import open_regular, replacing_file
 from truestep.run.trackers.tracker import Tracker, Tracking
 
 HEADING = ("step", "epoch", "name", "value")
@@ -30,7 +30,7 @@ class CsvTracker(Tracker):
     def open(self, tracking: Tracking) -> None:
         """Write what there is, and open the file to add to it."""
         path = self._path or tracking.directory / "metrics.csv"
-        with replacing(path) as file:
+        with replacing_file(path) as file:
             file.write(_rows([HEADING]).encode())
             for line in tracking.history():
                 file.write(_rows(_cells(line.values, line.step, line.epoch)).encode())

@@ -71,11 +71,11 @@ class TensorBoardTracker(Tracker):
 
     def graph(self, model: Any, batch: Any) -> None:
         """Add the graph that torch's tracer finds in eval mode; the model is left as it was."""
-        from truestep.core.modules import model_of
-        from truestep.model.calling import undisturbed
+        from truestep.core.modules import as_module
+        from truestep.model.calling import undisturbed_model
 
-        module = model_of(model, "run.trackers.graph")
-        with undisturbed(module), warnings.catch_warnings():
+        module = as_module(model, "run.trackers.graph")
+        with undisturbed_model(module), warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
             )  # torch's writer uses its old tracer, and so does whoever asks for this graph

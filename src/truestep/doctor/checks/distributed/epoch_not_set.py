@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
-from truestep.doctor.source.libraries import taken_over
+from truestep.doctor.source.libraries import library_taking_over
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, before
@@ -58,7 +58,7 @@ class EpochNotSet(SourceCheck, Watcher):
         loops = any(each.all(ast.For, ast.While) for each in module.linked)
         if module.called_anywhere("set_epoch", "prepare") or not loops:
             return
-        library = taken_over(module, "set_epoch")
+        library = library_taking_over(module, "set_epoch")
         for call in module.calls("torch.utils.data.DistributedSampler"):
             if (
                 literal(module, argument(call, 3, "shuffle")) is not False

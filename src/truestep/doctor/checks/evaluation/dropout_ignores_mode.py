@@ -10,7 +10,7 @@ from truestep.doctor.finding import Severity
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, inserted_behind, replaced, with_keyword
-from truestep.doctor.source.values import argument, constant, forwards_all, literal, origins
+from truestep.doctor.source.values import argument, constant, forwards_all, literal, value_origins
 
 _DRAWN = ("ones", "ones_like", "rand", "rand_like", "randn", "randn_like", "full", "bernoulli", "normal")
 FUNCTIONS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
@@ -91,7 +91,11 @@ def _under_mode(module: SourceModule, call: ast.Call) -> bool:
 
 def _makes_noise(module: SourceModule, call: ast.Call) -> bool:
     """Tell dropout of what is drawn, or of ones: a mask or noise made by hand, in whatever mode."""
-    made = [each for each in origins(module, call.args[0]) if isinstance(each, ast.Call)] if call.args else []
+    made = (
+        [each for each in value_origins(module, call.args[0]) if isinstance(each, ast.Call)]
+        if call.args
+        else []
+    )
     names = [(module.qualify(each.func) or "").removeprefix("torch.") for each in made]
     return any(each in _DRAWN for each in names)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
-from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -89,7 +89,7 @@ class GradientsInEvaluation(SourceCheck, Watcher):
                 yield Observation(each.place, text, ADVICE, {"model": history.called(each.model)})
 
 
-def _mode(trace: Trace, forward: Event) -> Event | None:
+def _mode(trace: Trace, forward: TraceEvent) -> TraceEvent | None:
     before = trace.events[: trace.events.index(forward)]
     return next(
         (
@@ -101,7 +101,7 @@ def _mode(trace: Trace, forward: Event) -> Event | None:
     )
 
 
-def gradients_off(module: SourceModule, event: Event) -> bool:
+def gradients_off(module: SourceModule, event: TraceEvent) -> bool:
     """Tell whether a with block or a decorator switches gradients off around an event."""
     for frame in event.path:
         if isinstance(frame.node, ast.With) and any(

@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.source.events import Event
+from truestep.doctor.source.events import TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, literal
 
@@ -53,7 +53,7 @@ class GradientsLeftOff(SourceCheck):
                 if any(each.inside(path) for loop in trace.training_loops() for path in loop.outer_loops()):
                     yield At(each.node, "Nothing switches gradients on again for the next epoch.")
 
-    def _is_off(self, module: SourceModule, event: Event) -> bool:
+    def _is_off(self, module: SourceModule, event: TraceEvent) -> bool:
         call = event.node
         stands_alone = isinstance(module.parents[call], ast.Expr)
         return (

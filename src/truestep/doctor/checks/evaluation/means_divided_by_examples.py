@@ -9,7 +9,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.numbers import option_default, whole_numbers
 from truestep.doctor.source.reductions import is_mean
 from truestep.doctor.source.signatures import own_name
-from truestep.doctor.source.values import argument, forwards_all, origins
+from truestep.doctor.source.values import argument, forwards_all, value_origins
 
 
 class MeansDividedByExamples(SourceCheck):
@@ -118,7 +118,7 @@ def _loader_of(module: SourceModule, length: ast.expr) -> ast.expr | None:
 def _batch_sizes(module: SourceModule, loader: ast.expr) -> set[int | None]:
     """Return how many examples its batches may hold; None where it can't be seen."""
     found: set[int | None] = set()
-    for each in origins(module, loader):
+    for each in value_origins(module, loader):
         if not isinstance(each, ast.Call) or module.kind(each) != "loader" or forwards_all(each):
             found.add(None)
         else:

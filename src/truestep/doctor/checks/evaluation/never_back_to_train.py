@@ -11,7 +11,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.looking import sensitive_layers as layers_in_mode
 from truestep.doctor.source.evaluations import sensitive_layers
-from truestep.doctor.source.events import Event, Trace, TrainingLoop
+from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, RewriteError, before, event_at, written
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -79,7 +79,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
             raise RewriteError
         return [before(module, loop.body[0], f"{written(module, node, event.receiver)}.train()")]
 
-    def _judge(self, module: SourceModule, event: Event) -> Iterator[At | Unsure]:
+    def _judge(self, module: SourceModule, event: TraceEvent) -> Iterator[At | Unsure]:
         layers = sensitive_layers(module, event.receiver) if event.receiver is not None else None
         if layers is None:
             yield At(event.node, "eval() is called in the training loop, and train() never after it.", RISK)
@@ -118,7 +118,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
             self.switched[id(module)] = place
 
 
-def _trained(trace: Trace, loop: TrainingLoop, event: Event) -> bool:
+def _trained(trace: Trace, loop: TrainingLoop, event: TraceEvent) -> bool:
     """A teacher or a frozen part may stay in eval mode: only what the loop applies counts."""
     applied = {each.subject for each in loop.of("forward")}
     first = loop.of("forward", "backward")

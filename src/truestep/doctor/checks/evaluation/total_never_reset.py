@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import origins
+from truestep.doctor.source.values import value_origins
 
 
 class TotalNeverReset(SourceCheck):
@@ -51,7 +51,7 @@ class TotalNeverReset(SourceCheck):
 
     def _counts(self, module: SourceModule, source: ast.expr) -> bool:
         """Tell `range(n)`, also within `tqdm(...)` and under a name."""
-        for each in origins(module, source):
+        for each in value_origins(module, source):
             inner = each
             while isinstance(inner, ast.Call) and module.qualify(inner.func) != "range" and inner.args:
                 inner = inner.args[0]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import Loss
-from truestep.doctor.source.events import Event, TrainingLoop
+from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import Position
@@ -107,7 +107,7 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
             yield Observation(places[0], text, RISK, {"backwards": len(places)})
 
 
-def _counted(loop: TrainingLoop, backward: Event) -> bool:
+def _counted(loop: TrainingLoop, backward: TraceEvent) -> bool:
     """Tell "four times" from "once for each task": of those the sum may be meant."""
     inner = [frame.node for frame in backward.path[len(loop.path) :] if frame.kind == "loop"]
     return not inner or all(
@@ -116,7 +116,7 @@ def _counted(loop: TrainingLoop, backward: Event) -> bool:
     )
 
 
-def _accumulated(loop: TrainingLoop) -> Event | None:
+def _accumulated(loop: TrainingLoop) -> TraceEvent | None:
     """Return the backward that runs several times in every window, if its gradients are meant to add up."""
     run = execution_of(loop.trace, loop.path)
     windows = run.full_windows(loop.optimizer)
@@ -193,7 +193,7 @@ def _scales(node: ast.expr) -> bool:
     return method in ("div", "mul", "div_", "mul_", "true_divide")
 
 
-def _delegated(backward: Event) -> bool:
+def _delegated(backward: TraceEvent) -> bool:
     """`accelerator.backward(loss)` divides by itself."""
     call = backward.node
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and bool(call.args)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.source.counters import is_made_anew
-from truestep.doctor.source.events import Event, Path, Trace, TrainingLoop
+from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, after, before, event_at, written
 from truestep.doctor.source.uses import names_stored
-from truestep.doctor.source.values import origins
+from truestep.doctor.source.values import value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _arm_without(module: SourceModule, loop: TrainingLoop) -> ast.stmt | None:
 def _made_inside(module: SourceModule, loop: TrainingLoop) -> bool:
     """An optimizer or model that each iteration makes anew starts without gradients."""
     receiver = loop.steps[0].receiver
-    made = origins(module, receiver) if receiver is not None else ()
+    made = value_origins(module, receiver) if receiver is not None else ()
     return any(
         isinstance(each, ast.Call)
         and loop.node in module.ancestors(each)
@@ -138,7 +138,7 @@ def _made_inside(module: SourceModule, loop: TrainingLoop) -> bool:
     )
 
 
-def _steps_by_hand(trace: Trace) -> Iterator[tuple[Event, Path]]:
+def _steps_by_hand(trace: Trace) -> Iterator[tuple[TraceEvent, Path]]:
     """Yield the first `p.data -= rate * p.grad` of each loop that goes backward and never clears, and the loop."""
     seen: set[Path] = set()
     for update in trace.of("update"):
@@ -151,7 +151,7 @@ def _steps_by_hand(trace: Trace) -> Iterator[tuple[Event, Path]]:
             yield update, around[-1]
 
 
-def _changes_gradients(module: SourceModule, update: Event) -> bool:
+def _changes_gradients(module: SourceModule, update: TraceEvent) -> bool:
     """Tell `p.grad.mul_(0.9)` beside an update by hand: what is left in the gradients is meant to be."""
     home = module.home(update.node)
     calls = home.inside(home.scope(update.node), ast.Call)
@@ -160,7 +160,7 @@ def _changes_gradients(module: SourceModule, update: Event) -> bool:
     return any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in changed)
 
 
-def _is_made_anew(module: SourceModule, trace: Trace, update: Event, loop: Path) -> bool:
+def _is_made_anew(module: SourceModule, trace: Trace, update: TraceEvent, loop: Path) -> bool:
     """Tell whether the loop makes the model, or gives the name another tensor, which has no gradient yet."""
     applied = [each.receiver for each in trace.within(loop, "forward") if each.receiver is not None]
     if any(is_made_anew(module, loop[-1].node, each) for each in applied):

@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.libraries import taken_over
+from truestep.doctor.source.libraries import library_taking_over
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, walk
 
@@ -50,7 +50,7 @@ class ClosureAddsUp(SourceCheck):
             if (
                 function is None
                 or module.kind(receiver) not in ("optimizer", None)
-                or taken_over(module, "zero_grad")
+                or library_taking_over(module, "zero_grad")
             ):
                 continue
             said = _said_within(module, function)

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.behind import models_behind
-from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.values import origins, seen_through
+from truestep.doctor.source.values import seen_through, value_origins
 
 _SWITCHED = ("requires_grad_", "set_requires_grad", "toggle_grad", "requires_grad", "toggle_optimizer")
 
@@ -74,7 +74,7 @@ class ForeignGradientsKept(SourceCheck):
                     )
 
 
-def _foreign(module: SourceModule, trace: Trace, first: Event, second: Event) -> Event | None:
+def _foreign(module: SourceModule, trace: Trace, first: TraceEvent, second: TraceEvent) -> TraceEvent | None:
     """Return the backward of the second step, where what it trains has gradients of the first one's loss."""
     order = trace.order
     before = [each for each in trace.of("backward") if order[each] < order[first]]
@@ -97,9 +97,9 @@ def _foreign(module: SourceModule, trace: Trace, first: Event, second: Event) ->
     return between[0] if models[0] == models[1] and len(models[0]) == 1 else None
 
 
-def _model_of(module: SourceModule, step: Event) -> str | None:
+def _model_of(module: SourceModule, step: TraceEvent) -> str | None:
     """Return the name of the module whose parameters the optimizer of a step was made with."""
-    made = list(origins(module, step.receiver)) if step.receiver is not None else []
+    made = list(value_origins(module, step.receiver)) if step.receiver is not None else []
     if len(made) != 1 or not isinstance(made[0], ast.Call) or not made[0].args:
         return None
     given = seen_through(module, made[0].args[0])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.source.adversaries import role_of
-from truestep.doctor.source.events import Event
+from truestep.doctor.source.events import TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import behind
 
@@ -69,7 +69,7 @@ class GeneratorTrainedByCritic(SourceCheck):
                 if again and not cleared and after:
                     yield from self._leaks(module, backward)
 
-    def _leaks(self, module: SourceModule, backward: Event) -> Iterator[At]:
+    def _leaks(self, module: SourceModule, backward: TraceEvent) -> Iterator[At]:
         loss = backward.receiver
         for call in behind(module, loss) if loss is not None else ():
             if role_of(ast.unparse(call.func)) == "discriminator" and call.args:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, constant
@@ -54,7 +54,7 @@ class GraphKeptWithoutNeed(SourceCheck):
         return [without_keyword(module, node, "retain_graph")]
 
 
-def _is_last(trace: Trace, event: Event) -> bool:
+def _is_last(trace: Trace, event: TraceEvent) -> bool:
     """No other backward, grad or forward hook may follow it in its loop, or in an inner one it stands in."""
     path = event.loop_path()
     inside = [

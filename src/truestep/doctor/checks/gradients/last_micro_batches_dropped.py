@@ -8,7 +8,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.batches import num_batches, source_of
 from truestep.doctor.source.contexts import TOP, Located
 from truestep.doctor.source.events import Path, Trace, TrainingLoop
-from truestep.doctor.source.execution import Window, execution_of
+from truestep.doctor.source.execution import AccumulationWindow, execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 
@@ -56,7 +56,9 @@ class LastMicroBatchesDropped(SourceCheck):
                     yield from _judge(module, loop, windows, test)
 
 
-def _judge(module: SourceModule, loop: TrainingLoop, windows: list[Window], test: ast.expr) -> Iterator[At]:
+def _judge(
+    module: SourceModule, loop: TrainingLoop, windows: list[AccumulationWindow], test: ast.expr
+) -> Iterator[At]:
     sizes = [len(each.backwards) for each in windows[:-1]]
     cleared = all(each.clears and each.adds_up for each in windows[1:-1])
     if len(sizes) < 2 or max(sizes) < 2 or not cleared:

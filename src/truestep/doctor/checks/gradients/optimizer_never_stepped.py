@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.libraries import taken_over
+from truestep.doctor.source.libraries import library_taking_over
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.signatures import own_name
@@ -52,7 +52,7 @@ class OptimizerNeverStepped(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an optimizer that nothing steps, nothing is handed and nothing keeps, beside one that is stepped."""
         made = [node for node in module.all(ast.Assign) if _is_optimizer(module, node)]
-        if not made or taken_over(module, "step"):
+        if not made or library_taking_over(module, "step"):
             return
         for node in made:
             place = dotted(node.targets[0]) or ""

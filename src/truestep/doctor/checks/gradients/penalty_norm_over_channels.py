@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, walk
-from truestep.doctor.source.values import argument, literal, origins
+from truestep.doctor.source.values import argument, literal, value_origins
 
 
 class PenaltyNormOverChannels(SourceCheck):
@@ -76,7 +76,7 @@ class PenaltyNormOverChannels(SourceCheck):
         """Return the classes of what was applied to get the outputs."""
         outputs = argument(gradient, 0, "outputs")
         found: set[Class | None] = set()
-        for value in origins(module, outputs) if outputs is not None else ():
+        for value in value_origins(module, outputs) if outputs is not None else ():
             for call in walk(value) if value is not None else ():
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
                     found.add(module.class_of(call.func))

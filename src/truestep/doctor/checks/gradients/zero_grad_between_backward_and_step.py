@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
-from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, moved_after, next_event
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -73,7 +73,7 @@ class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):
             yield Observation(record.cleared_at, text, evidence={"step": record.num_steps})
 
 
-def _wipes(trace: Trace, events: list[Event], index: int) -> bool:
+def _wipes(trace: Trace, events: list[TraceEvent], index: int) -> bool:
     clear = events[index]
     if not 0 < index < len(events) - 1 or clear.receiver is None:
         return False

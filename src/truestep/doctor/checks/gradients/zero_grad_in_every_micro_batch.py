@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.source.events import Event, TrainingLoop
+from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, moved_after, next_event
@@ -52,7 +52,7 @@ class ZeroGradInEveryMicroBatch(SourceCheck):
         return moved_after(module, node, next_event(module, node, "step").node)
 
 
-def _between_backwards(loop: TrainingLoop) -> Event | None:
+def _between_backwards(loop: TrainingLoop) -> TraceEvent | None:
     """Return a clear before the last backward of every window that has several."""
     run = execution_of(loop.trace, loop.path)
     windows = run.full_windows(loop.optimizer)

@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, RewriteError, replaced
-from truestep.doctor.source.values import argument, forwards_all, last_operations, literal, origins
+from truestep.doctor.source.values import argument, forwards_all, last_operations, literal, value_origins
 
 _LOGARITHMS = {"log_softmax", "logsigmoid", "log_sigmoid", "log"}
 _PROBABILITIES = {"softmax", "sigmoid"}
@@ -68,7 +68,7 @@ def _divergences(module: SourceModule) -> Iterator[tuple[ast.Call, ast.Call]]:
         yield call, call
     for call in module.all(ast.Call):
         if isinstance(call.func, ast.Call | ast.Name | ast.Attribute) and len(call.args) == 2:
-            made = [call.func] if isinstance(call.func, ast.Call) else list(origins(module, call.func))
+            made = [call.func] if isinstance(call.func, ast.Call) else list(value_origins(module, call.func))
             layers = [each for each in made if isinstance(each, ast.Call)]
             names = {module.qualify(each.func) for each in layers}
             if len(layers) == len(made) == 1 and names == {"torch.nn.KLDivLoss"}:

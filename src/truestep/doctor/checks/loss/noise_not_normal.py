@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import origins
+from truestep.doctor.source.values import value_origins
 
 
 class NoiseNotNormal(SourceCheck):
@@ -47,14 +47,14 @@ class NoiseNotNormal(SourceCheck):
                 yield At(product, "This noise is uniform between 0 and 1, not normal: randn is meant.")
 
     def _is_uniform(self, module: SourceModule, node: ast.expr) -> bool:
-        made = [each for each in origins(module, node) if isinstance(each, ast.Call)]
+        made = [each for each in value_origins(module, node) if isinstance(each, ast.Call)]
         return bool(made) and all(
             module.qualify(each.func) in ("torch.rand", "torch.rand_like") for each in made
         )
 
     def _is_deviation(self, module: SourceModule, node: ast.expr) -> bool:
         """Tell `exp(0.5 * logvar)`, `exp(logvar / 2)`, `logvar.mul(0.5).exp()`."""
-        for each in origins(module, node):
+        for each in value_origins(module, node):
             if isinstance(each, ast.Call):
                 text = ast.unparse(each)
                 is_exp = module.qualify(each.func) == "torch.exp" or text.endswith((".exp()", ".exp_()"))

@@ -9,7 +9,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.losses import losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, inserted_behind
-from truestep.doctor.source.values import origins
+from truestep.doctor.source.values import value_origins
 
 
 class UnreducedLossInBackward(SourceCheck):
@@ -37,7 +37,7 @@ class UnreducedLossInBackward(SourceCheck):
         for call in module.method_calls("backward"):
             loss = call.func.value if isinstance(call.func, ast.Attribute) else None
             values = (
-                list(origins(module, loss))
+                list(value_origins(module, loss))
                 if loss is not None and not call.args and not call.keywords
                 else []
             )

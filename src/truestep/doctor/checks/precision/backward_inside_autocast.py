@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
-from truestep.doctor.source.events import Event
+from truestep.doctor.source.events import TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, RewriteError, moved_after
 
@@ -56,7 +56,7 @@ class BackwardInsideAutocast(SourceCheck):
         return moved_after(module, node, block)
 
 
-def _under_autocast(module: SourceModule, event: Event) -> bool:
+def _under_autocast(module: SourceModule, event: TraceEvent) -> bool:
     blocks = [frame.node for frame in event.path if isinstance(frame.node, ast.With)]
     contexts = [item.context_expr for block in blocks for item in block.items]
     for context in contexts:

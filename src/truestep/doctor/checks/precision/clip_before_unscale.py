@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, RewriteError, before, next_event, text_of
@@ -85,7 +85,7 @@ def _is_unscaled_next(module: SourceModule, clip: ast.AST) -> bool:
     return False
 
 
-def _scaled_before(module: SourceModule, trace: Trace, clip: Event) -> bool:
+def _scaled_before(module: SourceModule, trace: Trace, clip: TraceEvent) -> bool:
     before = trace.events[: trace.events.index(clip)]
     for event in reversed(before):
         if event.kind == "unscale":
@@ -95,11 +95,11 @@ def _scaled_before(module: SourceModule, trace: Trace, clip: Event) -> bool:
     return False
 
 
-def _after(trace: Trace, clip: Event) -> list[Event]:
+def _after(trace: Trace, clip: TraceEvent) -> list[TraceEvent]:
     return [event for event in trace.events[trace.events.index(clip) :] if event.kind == "scaler_step"]
 
 
-def is_scaled(module: SourceModule, backward: Event) -> bool:
+def is_scaled(module: SourceModule, backward: TraceEvent) -> bool:
     """Tell whether the loss of a backward is `scaler.scale(loss)`, written there or under a name."""
     loss = backward.receiver
     values = (module.definitions(loss) if loss is not None else []) or [loss]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.counting import BATCHES, UPDATES, given, unit_of
+from truestep.doctor.source.counting import BATCHES, UPDATES, counted_unit, given
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 
@@ -73,7 +73,7 @@ def _of_both(module: SourceModule, node: ast.expr) -> tuple[ast.expr, ast.expr] 
             return None
     if not any(isinstance(each, ast.Name | ast.Attribute | ast.BinOp) for each in sides):
         return None
-    units = [unit_of(module, each) for each in sides]
+    units = [counted_unit(module, each) for each in sides]
     if BATCHES in units and UPDATES in units:
         return sides[units.index(BATCHES)], sides[units.index(UPDATES)]
     return None

@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.events import Event, Trace
+from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument
 
@@ -63,7 +63,7 @@ class EpochsCountedPerBatch(SourceCheck):
                         RISK,
                     )
 
-    def _length(self, module: SourceModule, event: Event) -> str | None:
+    def _length(self, module: SourceModule, event: TraceEvent) -> str | None:
         for value in module.definitions(event.receiver) if event.receiver is not None else ():
             if isinstance(value, ast.Call):
                 position = COUNTS.get((module.qualify(value.func) or "").rsplit(".", 1)[-1])
@@ -82,5 +82,5 @@ def _is_range(loop: ast.AST, length: str) -> bool:
     )
 
 
-def _same_loop(trace: Trace, event: Event) -> bool:
+def _same_loop(trace: Trace, event: TraceEvent) -> bool:
     return any(step.loop_path() == event.loop_path() for step in trace.of("step"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.checks.schedule.stepped_in_every_micro_batch import steps_per_backward
 from truestep.doctor.finding import Place
-from truestep.doctor.source.events import Event, Trace, exclusive
+from truestep.doctor.source.events import Trace, TraceEvent, exclusive
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, beside, moved_after, next_event
@@ -102,23 +102,23 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
             )
 
 
-def _is_told_when(event: Event) -> bool:
+def _is_told_when(event: TraceEvent) -> bool:
     """`step(epoch)` sets the rate of that epoch, and `step(metric)` has no rate to skip."""
     return isinstance(event.node, ast.Call) and bool(event.node.args or event.node.keywords)
 
 
-def _steps_in_every_micro_batch(trace: Trace, event: Event) -> bool:
+def _steps_in_every_micro_batch(trace: Trace, event: TraceEvent) -> bool:
     """Tell SCHED011: what comes before the optimizer's step there belongs to its earlier batches."""
     found = [steps_per_backward(loop) for loop in trace.training_loops()]
     return any(each is not None and each[0].node is event.node for each in found)
 
 
-def _steps_with(trace: Trace, event: Event) -> list[Event]:
+def _steps_with(trace: Trace, event: TraceEvent) -> list[TraceEvent]:
     """Return the optimizers' steps in the loop of a schedule's step."""
     return [each for each in trace.within(event.loop_path(), "step") if not exclusive(each, event)]
 
 
-def _comes_after_a_step(trace: Trace, event: Event) -> bool:
+def _comes_after_a_step(trace: Trace, event: TraceEvent) -> bool:
     """Tell whether something was, or may have been, stepped before."""
     earlier = trace.events[: trace.events.index(event)]
     if any(each.kind in ("step", "unknown") and each.inside(event.loop_path()) for each in earlier):
@@ -126,7 +126,7 @@ def _comes_after_a_step(trace: Trace, event: Event) -> bool:
     return any(each.kind == "step" and each.loop_path() for each in earlier)
 
 
-def _trained_elsewhere(module: SourceModule, trace: Trace, event: Event) -> ast.Call | None:
+def _trained_elsewhere(module: SourceModule, trace: Trace, event: TraceEvent) -> ast.Call | None:
     """Return the call behind it, of a function that is not in this file and is named for training."""
     home = event.loop_path()[-1].node
     known = {each.node for each in trace.events if each.kind != "unknown"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.counting import counts_batches
-from truestep.doctor.source.events import Event, TrainingLoop
+from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
@@ -115,7 +115,7 @@ def _told(num_steps: int) -> str:
     )
 
 
-def steps_per_backward(loop: TrainingLoop) -> tuple[Event, int] | None:
+def steps_per_backward(loop: TrainingLoop) -> tuple[TraceEvent, int] | None:
     """Return the schedule's step that comes once for each backward of every window but the first, and the longest."""
     run = execution_of(loop.trace, loop.path)
     windows = run.full_windows(loop.optimizer)
@@ -133,7 +133,7 @@ def steps_per_backward(loop: TrainingLoop) -> tuple[Event, int] | None:
     return next(iter(stepped.values())), len(windows[0].backwards)
 
 
-def _lasts_batches(module: SourceModule, event: Event) -> bool:
+def _lasts_batches(module: SourceModule, event: TraceEvent) -> bool:
     """Tell whether a schedule was given a number of batches, be it in the function that gives its factor."""
     made = module.definitions(event.receiver) if event.receiver is not None else []
     given = [each for call in made if isinstance(call, ast.Call) for each in _arguments(call)]

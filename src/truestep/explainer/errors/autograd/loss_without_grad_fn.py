@@ -6,10 +6,10 @@ import re
 
 from truestep.explainer.calls import without_gradients
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import at, models
+from truestep.explainer.evidence import made_at_line, models
 from truestep.explainer.explainer import Cause, Explainer, Match
 from truestep.explainer.origins import files_of_models
-from truestep.explainer.source import Line, text_at, text_without_strings, tree_of
+from truestep.explainer.source import UserLine, syntax_tree, text_at, text_without_strings
 from truestep.explainer.values import torch_module
 
 
@@ -63,7 +63,9 @@ class LossWithoutGradFn(Explainer):
                     "after the freezing.",
                 )
         cut = _cutting_line(crash)
-        return Cause(f"the graph was cut before it{at(cut).replace(', made', '')}.") if cut else None
+        return (
+            Cause(f"the graph was cut before it{made_at_line(cut).replace(', made', '')}.") if cut else None
+        )
 
 
 _UPDATED = (
@@ -105,10 +107,10 @@ _CUTS = (
 )
 
 
-def _cutting_line(crash: Crash) -> Line | None:
+def _cutting_line(crash: Crash) -> UserLine | None:
     """Return the last line before the backward that cuts graphs: in the same function, then in the models' files."""
     user = crash.user
-    if user is None or user.live is None or tree_of(user.path) is None:
+    if user is None or user.live is None or syntax_tree(user.path) is None:
         return None
     first = user.live.f_code.co_firstlineno
     places = [(user.path, number) for number in range(user.line, first - 1, -1)]
@@ -118,5 +120,5 @@ def _cutting_line(crash: Crash) -> Line | None:
     for path, number in places:
         text = text_at(path, number)
         if not text.startswith("#") and any(cut in text.replace(".data(", "") for cut in _CUTS):
-            return Line(path, number, text_without_strings(path, number))
+            return UserLine(path, number, text_without_strings(path, number))
     return None

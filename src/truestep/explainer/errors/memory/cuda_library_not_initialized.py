@@ -2,7 +2,7 @@
 """CudaLibraryNotInitialized."""
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.environment import verdict
+from truestep.explainer.environment import environment_fault
 from truestep.explainer.explainer import Cause, Explainer, Match
 from truestep.explainer.values import torch_module
 
@@ -47,5 +47,5 @@ class CudaLibraryNotInitialized(Explainer):
             return Cause(
                 f"{free / 2**20:.0f} MiB of {total / 2**20:.0f} MiB are free on the card: it is full."
             )
-        found = verdict("one_cudnn")
+        found = environment_fault("one_cudnn")
         return Cause(f"{found.says}.") if found else None

@@ -5,7 +5,7 @@ import ast
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.source import file_name, tree_of
+from truestep.explainer.source import file_name, syntax_tree
 
 _HOLDERS = {
     ast.For: "a loop that never ran",
@@ -61,7 +61,7 @@ def _given_in(path: str, line: int, name: str) -> str:
     """Say in which statements of a function a name gets its value."""
     functions = [
         node
-        for node in ast.walk(tree_of(path) or ast.Module([], []))
+        for node in ast.walk(syntax_tree(path) or ast.Module([], []))
         if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0)
     ]
     function = max(functions, key=lambda node: node.lineno, default=None)

@@ -5,7 +5,7 @@ import ast
 import inspect
 
 from truestep.explainer.crash import Crash
-from truestep.explainer.evidence import at
+from truestep.explainer.evidence import made_at_line
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
@@ -46,7 +46,7 @@ class ObjectNotCallable(Explainer):
                         f"`{each.name}` is of type {kind}: this line gave it its own result, and runs again."
                     )
                 line = crash.made(each.name)
-                return Cause(f"`{each.name}` is of type {kind}{at(line)}.")
+                return Cause(f"`{each.name}` is of type {kind}{made_at_line(line)}.")
         attributes = [
             ast.unparse(each)
             for each in calls

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""UnscaledTwice."""
+"""UnscaleCalledTwice."""
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
 
 
-class UnscaledTwice(Explainer):
+class UnscaleCalledTwice(Explainer):
     """A scaler is asked twice to unscale the same gradients, or after its step.
 
     Means: unscale_ comes once between two calls of scaler.update(), before scaler.step().
