@@ -174,3 +174,25 @@ def test_a_table_that_evaluation_kept_can_be_used_by_later_updates(make_learner,
         return dict(learner.module.state_dict())
 
     assert same(train(True), train(False))
+
+
+def test_a_metric_that_takes_other_values_says_what_to_return(make_learner):
+    metric = pytest.importorskip("torchmetrics").MeanSquaredError()
+    with pytest.raises(
+        ts.OptionError, match=r"returned 1 value a batch.*'target'.*return net\(inputs\), labels"
+    ):
+        new(make_learner).evaluate(lambda x: x, DATA, metric=metric)
+    with pytest.raises(ts.OptionError, match="returned 3 values a batch"):
+        new(make_learner).evaluate(lambda x: (x, x, x), DATA, metric=metric)
+
+
+def test_an_error_within_a_metric_is_its_own(make_learner):
+    class Broken:
+        def update(self, value):
+            len(7)
+
+        def compute(self): ...
+        def reset(self): ...
+
+    with pytest.raises(TypeError, match="no len"):
+        new(make_learner).evaluate(lambda x: x, DATA, metric=Broken())

@@ -5,6 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
+from truestep.core.calls import is_of_the_call
+from truestep.core.errors import OptionError
 from truestep.core.trees import map_leaves
 from truestep.engine.processes.packing import pack_message, unpack_message
 from truestep.engine.processes.world import World
@@ -29,7 +31,17 @@ class Fed:
                 self._update(found)
 
     def _update(self, result: Any) -> None:
-        self._metric.update(*result if isinstance(result, tuple) else (result,))
+        given = result if isinstance(result, tuple) else (result,)
+        try:
+            self._metric.update(*given)
+        except TypeError as error:
+            if not is_of_the_call(error, through="torchmetrics."):
+                raise
+            raise OptionError(
+                f"The function given to evaluate returned {len(given)} value{'s' * (len(given) != 1)} a batch, which "
+                f"{type(self._metric).__name__}.update does not take ({error}). Return what it takes, several as a tuple: "
+                "return net(inputs), labels."
+            ) from error
 
     def answer(self) -> Any:
         """Compute the metric, and leave it as it was."""
