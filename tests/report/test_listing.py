@@ -197,3 +197,17 @@ def test_updates_are_counted_where_no_batch_was(tmp_path):
     run.close()
     assert "made 3 updates" in only(tmp_path).why
     assert "made 3 updates" in " ".join(CliRunner().invoke(app, ["runs", str(tmp_path)]).stdout.split())
+
+
+def test_a_run_is_judged_by_what_it_saves_its_best_by(tmp_path):
+    for name, saving in (
+        ("told", ts.Saving(best="held_out", best_mode="max")),
+        ("lowest", ts.Saving(best="score", best_mode="min")),
+    ):
+        with ts.Run(tmp_path / name, progress=False, quiet=True, saving=saving, log_every=1) as run:
+            for value in (0.5, 0.2, 0.9):
+                run.log(accuracy=1 - value, score=value, held_out=value)
+        ts.Run(tmp_path / name, progress=False, quiet=True).close()  # without it the run goes on all the same
+    found = {Path(each.directory).name: each for each in ts.runs(tmp_path).runs}
+    assert (found["lowest"].metric, found["lowest"].best_value) == ("score", 0.2)
+    assert found["told"].metric == "accuracy"  # nothing tells that `held_out` has a best value

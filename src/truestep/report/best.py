@@ -34,9 +34,17 @@ def better(name: str) -> Better | None:
     return "max" if words & HIGHER else "min" if words & LOWER else None
 
 
-def best(name: str, curve: Curve | Extremes) -> Extreme | None:
-    """Return the best value of a metric and its step."""
-    return {"max": curve.highest, "min": curve.lowest, None: None}[better(name)]
+def best(name: str, curve: Curve | Extremes, way: Better | None = None) -> Extreme | None:
+    """Return the best value of a metric and its step; `way`: which is better, where it was told."""
+    return {"max": curve.highest, "min": curve.lowest, None: None}[way or better(name)]
+
+
+def declared_best(config: object) -> tuple[str, Better] | None:
+    """Return the metric that a run saves its best checkpoint by, and which way is better, as its configuration has it."""
+    told = config.get("best") if isinstance(config, dict) else None
+    if not isinstance(told, dict) or told.get("mode") not in ("max", "min"):
+        return None
+    return str(told.get("metric")), told["mode"]
 
 
 def deciding(curves: Mapping[str, Curve] | Mapping[str, Extremes]) -> str | None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ts.runs`: the runs in a folder, each with its state, its best value, its size and when it last wrote."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,8 +11,9 @@ from pathlib import Path
 
 from truestep.checkpoints.sources import FOLDER
 from truestep.core.errors import OptionError, RunDirectoryError, near_path, nearest_names
+from truestep.core.files import read_regular_file
 from truestep.core.results import RenderableType, Result
-from truestep.report.best import best, better, deciding
+from truestep.report.best import best, better, deciding, declared_best
 from truestep.report.digest import Digest, digest_of, forget_oldest
 from truestep.report.names import CONFIG, METRICS, REPORT
 from truestep.report.state import state_of
@@ -53,7 +55,8 @@ def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
 
     Args:
         folder: where to look; the folder of one run is that run.
-        best: the metric to compare by, the best run first; by default each run's own, a score of an evaluation if there is one.
+        best: the metric to compare by, the best run first; by default each run's own: the one it saves its
+            best checkpoint by, else a score of an evaluation if there is one.
 
     Raises RunDirectoryError where there is no such folder, OptionError where no run has logged `best`.
     """
@@ -110,9 +113,13 @@ def _found(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _summary(path: Path, digest: Digest, metric: str | None) -> RunSummary:
+    declared = declared_best(_config_of(path))
+    way = None
+    if metric is None and declared is not None and declared[0] in digest.extremes:
+        metric, way = declared
     metric = metric or deciding(digest.extremes)
     extremes = digest.extremes.get(metric) if metric else None
-    extreme = best(metric, extremes) if metric and extremes else None
+    extreme = best(metric, extremes, way) if metric and extremes else None
     state = state_of(path, digest.last_step)
     size, changed = _size_and_time(path)
     return RunSummary(
@@ -127,6 +134,13 @@ def _summary(path: Path, digest: Digest, metric: str | None) -> RunSummary:
         size_bytes=size,
         changed_at=datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds"),
     )
+
+
+def _config_of(path: Path) -> object:
+    try:
+        return json.loads(read_regular_file(path / CONFIG))
+    except (OSError, ValueError, RecursionError):  # its state says so
+        return None
 
 
 def _size_and_time(folder: Path) -> tuple[int, float]:

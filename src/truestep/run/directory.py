@@ -201,7 +201,11 @@ def _unknown_run(path: Path) -> str:
 
 def _edits(directory: Path, saved: dict[str, Any], config: dict[str, Any], resume: Resume) -> list[str]:
     """Return what differs where that was allowed; raise where not."""
-    before, now = _flat(saved), _flat({"schema_version": SCHEMA_VERSION, **config})
+    # By which metric the best is saved may change: it says nothing of what is trained.
+    before, now = (
+        _flat({key: value for key, value in each.items() if key != "best"})
+        for each in (saved, {"schema_version": SCHEMA_VERSION, **config})
+    )
     keys = [key for key in sorted(before.keys() | now.keys()) if not _same(before.get(key), now.get(key))]
     if keys and (resume != "edited" or "schema_version" in keys):
         listed = "\n".join(f"  {key}: {_shown(before, key)} there, {_shown(now, key)} now" for key in keys)

@@ -112,6 +112,11 @@ class Saving:
             every=self.keep_every,
         )
 
+    def beside(self, **told: Any) -> dict[str, Any]:
+        """Return what a run is told, and beside it the metric that its best is saved by."""
+        best = None if self.best is None else {"metric": self.best, "mode": self.best_mode or "max"}
+        return told | ({"best": best} if best else {})
+
     def is_better(self, value: float, than: float | None) -> bool:
         """Whether `value` of the best metric beats the best so far; NaN never does."""
         if than is None or math.isnan(than):

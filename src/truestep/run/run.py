@@ -151,7 +151,7 @@ class Run(Sealed, Shown):
         """Whatever the loop wants to find again after a resume, in tensors and JSON values."""
         self.best: float | None = None
         self.cursor, self.tracked = RunCursor(), Tracked()
-        self._described = {"seed": seed, "precision": self.precision.name, "config": self.config}
+        self._described = self.saving.beside(seed=seed, precision=self.precision.name, config=self.config)
         self.trackers = Trackers(trackers if self.is_main else (), self._tracking, self._say)
         """What else is told what is logged; `figure`, `histogram` and `graph` go to those that take them."""
         learners = self.context.learners
