@@ -48,7 +48,9 @@ class FirstSteps:
         """A learner's update is done; one that was skipped tells nothing of its parameters."""
         if self._watch is None:
             # asked for by its name, so that what watches is not imported where nobody does
-            if (module := sys.modules.get(_WATCHING)) is not None and (watch := module.active()) is not None:
+            if (module := sys.modules.get(_WATCHING)) is not None and (
+                watch := module.active_watch()
+            ) is not None:
                 watch.dispatcher.engine_updated()
             return
         if not self._watch.is_on or learner.options.compile:
