@@ -101,7 +101,7 @@ def test_what_python_can_t_read_is_named_and_not_counted_as_read(tmp_path, raw):
     path.write_bytes(raw)
     reading = read_paths([path])
     assert [(name, bool(reason)) for name, reason in reading.unreadable] == [(str(path), True)]
-    assert "0 files read" in shown(reading)
+    assert "No file could be read, so nothing was looked for." in shown(reading)
 
 
 def test_code_that_nests_deeply_is_read():

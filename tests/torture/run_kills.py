@@ -115,8 +115,8 @@ def attempt(directory: Path, training: Training, plan: Plan | None, uncaught: st
         with journal.open("a") as file:
             file.write(f"writes {os.getpid()}\n")
 
-    before(store, "commit", sign)
-    before(store, "prune", sign)
+    before(store, "commit_checkpoint", sign)
+    before(store, "prune_checkpoints", sign)
     try:
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
