@@ -185,6 +185,8 @@ class Killed(Points):
         return POINTS[index]
 
 
+# Where the death breaks a connection, torch opens temporary files to see whether there are too many, and leaves them to Python.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_killed_worker_never_ends_an_epoch(tmp_path, whole):
     def start():
         training = Training(tmp_path / "run", Killed(tmp_path / "killed"))
