@@ -40,7 +40,6 @@ def _variable(frame: FrameType) -> str | None:
         first = second
     if first is None or not first.opname.startswith("STORE_") or first.opname == "STORE_SUBSCR":
         return None
-    name = (
-        first.argval[0] if isinstance(first.argval, tuple) else first.argval
-    )  # two in one, from Python 3.13 on
+    # two in one, from Python 3.13 on
+    name = first.argval[0] if isinstance(first.argval, tuple) else first.argval
     return name if isinstance(name, str) else None

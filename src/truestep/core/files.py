@@ -69,9 +69,8 @@ def replacing_file(path: Path, mode: int | None = None, *, is_durable: bool = Tr
             yield file
             if is_durable:
                 file.flush()
-                os.fsync(
-                    file.fileno()
-                )  # before the rename, which could else reach the disk without the contents
+                # before the rename, which could else reach the disk without the contents
+                os.fsync(file.fileno())
         if mode is not None:
             partial.chmod(mode)
         partial.replace(path)

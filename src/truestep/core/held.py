@@ -32,9 +32,8 @@ class Held:
             """Say what to write."""
             known = () if name.startswith("_") else dir(self)  # which asks for names of its own
             said = no_attribute(self._called, name, known, self._elsewhere)
-            raise AttributeError(
-                said, name=name, obj=None
-            )  # by an object python would add a guess of its own
+            # by an object python would add a guess of its own
+            raise AttributeError(said, name=name, obj=None)
 
 
 class Sealed(Held):

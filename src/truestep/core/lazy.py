@@ -81,9 +81,8 @@ def _unknown(package: str, name: str, names: list[str]) -> Exception:
         said += f" {name_elsewhere(name) or f'{near}dir({package}) lists all names.'}"
     if _is_imported_from():
         return ImportError(said, name=package)
-    return AttributeError(
-        said, name=name, obj=None
-    )  # python would fill the object in, and add a guess of its own
+    # python would fill the object in, and add a guess of its own
+    return AttributeError(said, name=name, obj=None)
 
 
 def _is_imported_from() -> bool:

@@ -90,9 +90,8 @@ class GradientPolicy:
         measures_norm = (
             clip is not None
             or nonfinite in ("skip", "rollback")
-            or any(
-                map(is_divided, parameters)
-            )  # what one process finds in its part says nothing of the others'
+            # what one process finds in its part says nothing of the others'
+            or any(map(is_divided, parameters))
             or (complex_weights and nonfinite == "raise")
         )
         # A loss scale looks at the gradients itself.

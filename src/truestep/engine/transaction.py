@@ -33,9 +33,8 @@ class Transaction:
         for buffers in plan.buffers:
             buffers.keep()
         self._caller = context.random.save()
-        context.ordinal += (
-            self._counts
-        )  # not before: memory may run out above, and a retry draws the same numbers
+        # not before: memory may run out above, and a retry draws the same numbers
+        context.ordinal += self._counts
         context.is_busy = True
         context.draws.open()
         if plan.isolation is not None:

@@ -82,9 +82,8 @@ def gradients(plan: Plan, loss: Loss, batch: Batch, splitting: Splitting) -> Los
         before = plan.snapshot() if cutting.may_change else None
         try:
             plan.clear_gradients()
-            placed = placed or _place(
-                plan, batch, cutting
-            )  # the others are asked once, however often this one tries
+            # the others are asked once, however often this one tries
+            placed = placed or _place(plan, batch, cutting)
             return accumulate(plan, loss, batch, cutting, placed)
         except (RuntimeError, MemoryError) as error:
             plan.clear_gradients()

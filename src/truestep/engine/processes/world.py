@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -273,12 +273,15 @@ class World:
         if self.error is None:
             self.links.close()
             return
+        self.exit()
+
+    def exit(self) -> NoReturn:
+        """Leave the process at once, past whatever waits in it."""
         sys.stdout.flush()
         sys.stderr.flush()
         if self.rank == 0:
-            time.sleep(
-                PARTING_SECONDS
-            )  # the store may be this process's, and the others have yet to read who failed
+            # the store may be this process's, and the others have yet to read who failed
+            time.sleep(PARTING_SECONDS)
         os._exit(1)
 
 

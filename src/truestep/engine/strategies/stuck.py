@@ -14,7 +14,7 @@ from types import FrameType
 from weakref import ref
 
 from truestep.core.errors import RankError
-from truestep.engine.processes.world import PARTING_SECONDS, World
+from truestep.engine.processes.world import World
 
 LOOK_SECONDS = 1.0
 GRACE_SECONDS = 6.0  # for gloo to say so itself
@@ -53,9 +53,4 @@ def _end(world: World, gone: tuple[int, str], frame: FrameType | None) -> None:
     stack = "".join(traceback.format_stack(frame))
     name = f"{RankError.__module__}.{RankError.__qualname__}"
     sys.stderr.write(f"Traceback (most recent call last):\n{stack}{name}: {error}\n")
-    sys.stderr.flush()
-    if world.rank == 0:
-        time.sleep(
-            PARTING_SECONDS
-        )  # the store may be this process's, and the others have yet to read who failed
-    os._exit(1)
+    world.exit()

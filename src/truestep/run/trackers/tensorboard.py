@@ -76,9 +76,8 @@ class TensorBoardTracker(Tracker):
 
         module = as_module(model, "run.trackers.graph")
         with undisturbed_model(module), warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # torch's writer uses its old tracer, and so does whoever asks for this graph
+            # torch's writer uses its old tracer, and so does whoever asks for this graph
+            warnings.simplefilter("ignore")
             self.writer.add_graph(module.eval(), batch)
 
     def media(self, name: str, kind: str, path: Path, step: int) -> None:
