@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from truestep.core.results import print_all
+from truestep.core.results import print_results
 from truestep.doctor.read import read_paths
 from truestep.doctor.reporting.findings import counted, show_findings
 
@@ -72,7 +72,7 @@ def figure() -> str:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         Path("train.py").write_text(loop(), "utf-8")
         reading = read_paths([Path("train.py")])
-    print_all(show_findings(reading.findings, reading.lines), console)
+    print_results(show_findings(reading.findings, reading.lines), console)
     console.print(counted(reading.findings))
     return console.export_svg(
         title="truestep read train.py", theme=COLOURS, code_format=SVG, unique_id="read"

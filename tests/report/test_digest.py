@@ -124,9 +124,9 @@ def test_a_document_of_another_shape_is_none(document):
 
 def test_the_oldest_go_first(tmp_path, monkeypatch):
     for number in range(5):
-        store.keep(tmp_path, str(number), number)
+        store.write_cached(tmp_path, str(number), number)
         os.utime(tmp_path / str(number), (number, number))
-    store.forget_oldest(tmp_path, 2)
+    store.forget_oldest_cached(tmp_path, 2)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["3", "4"]
 
 

@@ -37,7 +37,7 @@ from truestep.checkpoints.selection import (
 )
 from truestep.checkpoints.tree import encode_state
 from truestep.checkpoints.writer import BackgroundWriter
-from truestep.core.calls import explains_methods
+from truestep.core.calls import methods_raise_option_errors
 from truestep.core.errors import CheckpointError, OptionError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Resumed(NamedTuple):
     state: Any
 
 
-@explains_methods("store")
+@methods_raise_option_errors("store")
 class CheckpointStore:
     """The checkpoints in a directory, which this process alone writes to until `close`.
 

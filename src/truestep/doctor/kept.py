@@ -23,19 +23,19 @@ def cache_folder() -> Path:
 
 def key_of(*parts: str) -> str:
     """Return the name of an entry: of these parts, this Python and the files of the doctor itself."""
-    return store.digest(parts, str(Path.cwd()), _tool())
+    return store.cache_key(parts, str(Path.cwd()), _tool())
 
 
 @cache
 def _tool() -> str:
     """Return the state of the doctor: it is the same for as long as this process runs."""
-    return store.state_of_code(_TOOL.rglob("*.py"))
+    return store.state_of_source_files(_TOOL.rglob("*.py"))
 
 
 def kept(folder: Path, key: str) -> SourceReading | None:
     """Return what was found, if it is kept whole."""
     try:
-        document = store.kept(folder, key)
+        document = store.read_cached(folder, key)
         return None if document is None else _reading_of(document)
     except (ValueError, TypeError, KeyError):
         return None
@@ -43,12 +43,12 @@ def kept(folder: Path, key: str) -> SourceReading | None:
 
 def keep(folder: Path, key: str, reading: SourceReading) -> None:
     """Keep what was found; a folder that can't be written to, or evidence that is no JSON, keeps nothing."""
-    store.keep(folder, key, _document(reading))
+    store.write_cached(folder, key, _document(reading))
 
 
 def forget_oldest(folder: Path) -> None:
     """Delete the entries that were not written for longest, where there are too many."""
-    store.forget_oldest(folder, _MOST_ENTRIES)
+    store.forget_oldest_cached(folder, _MOST_ENTRIES)
 
 
 def _document(reading: SourceReading) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from truestep.core.calls import explains_methods
+from truestep.core.calls import methods_raise_option_errors
 from truestep.core.errors import LossError, OptionError, check_number
-from truestep.core.held import Held
+from truestep.core.held import HelpfulAttributes
 from truestep.engine.backward import backward
 from truestep.engine.elsewhere import ACCUMULATING
 from truestep.engine.losses import LossOutput, Weighted, read_loss
@@ -23,8 +23,8 @@ from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import Transaction, not_started
 
 
-@explains_methods("update")
-class Accumulating(Held):
+@methods_raise_option_errors("update")
+class Accumulating(HelpfulAttributes):
     """An update in the making, see `Learner.accumulating`; `result` holds the `Update` once the block has ended."""
 
     _called, _elsewhere = "The update of a net.accumulating() block", ACCUMULATING

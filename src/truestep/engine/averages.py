@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import OptionError, check_flag, check_number
-from truestep.core.held import Held
+from truestep.core.held import HelpfulAttributes
 from truestep.engine.processes.shards import is_divided, local_part
 
 _ELSEWHERE = dict.fromkeys(
@@ -31,7 +31,7 @@ _ELSEWHERE = dict.fromkeys(
 
 
 @dataclass(frozen=True)
-class EMA(Held):
+class EMA(HelpfulAttributes):
     """Keep an exponential moving average of the weights, for evaluation and export.
 
     `EMA(decay=d, warmup=False, starts_at=1)` is, bit for bit, torch's `AveragedModel(model,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.errors import BatchError, LossError
-from truestep.core.random_streams import key_of
+from truestep.core.random_streams import random_key
 from truestep.engine.batches import batch_to_device, is_empty, try_count
 from truestep.engine.context import LearnerContext
 from truestep.engine.feeding import Fed
@@ -64,7 +64,7 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
     own = [context.rank] if context.rank else []  # several processes: each draws for its own examples
     with evaluating(learner):
         for number, batch in enumerate(batches):
-            context.random.set(key_of(context.seed, _EVALUATION, context.step, number, *own))
+            context.random.set(random_key(context.seed, _EVALUATION, context.step, number, *own))
             is_here = context.world is None or not is_empty(batch, None)
             seen = _with_lent(context, batch, is_here=is_here)
             result = None

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from truestep.core.calls import explains_calls, explains_methods
+from truestep.core.calls import raises_option_errors, methods_raise_option_errors
 from truestep.core.errors import OptionError
 from truestep.engine import state as states
 from truestep.engine.accumulating import Accumulating
@@ -30,7 +30,7 @@ from truestep.engine.wrong_calls import explain_evaluate, explain_update, no_pic
 _HALF = (torch.float16, torch.bfloat16)
 
 
-@explains_methods("net")
+@methods_raise_option_errors("net")
 class Learner:
     """One or several modules with what trains them; made by `Run.learner`. An update changes it and nothing else.
 
@@ -127,7 +127,7 @@ class Learner:
         """Whether this learner trains yet: `starts_at` batches have been counted."""
         return self._parts.started
 
-    @explains_calls("net.update", otherwise=explain_update)
+    @raises_option_errors("net.update", otherwise=explain_update)
     def update(
         self,
         loss: Loss,
@@ -172,7 +172,7 @@ class Learner:
 
     # ------------------------------------------------------------------ looking
 
-    @explains_calls("net.evaluate", otherwise=explain_evaluate)
+    @raises_option_errors("net.evaluate", otherwise=explain_evaluate)
     def evaluate(self, values: Values, data: Any, *, metric: Any = None, averaged: bool = False) -> Any:
         """Average `values(batch)` over `data` in evaluation mode, without gradients.
 

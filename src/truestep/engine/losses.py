@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
-from truestep.core.other_words import option_called
+from truestep.core.other_words import option_by_other_name
 from truestep.engine.outputs import check_outputs
 
 # what a run writes under its own names
@@ -93,7 +93,7 @@ def _option_meant(name: str) -> str | None:
     """Return the option of `ts.weighted` that a metric's name was meant for; None where it is a metric."""
     options = ["weights", "outputs"]
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.8)
-    return near[0] if near else option_called(name, options)
+    return near[0] if near else option_by_other_name(name, options)
 
 
 def negative_weights() -> LossError:

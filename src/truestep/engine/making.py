@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from truestep.core.buffers import MovingBuffers, spectral_places
+from truestep.core.buffers import MovingBuffers, spectral_norm_places
 from truestep.core.errors import OptionError
 from truestep.engine.averages import Average
 from truestep.engine.clipping import clip_of
@@ -69,7 +69,7 @@ def make_parts(
         average=Average(weights.names, weights.stepped, module, options.ema) if options.ema else None,
         buffers=buffers,
         transient=TransientBuffers(module),
-        spectral_places=[place for place in spectral_places(module) if buffers.holds(place)],
+        spectral_places=[place for place in spectral_norm_places(module) if buffers.holds(place)],
         delayed=_delayed_reports(options.name, optimizers, policy, context),
     )
     _register(parts)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from truestep.core.calls import is_of_the_call
+from truestep.core.calls import is_argument_error
 from truestep.core.errors import OptionError
 from truestep.core.modules import NORMS
 
@@ -149,7 +149,7 @@ def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[O
     try:
         made = factory(parameters)
     except TypeError as error:
-        if not is_of_the_call(error):
+        if not is_argument_error(error):
             raise
         raise OptionError(
             f"The optimizer factory was called with the learner's parameters, and python says: {error}. Let it take them: "

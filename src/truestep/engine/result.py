@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
-from truestep.core.held import Held
+from truestep.core.held import HelpfulAttributes
 from truestep.engine.clipping import norms_of, total_norm
 from truestep.engine.elsewhere import UPDATE
 from truestep.engine.sums import LossTotals
@@ -45,7 +45,7 @@ def read_norms(noted: Iterable[NotedNorm]) -> None:
             each.number = number
 
 
-class Update(Held):
+class Update(HelpfulAttributes):
     """What one update of one learner gave; every value is a 0-d tensor on the device, read only if you read it.
 
     Attributes:

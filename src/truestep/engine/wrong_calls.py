@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from truestep.core.calls import is_of_the_call
+from truestep.core.calls import is_argument_error
 from truestep.core.errors import LossError, OptionError, RankError
 from truestep.engine.structure import children, leaves
 
@@ -124,7 +124,7 @@ def _kind(leaf: Any) -> str:
 
 def explain_loss(error: TypeError, function: Callable[[Any], Any], batch: Any) -> LossError | None:
     """Say what is wrong with a loss that takes other arguments than one batch; None where the error is another one."""
-    if not is_of_the_call(error, through=_BETWEEN):
+    if not is_argument_error(error, through=_BETWEEN):
         return None
     given = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
     name = getattr(function, "__qualname__", type(function).__name__).rpartition(".")[2]

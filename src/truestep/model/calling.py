@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from truestep.core.errors import ModelError
 from truestep.core.modules import restoring_module
-from truestep.core.random_streams import host_streams, set_host_streams
+from truestep.core.random_streams import host_random_streams, set_host_random_streams
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -109,12 +109,12 @@ def hookable(model: nn.Module) -> list[nn.Module]:
 @contextmanager
 def undisturbed_model(model: nn.Module) -> Iterator[None]:
     """Run the user's own model: modes, buffers and all random streams are as before afterwards."""
-    streams = host_streams()
+    streams = host_random_streams()
     with restoring_module(model):
         try:
             yield
         finally:
-            set_host_streams(streams)
+            set_host_random_streams(streams)
 
 
 def run_forward(model: nn.Module, arguments: Arguments) -> Any:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from truestep.core.charts.curve import Curve, Extreme
+from truestep.core.charts.curve import ChartCurve, CurveExtreme
 
 HIGHER = {"accuracy", "acc", "f1", "auc", "precision", "recall", "iou", "dice", "bleu", "rouge", "psnr",
           "ssim", "score", "r2", "map", "top1", "top5", "reward", "return"}  # fmt: skip
@@ -22,8 +22,8 @@ Better = Literal["max", "min"]
 class Extremes(NamedTuple):
     """The min and the max of a metric, each with its step; None where no value was finite."""
 
-    lowest: Extreme | None
-    highest: Extreme | None
+    lowest: CurveExtreme | None
+    highest: CurveExtreme | None
 
 
 def better(name: str) -> Better | None:
@@ -34,7 +34,7 @@ def better(name: str) -> Better | None:
     return "max" if words & HIGHER else "min" if words & LOWER else None
 
 
-def best(name: str, curve: Curve | Extremes, way: Better | None = None) -> Extreme | None:
+def best(name: str, curve: ChartCurve | Extremes, way: Better | None = None) -> CurveExtreme | None:
     """Return the best value of a metric and its step; `way`: which is better, where it was told."""
     return {"max": curve.highest, "min": curve.lowest, None: None}[way or better(name)]
 
@@ -47,7 +47,7 @@ def declared_best(config: object) -> tuple[str, Better] | None:
     return str(told.get("metric")), told["mode"]
 
 
-def deciding(curves: Mapping[str, Curve] | Mapping[str, Extremes]) -> str | None:
+def deciding(curves: Mapping[str, ChartCurve] | Mapping[str, Extremes]) -> str | None:
     """Return the metric that runs are best compared by: of an evaluation before training, a score before a loss."""
     known = [name for name, curve in curves.items() if best(name, curve) is not None]
     return min(known, key=_order, default=None)

@@ -17,7 +17,7 @@ from typing import Any
 
 from truestep.core import kept as store
 from truestep.core.charts import curve as curves
-from truestep.core.charts.curve import Extreme
+from truestep.core.charts.curve import CurveExtreme
 from truestep.report.best import Extremes, better
 from truestep.report.names import METRICS
 from truestep.report.record import read_curves
@@ -42,18 +42,18 @@ def digest_of(directory: Path) -> Digest:
     before = _stamp(path)
     if before is None:
         return _read(directory)
-    key = store.digest(before, _code())
-    if (found := _decoded(store.kept(folder, key))) is not None:
+    key = store.cache_key(before, _code())
+    if (found := _decoded(store.read_cached(folder, key))) is not None:
         return found
     found = _read(directory)
     if _stamp(path) == before:  # it did not grow meanwhile
-        store.keep(folder, key, _encoded(found))
+        store.write_cached(folder, key, _encoded(found))
     return found
 
 
 def forget_oldest() -> None:
     """Delete what was kept longest ago, where there is much of it."""
-    store.forget_oldest(store.cache_folder("runs"), MOST_ENTRIES)
+    store.forget_oldest_cached(store.cache_folder("runs"), MOST_ENTRIES)
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
@@ -75,7 +75,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
 @cache
 def _code() -> str:
     """Return the state of what reads metrics."""
-    return store.state_of_code([*Path(__file__).parent.glob("*.py"), Path(curves.__file__)])
+    return store.state_of_source_files([*Path(__file__).parent.glob("*.py"), Path(curves.__file__)])
 
 
 def _read(directory: Path) -> Digest:
@@ -103,7 +103,7 @@ def _encoded(found: Digest) -> dict[str, Any]:
 def _decoded(document: Any) -> Digest | None:
     try:
         extremes = {
-            name: Extremes(*(None if each is None else Extreme(*each) for each in pair))
+            name: Extremes(*(None if each is None else CurveExtreme(*each) for each in pair))
             for name, pair in document["extremes"]
         }
         return Digest(

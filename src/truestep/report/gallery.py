@@ -5,7 +5,7 @@ import base64
 import struct
 from collections.abc import Callable, Iterator
 
-from truestep.core.charts.markup import Html, tag
+from truestep.core.charts.markup import Html, html_tag
 from truestep.report.samples import LoggedSamples, Sample
 
 SMALL = 192  # pixels; pictures that are narrower are enlarged by a whole factor, each pixel a square
@@ -14,11 +14,11 @@ SMALL = 192  # pixels; pictures that are narrower are enlarged by a whole factor
 def media_cards(groups: list[LoggedSamples]) -> Iterator[Html]:
     """Return one card a name, its files in the order of their steps."""
     for group in groups:
-        yield tag(
+        yield html_tag(
             "div",
-            tag("h3", group.name),
-            tag("div", *(_figure(group.name, sample) for sample in group.shown), class_="samples"),
-            tag("p", _left_out(group), class_="note") if len(group.shown) < group.num_logged else None,
+            html_tag("h3", group.name),
+            html_tag("div", *(_figure(group.name, sample) for sample in group.shown), class_="samples"),
+            html_tag("p", _left_out(group), class_="note") if len(group.shown) < group.num_logged else None,
             class_="card",
         )
 
@@ -31,18 +31,18 @@ def _left_out(group: LoggedSamples) -> str:
 def _figure(name: str, sample: Sample) -> Html:
     label = f"{name} at step {sample.step:,}"
     shown = SHOWN[sample.kind](sample.content, label) if sample.content is not None else None
-    caption = tag(
+    caption = html_tag(
         "figcaption",
         f"step {sample.step:,}",
-        tag("span", sample.note, class_="lost") if sample.note else None,
+        html_tag("span", sample.note, class_="lost") if sample.note else None,
     )
-    return tag("figure", shown, caption, class_=sample.kind)
+    return html_tag("figure", shown, caption, class_=sample.kind)
 
 
 def _image(content: bytes, label: str) -> Html:
     width, height = struct.unpack(">II", content[16:24].ljust(8, b"\0"))  # of the PNG's header
     factor = max(1, SMALL // max(width, 1))
-    return tag(
+    return html_tag(
         "img",
         src=_address("image/png", content),
         alt=label,
@@ -53,12 +53,14 @@ def _image(content: bytes, label: str) -> Html:
 
 
 def _audio(content: bytes, label: str) -> Html:
-    return tag("audio", controls="controls", aria_label=label, src=_address("audio/wav", content))
+    return html_tag("audio", controls="controls", aria_label=label, src=_address("audio/wav", content))
 
 
 def _text(content: bytes, label: str) -> Html:
     text = content.decode("utf-8", "replace")
-    return tag("pre", "\n" + text, aria_label=label, tabindex=0)  # the first line end in a pre is not shown
+    return html_tag(
+        "pre", "\n" + text, aria_label=label, tabindex=0
+    )  # the first line end in a pre is not shown
 
 
 def _address(media_type: str, content: bytes) -> str:

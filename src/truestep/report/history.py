@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from truestep.core.files import open_regular, read_regular_file, replacing_file
+from truestep.core.files import open_regular_file, read_regular_file, replacing_file
 
 
 class MetricsMark(NamedTuple):
@@ -100,6 +100,6 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _truncate(path: Path, position: int) -> None:
-    with os.fdopen(open_regular(path, os.O_RDWR), "r+b") as file:
+    with os.fdopen(open_regular_file(path, os.O_RDWR), "r+b") as file:
         file.truncate(position)
         os.fsync(file.fileno())

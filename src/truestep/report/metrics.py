@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from truestep.core.errors import RunDirectoryError
-from truestep.core.files import open_regular, sync_folder
+from truestep.core.files import open_regular_file, sync_folder
 from truestep.report.history import MetricsMark
 from truestep.report.media import MediaLine, decode_media, encode_media
 
@@ -59,7 +59,7 @@ class MetricsFile:
 
     def _open(self) -> None:
         try:
-            self._file = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+            self._file = open_regular_file(self.path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError as error:
             raise RunDirectoryError(
                 f"{self.path} can't be made, since its folder is gone: was the run's directory removed or renamed? "
@@ -117,7 +117,7 @@ class MetricsFile:
             "%s was removed while the run trained; it is made again with all of its lines", self.path
         )
         removed, end = self._file, self._end
-        made = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+        made = open_regular_file(self.path, os.O_RDWR | os.O_CREAT)
         try:
             for start in range(0, end, READ_BYTES):
                 _write_at(made, os.pread(removed, min(READ_BYTES, end - start), start), start)
@@ -236,7 +236,7 @@ def is_metric_name(text: str) -> bool:
 
 def raw_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a regular file as they are; what is too long for a line of metrics is an empty one."""
-    with os.fdopen(open_regular(path), "rb") as file:
+    with os.fdopen(open_regular_file(path), "rb") as file:
         while raw := file.readline(MAX_LINE_BYTES):
             rest = raw
             while rest and not rest.endswith(b"\n"):

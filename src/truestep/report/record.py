@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from truestep.core.charts.curve import Curve
+from truestep.core.charts.curve import ChartCurve
 from truestep.core.files import read_regular_file
 from truestep.report.columns import MetricColumns, Steps, Values, read_columns
 from truestep.report.layers import LAYERS, read_looks
@@ -30,9 +30,9 @@ class ReportedRun:
     choices: list[dict[str, Any]] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)  # of the doctor, in the first updates
     looks: list[dict[str, Any]] = field(default_factory=list)  # at the layers
-    curves: dict[str, Curve] = field(default_factory=dict)
+    curves: dict[str, ChartCurve] = field(default_factory=dict)
     samples: list[LoggedSamples] = field(default_factory=list)  # pictures, sounds and texts
-    elapsed: Curve | None = None
+    elapsed: ChartCurve | None = None
     epoch_ends: dict[int, int] = field(default_factory=dict)  # the last logged step of each
     first_step: int = 0
     last_step: int = 0
@@ -143,7 +143,7 @@ def _take_epochs(epochs: Steps, steps: Steps, record: ReportedRun) -> None:
         record.epoch_ends[epoch] = max(last, record.epoch_ends.get(epoch, last))
 
 
-def _add(curve: Curve | None, steps: Steps, values: Values) -> Curve:
-    curve = curve or Curve(first_step=int(steps[0]))
+def _add(curve: ChartCurve | None, steps: Steps, values: Values) -> ChartCurve:
+    curve = curve or ChartCurve(first_step=int(steps[0]))
     curve.add(steps, values)
     return curve

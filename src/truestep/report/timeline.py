@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from truestep.core.charts.axes import span_axis
-from truestep.core.charts.drawn import ticks_of
-from truestep.core.charts.markup import Html, data
+from truestep.core.charts.drawn import axis_ticks
+from truestep.core.charts.markup import Html, html_data
 from truestep.report.record import ReportedRun
 
 MAX_KNOTS = 2_000
@@ -27,7 +27,7 @@ def timeline(records: Sequence[ReportedRun]) -> Html | None:
     if not any(run["time"] for run in runs):
         return None
     axes = {"epoch": _epoch_axis(runs, records), "time": _time_axis(runs)}
-    return data(
+    return html_data(
         {
             "axes": {name: axis for name, axis in axes.items() if axis},
             "runs": [{name: _columns(knots) for name, knots in run.items()} for run in runs],
@@ -122,7 +122,7 @@ def _time_axis(runs: Sequence[dict[str, Knots]]) -> dict[str, object] | None:
 
 def _axis(low: float, high: float, unit: str, scale: float, *, whole: bool) -> dict[str, object]:
     axis = span_axis(low / scale, high / scale, whole=whole)
-    return {"x": [axis.low * scale, axis.high * scale], "unit": unit, "ticks": ticks_of(axis)}
+    return {"x": [axis.low * scale, axis.high * scale], "unit": unit, "ticks": axis_ticks(axis)}
 
 
 def _columns(knots: Iterable[tuple[float, float]]) -> list[list[float]]:

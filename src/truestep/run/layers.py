@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from truestep.core.files import open_regular, replacing_file
+from truestep.core.files import open_regular_file, replacing_file
 from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
 from truestep.model.layers.findings import LayerFinding, Look, plain
@@ -128,5 +128,5 @@ def _encoded(line: dict[str, Any]) -> bytes:
 
 
 def _append(path: Path, text: bytes) -> None:
-    with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
+    with os.fdopen(open_regular_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
         file.write(text)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from truestep.core.random_streams import host_streams, key_of, set_host_streams
+from truestep.core.random_streams import host_random_streams, random_key, set_host_random_streams
 from truestep.engine.context import LearnerContext
 from truestep.nn.seeds.seeded import seed_everything
 from truestep.run.cursor import RunCursor
@@ -67,7 +67,7 @@ class LoopRandom:
         context = self._context
         if context.world is not None:
             self._common = random_state(context.device)
-            seed_everything(key_of(context.seed, _BODIES, context.step, context.rank))
+            seed_everything(random_key(context.seed, _BODIES, context.step, context.rank))
 
     def pass_ends(self) -> None:
         """The pass is over, or was left."""
@@ -78,7 +78,7 @@ class LoopRandom:
 
 def random_state(device: torch.device) -> dict[str, Any]:
     """Return the state of all generators a loop can draw from."""
-    python, (kind, keys, *rest) = host_streams()
+    python, (kind, keys, *rest) = host_random_streams()
     state = {
         "python": python,
         "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
@@ -92,7 +92,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
 def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     """Put all generators where they were; one that can't be is an error, since the run would go another way."""
     kind, keys, *rest = state["numpy"]
-    set_host_streams((state["python"], (kind, keys.numpy().astype(np.uint32), *rest)))
+    set_host_random_streams((state["python"], (kind, keys.numpy().astype(np.uint32), *rest)))
     torch.set_rng_state(state["torch"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)

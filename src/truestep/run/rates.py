@@ -4,7 +4,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from truestep.core.wording import number_text
-from truestep.engine.schedules import ends_after
+from truestep.engine.schedules import schedule_ends_after
 from truestep.engine.step import receive_report
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _place_in(cursor: "RunCursor", stream: "StreamCursor", total_epochs: int | N
 
 def _ended_after(learner: "LearnerParts") -> int | None:
     """Return after how many updates a schedule of the learner was over, None while one goes on."""
-    ends = [end for each in learner.schedules.per_update if (end := ends_after(each)) is not None]
+    ends = [end for each in learner.schedules.per_update if (end := schedule_ends_after(each)) is not None]
     return max(ends) if ends and learner.counters.updates >= max(ends) else None
 
 

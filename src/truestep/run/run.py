@@ -8,10 +8,10 @@ from typing import Any, Self, Unpack
 
 import torch
 
-from truestep.core.calls import explains_calls, explains_methods
+from truestep.core.calls import raises_option_errors, methods_raise_option_errors
 from truestep.core.errors import DataError
-from truestep.core.held import Sealed
-from truestep.core.random_streams import key_of
+from truestep.core.held import SealedAttributes
+from truestep.core.random_streams import random_key
 from truestep.core.results import RenderableType, Shown, result_facts
 from truestep.core.wording import number_text
 from truestep.engine.averages import EMA
@@ -69,8 +69,8 @@ from truestep.run.trackers.tracker import Tracker, Tracking
 from truestep.run.tracking import Tracked
 
 
-@explains_methods("run")
-class Run(Sealed, Shown):
+@methods_raise_option_errors("run")
+class Run(SealedAttributes, Shown):
     """One training and its directory.
 
     An empty or new directory starts a run; one that holds this run goes on where it stopped.
@@ -112,7 +112,7 @@ class Run(Sealed, Shown):
     _called, _elsewhere, _set_instead = "A run", elsewhere.ATTRIBUTES, elsewhere.SET
     _settable = frozenset({"state", "best"})
 
-    @explains_calls("ts.Run", elsewhere.RUN)
+    @raises_option_errors("ts.Run", elsewhere.RUN)
     def __init__(
         self,
         directory: str | Path | None = None,
@@ -189,7 +189,7 @@ class Run(Sealed, Shown):
 
     # ------------------------------------------------------------------ what is trained, and on what
 
-    @explains_calls("run.learner", elsewhere.LEARNER, elsewhere.NEW_LEARNER)
+    @raises_option_errors("run.learner", elsewhere.LEARNER, elsewhere.NEW_LEARNER)
     def learner(
         self,
         modules: Modules,
@@ -239,7 +239,7 @@ class Run(Sealed, Shown):
         taken = self.context.learners
         return next(n for n in (name, *(f"{name}_{i}" for i in range(2, len(taken) + 3))) if n not in taken)
 
-    @explains_calls("run.data", otherwise=elsewhere.data)
+    @raises_option_errors("run.data", otherwise=elsewhere.data)
     def data(self, data: Any, **options: Unpack[DataKeywords]) -> BatchSource:
         """Make a source of batches; for the options see `ts.DataOptions`.
 
@@ -251,7 +251,7 @@ class Run(Sealed, Shown):
         cursor, world, given = self.cursor, self.context.world, DataOptions.of(options)
         if self.session.is_at_work:
             refuse_in_loop(cursor)
-        seed = key_of(self.context.seed, cursor.num_sources)
+        seed = random_key(self.context.seed, cursor.num_sources)
         share = world.share if world is not None else WHOLE
         source = open_source(data, given, seed=seed, device=self.context.device, share=share)
         label = label_of_data(cursor.labels, f"data_{cursor.num_sources + 1}")
@@ -264,7 +264,7 @@ class Run(Sealed, Shown):
         source._seal()
         return source
 
-    @explains_calls("run.track", otherwise=elsewhere.TRACK)
+    @raises_option_errors("run.track", otherwise=elsewhere.TRACK)
     def track(self, *, per_rank: bool = False, **objects: Any) -> None:
         """Save these objects with the run, and put them back where it goes on; to be called before the first loop.
 
@@ -296,14 +296,14 @@ class Run(Sealed, Shown):
 
     # ------------------------------------------------------------------ the loop
 
-    @explains_calls("run.epochs", otherwise=elsewhere.EPOCHS)
+    @raises_option_errors("run.epochs", otherwise=elsewhere.EPOCHS)
     def epochs(self, total: int) -> Iterator[int]:
         """Yield the numbers of the epochs still to do; the run starts, or goes on, here, and is finished at the end."""
         check_count("run.epochs(total), how many epochs the whole run has,", total, at_least=0)
         self.session.start()
         return self._loop.epochs(total)
 
-    @explains_calls("run.steps", otherwise=elsewhere.STEPS)
+    @raises_option_errors("run.steps", otherwise=elsewhere.STEPS)
     def steps(self, total: int) -> Iterator[int]:
         """Yield the numbers of the steps still to do, for a training without a data set; between two of them the run is saved.
 
@@ -355,7 +355,7 @@ class Run(Sealed, Shown):
         )
         self.session.log(numbers, media)
 
-    @explains_calls("run.save", otherwise=elsewhere.SAVE)
+    @raises_option_errors("run.save", otherwise=elsewhere.SAVE)
     def save(self) -> None:
         """Save a checkpoint at the next moment between two batches."""
         self.session.owner.check()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from truestep.core.results import print_all
+from truestep.core.results import print_results
 from truestep.doctor.finding import Abstention, Finding
 from truestep.doctor.fixing import Fixed
 from truestep.doctor.reading import SourceReading
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 def show_reading(reading: SourceReading, console: Console, *, abstentions: bool = False) -> None:
     """Print what reading source files gave; with `abstentions`, also where a check could not tell."""
-    print_all(show_findings(reading.findings, reading.lines), console)
-    print_all(show_abstentions(reading.abstentions) if abstentions else (), console)
+    print_results(show_findings(reading.findings, reading.lines), console)
+    print_results(show_abstentions(reading.abstentions) if abstentions else (), console)
     for path, reason in reading.unreadable:
         _say(console, path, f"not read: {printable(reason)}")
     for failure in reading.failures:
@@ -49,7 +49,7 @@ def show_fixed(fixed: Sequence[Fixed], console: Console) -> None:
         else:
             styles = {"-": "red", "+": "green", "@": "cyan"}
             shown = [Text(printable(line.rstrip("\r\n")), styles.get(line[0], "")) for line in each.diff()]
-            print_all([Text("\n").join(shown)], console)
+            print_results([Text("\n").join(shown)], console)
     made = [finding for each in fixed if not each.left for finding in each.findings]
     if made:
         codes = ", ".join(f"{code} ({count})" for code, count in Counter(each.code for each in made).items())
@@ -72,7 +72,7 @@ def show_concisely(findings: Sequence[Finding], console: Console) -> None:
 def show_run(report: "RunReport", console: Console, *, beside_script: bool) -> None:
     """Print what reading and running a script gave; beside the script's own output, which has torch's warnings already."""
     console.rule("truestep doctor", style="dim")
-    print_all(show_findings(report.findings, report.lines), console)
+    print_results(show_findings(report.findings, report.lines), console)
     found = {(each.place.path, each.place.line) for each in report.findings}
     for place, text in report.outcome.warnings[:5]:
         if not beside_script:

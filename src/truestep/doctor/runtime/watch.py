@@ -122,9 +122,9 @@ class Watch:
         yield from render_watched(self.findings, self.history.num_steps, self.dispatcher.seconds)
 
     def _repr_html_(self) -> str:
-        from truestep.core.results import html_of
+        from truestep.core.results import result_html
 
-        return html_of(self)
+        return result_html(self)
 
 
 def active_watch() -> Watch | None:

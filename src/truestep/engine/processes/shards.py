@@ -9,7 +9,7 @@ from torch import Tensor
 
 from truestep.checkpoints.boxes import TensorBox, WantedPart
 from truestep.checkpoints.tree import Piece
-from truestep.core.trees import map_leaves
+from truestep.core.trees import map_tree_leaves
 
 _NOTHING = torch.empty(0)
 
@@ -33,12 +33,12 @@ def gather_divided(tree: Any, *, keep: bool) -> Any:
         found = leaf.detach().full_tensor()
         return found if keep else _NOTHING
 
-    return map_leaves(gathered, tree)
+    return map_tree_leaves(gathered, tree)
 
 
 def pieces(tree: Any, *, alone: bool) -> Any:
     """Return a tree with what this process has of its divided tensors; with `alone` all else is None."""
-    return map_leaves(lambda leaf: _piece(leaf) if is_divided(leaf) else None if alone else leaf, tree)
+    return map_tree_leaves(lambda leaf: _piece(leaf) if is_divided(leaf) else None if alone else leaf, tree)
 
 
 def _piece(tensor: Any) -> Piece:

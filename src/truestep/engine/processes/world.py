@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from truestep.core.errors import RankError
-from truestep.core.frames import own_line
+from truestep.core.frames import line_of_user_code
 from truestep.engine.processes.asking import ask_rank_store
 from truestep.engine.processes.lookout import Lookout, renewing
 from truestep.engine.processes.meeting import Meeting
@@ -199,7 +199,7 @@ class World:
         if isinstance(error, RankError):
             self.error = error
             return
-        place = own_line(error.__traceback__)
+        place = line_of_user_code(error.__traceback__)
         first = f"{type(error).__name__}: {error}".splitlines()[0]
         text = self.notes.describe(self.rank, f"raised {first}" + (f" (at {place})" if place else ""))
         self.error = RankError(f"The ranks can't go on together: {text}.")
@@ -243,7 +243,7 @@ class World:
 
     def apart(self, what: str) -> RankError:
         """Return the error for ranks that came to one meeting for different things."""
-        place = f"{what}, {own_line() or 'at its end'} (step {self.step})"
+        place = f"{what}, {line_of_user_code() or 'at its end'} (step {self.step})"
         places = self.ask(lambda: self.notes.places(place))
         listed = "; ".join(f"rank {rank}: {place}" for rank, place in enumerate(places))
         updating = [place.startswith("an update") for place in places]

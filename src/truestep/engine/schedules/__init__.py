@@ -5,7 +5,7 @@ from truestep.core.schedule_units import (
     Counting,
     Plateau,
     ScheduleFactory,
-    ends_after,
+    schedule_ends_after,
     per_epoch,
     per_update,
 )
@@ -23,7 +23,7 @@ __all__ = [
     "Plateau",
     "ScheduleFactory",
     "Schedules",
-    "ends_after",
+    "schedule_ends_after",
     "one_cycle",
     "per_epoch",
     "per_update",

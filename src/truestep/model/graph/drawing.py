@@ -2,7 +2,7 @@
 """A picture as SVG, in the colours of charts, light and dark."""
 
 from truestep.core.charts import chart_style
-from truestep.core.charts.markup import Html, tag
+from truestep.core.charts.markup import Html, html_tag
 from truestep.model.graph.layout import LINE, PADDING_X, PADDING_Y, STACKED, Layout, Rectangle, lay_out, shown
 from truestep.model.graph.picture import Border, Box, Picture
 
@@ -37,16 +37,16 @@ def draw(picture: Picture, layout: Layout) -> Html:
         parts += _arrow(points, is_weight=arrow.is_weight)
     parts += [_frame_title(frame, place) for frame, place in framed]  # above the arrows
     parts += [_box(box, layout.boxes[box.id]) for box in picture.boxes]
-    moved = tag("g", *parts, transform=f"translate({MARGIN:g} {MARGIN:g})")
-    title = tag("title", f"{len(picture.boxes)} boxes at depth {picture.depth}")
+    moved = html_tag("g", *parts, transform=f"translate({MARGIN:g} {MARGIN:g})")
+    title = html_tag("title", f"{len(picture.boxes)} boxes at depth {picture.depth}")
     sizes: dict[str, str | float] = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"}
-    return tag("svg", title, moved, class_="graph", role="img", **sizes)
+    return html_tag("svg", title, moved, class_="graph", role="img", **sizes)
 
 
 def svg_document(picture: Picture) -> str:
     """Return a file of its own."""
     svg = svg_of(picture)
-    style = tag("style", Html(chart_style() + STYLE + "svg { background: var(--card); }"))
+    style = html_tag("style", Html(chart_style() + STYLE + "svg { background: var(--card); }"))
     start = svg.index(">") + 1
     head = svg[:start].replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
     return f"{head}{style}{svg[start:]}"
@@ -59,7 +59,7 @@ def _frame(frame: Border, place: Rectangle) -> Html:
 
 def _frame_title(frame: Border, place: Rectangle) -> Html:
     x, y = _round(place.left + 10), _round(place.top + 17)
-    return tag("text", shown(frame.title), x=x, y=y, class_="name title")
+    return html_tag("text", shown(frame.title), x=x, y=y, class_="name title")
 
 
 def _box(box: Box, place: Rectangle) -> Html:
@@ -74,14 +74,16 @@ def _box(box: Box, place: Rectangle) -> Html:
     parts.append(_rectangle(front, radius=15 if box.kind in ("input", "output") else 6))
     for number, line in enumerate(box.lines):
         x, y = front.left + PADDING_X, front.top + PADDING_Y + LINE * number + 12.5
-        text = tag("text", shown(line), x=_round(x), y=_round(y), class_="name" if number == 0 else None)
+        text = html_tag("text", shown(line), x=_round(x), y=_round(y), class_="name" if number == 0 else None)
         parts.append(text)
-    whole = tag("title", "\n".join(box.lines)) if any(shown(line) != line for line in box.lines) else None
-    return tag("g", whole, *parts, class_=box.kind)
+    whole = (
+        html_tag("title", "\n".join(box.lines)) if any(shown(line) != line for line in box.lines) else None
+    )
+    return html_tag("g", whole, *parts, class_=box.kind)
 
 
 def _rectangle(place: Rectangle, *, radius: float, class_: str | None = None) -> Html:
-    return tag(
+    return html_tag(
         "rect",
         x=_round(place.left),
         y=_round(place.top),
@@ -97,7 +99,7 @@ def _arrow(points: tuple[tuple[float, float], ...], *, is_weight: bool) -> list[
     *curve, tip = rest
     x, y = start
     bends = " ".join(f"{_round(x)},{_round(y)}" for x, y in curve)
-    path = tag("path", d=f"M{_round(x)},{_round(y)}C{bends}", class_="weight" if is_weight else None)
+    path = html_tag("path", d=f"M{_round(x)},{_round(y)}C{bends}", class_="weight" if is_weight else None)
     if is_weight:
         return [path]
     back = (curve[-1][0] - tip[0], curve[-1][1] - tip[1])
@@ -106,7 +108,7 @@ def _arrow(points: tuple[tuple[float, float], ...], *, is_weight: bool) -> list[
     left = (tip[0] + along * back[0] - across * back[1], tip[1] + along * back[1] + across * back[0])
     right = (tip[0] + along * back[0] + across * back[1], tip[1] + along * back[1] - across * back[0])
     corners = "L".join(f"{_round(x)},{_round(y)}" for x, y in (tip, left, right))
-    return [path, tag("path", d=f"M{corners}Z", class_="head")]
+    return [path, html_tag("path", d=f"M{corners}Z", class_="head")]
 
 
 def _round(value: float) -> float:

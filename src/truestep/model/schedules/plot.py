@@ -11,8 +11,8 @@ from typing import Any, Literal
 from torch.optim import Optimizer
 
 from truestep.core.charts.axes import ChartAxis, span_axis
-from truestep.core.charts.chart import Chart, Series, Steps
-from truestep.core.charts.curve import Curve
+from truestep.core.charts.chart import Chart, ChartSeries, ChartSteps
+from truestep.core.charts.curve import ChartCurve
 from truestep.core.charts.marks import CurveMark
 from truestep.core.errors import OptionError, check_number
 from truestep.core.results import RenderableType, Result
@@ -60,21 +60,21 @@ class SchedulePlot(Result):
 
     def to_svg(self, *, width: int = 720) -> str:
         """Return an SVG document, `width` pixels wide, light or dark as its reader prefers."""
-        from truestep.core.charts.standalone import svg_document
+        from truestep.core.charts.standalone import charts_as_svg
 
         charts = [_chart(quantity, self.of(quantity)) for quantity in self.quantities]
-        return svg_document(charts, self._steps(), notes=[*self._words(), *self.notes], width=width)
+        return charts_as_svg(charts, self._steps(), notes=[*self._words(), *self.notes], width=width)
 
-    def _steps(self) -> Steps:
+    def _steps(self) -> ChartSteps:
         per_epoch = self.steps_per_epoch
         axis = span_axis(1, self.num_steps)
         starts = list(range(1, self.num_steps + 1, per_epoch)) if per_epoch else []
         if self.by == "steps" or not per_epoch:
-            return Steps(axis=axis, epoch_starts=starts)
+            return ChartSteps(axis=axis, epoch_starts=starts)
         epochs = span_axis(0, self.num_steps / per_epoch)
         ticks = tuple(max(1.0, tick * per_epoch) for tick in epochs.ticks)
         shown = ChartAxis(low=axis.low, high=axis.high, is_log=False, ticks=ticks)
-        return Steps(axis=shown, epoch_starts=starts, unit="epoch", labels=epochs.labels())
+        return ChartSteps(axis=shown, epoch_starts=starts, unit="epoch", labels=epochs.labels())
 
     def to_csv(self) -> str:
         """Return a table: the update from 1, and a column for each curve."""
@@ -253,9 +253,9 @@ def _chart(quantity: str, curves: Sequence[ScheduleCurve]) -> Chart:
 
     series, marks = [], []
     for each in curves:
-        curve = Curve(first_step=1)
+        curve = ChartCurve(first_step=1)
         curve.add(np.arange(1, len(each.values) + 1), np.array(each.values))
-        series.append(Series(name=each.name, curve=curve, colour=each.colour))
+        series.append(ChartSeries(name=each.name, curve=curve, colour=each.colour))
         marks += [
             CurveMark(step=step, value=each.values[step - 1], words=words, style=series[-1].style)
             for step, words in points_of(each.landmarks, len(each.values)).items()

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from truestep.core.errors import OptionError
-from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, ends_after
+from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, schedule_ends_after
 from truestep.model.schedules.dummy import QUANTITIES, dummy_of
 
 Metric = Callable[[int], float]
@@ -84,7 +84,7 @@ def _followed(schedule: Any, optimizer: Optimizer, training: Training, unit: str
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything; the plot shows where
             stopped = f"{type(error).__name__} after {step:,} updates: {error}"
             break
-    length = ends_after(schedule)
+    length = schedule_ends_after(schedule)
     names = [str(group.get("name", number)) for number, group in enumerate(optimizer.param_groups)]
     end = None if length is None else length * every
     return Stepped(settings=settings, group_names=names, ends_after=end, stopped=stopped)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice, check_number
-from truestep.core.random_streams import host_streams, set_host_streams
+from truestep.core.random_streams import host_random_streams, set_host_random_streams
 from truestep.core.results import RenderableType, Result, result_facts
 from truestep.nn.seeds.repeatability import (
     Flags,
@@ -45,7 +45,7 @@ class StreamsBefore:
     def __init__(self) -> None:
         self.entered = False
         self._flags = read_flags()
-        self._host = host_streams()
+        self._host = host_random_streams()
         self._torch = torch.get_rng_state()
         self._torch_seed = torch.initial_seed()
         accelerator = torch.accelerator.current_accelerator(check_available=True)
@@ -59,7 +59,7 @@ class StreamsBefore:
     def restore(self) -> None:
         """Put everything back as it was."""
         self._flags.restore()
-        set_host_streams(self._host)
+        set_host_random_streams(self._host)
         torch.set_rng_state(self._torch)
         if self._module is None:
             return

@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args, get_origin
 import tyro
 
 from truestep.core.errors import OptionError, nearest_names
-from truestep.core.other_words import option_called
+from truestep.core.other_words import option_by_other_name
 from truestep.recipes.loading.find import FOLDER, description_of, recipe_name
 from truestep.run.options import Resume
 
@@ -103,7 +103,7 @@ def _no_option(command: str, word: str, known: list[str]) -> str:
     if not word.startswith("-"):
         return f"{command} takes options alone, and {word!r} belongs to none: each is written --name value."
     said = f"{command} has no option {option}."
-    if called := option_called(name, known):
+    if called := option_by_other_name(name, known):
         return f"{said} Here it is called {_option(called)}."
     return f"{said} {nearest_names(option, map(_option, known))}"
 
