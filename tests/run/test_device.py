@@ -6,13 +6,13 @@ import torch
 
 from truestep.core.errors import OptionError
 from truestep.engine.context import LearnerContext
-from truestep.nn.seeds.repeatability import read_flags
+from truestep.nn.seeds.repeatability import read_determinism_flags
 from truestep.run.device import CudnnTuner, choose_device, set_determinism
 
 
 @pytest.fixture(autouse=True)
 def flags():
-    kept = read_flags()
+    kept = read_determinism_flags()
     yield
     kept.restore()
 
