@@ -30,7 +30,7 @@ def make_report(
 
     The page is one file that loads nothing. Runs that are at work can be given too: nothing of theirs is changed.
     """
-    from truestep.checkpoints.listing import plain
+    from truestep.checkpoints.listing import plain_json
     from truestep.cli.screen import print_document, show, warn
     from truestep.report import check_directories, render_records, write_page
     from truestep.report.compare import compare_runs
@@ -45,7 +45,7 @@ def make_report(
 
         warn(f"wrote {write_csv(paths, found.runs, csv):,} values to {csv}")
     if as_json:
-        print_document({**plain(found.to_dict()), "report": str(page)})
+        print_document({**plain_json(found.to_dict()), "report": str(page)})
         return
     show(found)
     typer.echo(f"Report: {page}")

@@ -3,8 +3,8 @@
 
 from typing import Any
 
-from truestep.checkpoints.boxes import PartOf, WantedPart
-from truestep.checkpoints.tree import tensor_name
+from truestep.checkpoints.boxes import PartOf, WantedTensorPart
+from truestep.checkpoints.tree import saved_tensor_name
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.shards import divided_as, divided_by_name, is_divided, part_like
 
@@ -42,12 +42,12 @@ def parts_here(learner: LearnerParts, *under: str) -> PartOf:
     if learner.average is not None:
         named["averages"] = learner.average.state_dict()
     for part, tensors in named.items():
-        likes |= {tensor_name((*under, part, name)): tensor for name, tensor in tensors.items()}
+        likes |= {saved_tensor_name((*under, part, name)): tensor for name, tensor in tensors.items()}
     for number, optimizer in enumerate(learner.optimizers):
         for index, parameter in enumerate(_parameters(optimizer)):
-            owners[tensor_name((*under, "optimizers", number, "state", index))] = parameter
+            owners[saved_tensor_name((*under, "optimizers", number, "state", index))] = parameter
 
-    def part_of(name: str, shape: tuple[int, ...]) -> WantedPart | None:
+    def part_of(name: str, shape: tuple[int, ...]) -> WantedTensorPart | None:
         like: Any = likes.get(name, owners.get(name.rpartition("/")[0]))
         return part_like(like) if is_divided(like) and like.shape == shape else None
 

@@ -117,9 +117,9 @@ def _optimizer_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[
 
 
 def _tensor_differences(mine: dict[str, Any], saved: dict[str, Any]) -> list[str]:
-    from truestep.checkpoints.differences import compare_names
+    from truestep.checkpoints.differences import compare_weight_names
 
-    found = compare_names(_shapes(mine), _shapes(saved))
+    found = compare_weight_names(_shapes(mine), _shapes(saved))
     differences = found.differences
     renamed = [f"{other}, expected {name}" for name, other in found.pairs.items() if name != other]
     return renamed + [

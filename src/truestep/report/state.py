@@ -6,13 +6,13 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
-from truestep.checkpoints.attempts import ending_at
+from truestep.checkpoints.attempts import how_run_ended_at
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.holder import is_held
-from truestep.checkpoints.selection import read_all
+from truestep.checkpoints.holder import is_lock_held
+from truestep.checkpoints.selection import read_checkpoints
 from truestep.checkpoints.sources import FOLDER
-from truestep.checkpoints.tree import children_of, subtree
+from truestep.checkpoints.tree import state_children, state_subtree
 from truestep.core.errors import CheckpointError
 from truestep.core.files import read_regular_file
 from truestep.report.names import CONFIG
@@ -32,13 +32,13 @@ def state_of(directory: Path, last_step: int) -> RunState:
 
     Reads the newest checkpoint's manifest and the sizes of its files: `truestep checkpoints verify` reads all of them.
     """
-    held = is_held(directory / FOLDER)
+    held = is_lock_held(directory / FOLDER)
     if held:
         return RunState("running")
     if (problem := _config_problem(directory)) is not None:
         return problem
     newest = (
-        next(iter(read_all(CheckpointFiles(), directory / FOLDER)), None)
+        next(iter(read_checkpoints(CheckpointFiles(), directory / FOLDER)), None)
         if (directory / FOLDER).is_dir()
         else None
     )
@@ -83,7 +83,7 @@ def _ending(folder: Path, newest: Checkpoint | None, last_step: int) -> RunState
     if kind == "exception":
         return RunState("interrupted", f"{name} after step {newest.step:,}")
     if last_step <= newest.step:
-        kind = ending_at(CheckpointFiles(), folder, newest.name) or kind
+        kind = how_run_ended_at(CheckpointFiles(), folder, newest.name) or kind
         if kind == "finished":
             return RunState("finished")
         if kind == "signal":
@@ -104,7 +104,7 @@ def _script_ended(newest: Checkpoint) -> str:
 def _num_updates(checkpoint: Checkpoint) -> int:
     """Return how many updates all learners have made; 0 for a checkpoint that tells of none."""
     try:
-        learners = children_of(subtree(checkpoint.manifest.state, ("learners",))) or {}
+        learners = state_children(state_subtree(checkpoint.manifest.state, ("learners",))) or {}
         return sum(checkpoint.value("learners", name, "counters", "updates") for name in learners)
     except (CheckpointError, TypeError):
         return 0

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from truestep.checkpoints.part_writer import PartWriter
+from truestep.checkpoints.part_writer import CheckpointPartWriter
 from truestep.core.errors import CheckpointError, RankError
 from truestep.engine.processes.asking import ask_rank_store
 from truestep.engine.processes.notes import PATIENCE_SECONDS
@@ -46,7 +46,7 @@ class SavesInPieces:
 
     def __init__(self, world: World, directory: Path, *, background: bool) -> None:
         self._world, self._directory = world, directory
-        self._writer = PartWriter(world.rank, tell=self._tell, background=background)
+        self._writer = CheckpointPartWriter(world.rank, tell=self._tell, background=background)
         self.folder = ""
         """The name of the folder that rank 0 has begun."""
         self._lost: tuple[int, str] | None = None  # who has ended a save by writing nothing more

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from truestep.checkpoints.differences import compare_names
+from truestep.checkpoints.differences import compare_weight_names
 from truestep.core.errors import CheckpointError, OptionError, nearest_names
 from truestep.core.wording import byte_size
 from truestep.engine.context import LearnerContext
@@ -93,7 +93,7 @@ class Tracked:
         for name, tracked in self._objects.items():
             if not isinstance(tracked, torch.nn.Module) or name not in saved:
                 continue
-            found = compare_names(_shapes(tracked.state_dict()), _shapes(decode_value(saved[name])))
+            found = compare_weight_names(_shapes(tracked.state_dict()), _shapes(decode_value(saved[name])))
             renamed = [pair for pair in found.pairs.items() if pair[0] != pair[1]]
             if found.differences or renamed:
                 raise CheckpointError(

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
-from truestep.checkpoints.memory import bytes_of
-from truestep.checkpoints.regions import problem_of_tensor
+from truestep.checkpoints.memory import tensor_memory
+from truestep.checkpoints.regions import why_tensor_cannot_be_saved
 from truestep.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
 from truestep.core.errors import CheckpointError
 from truestep.core.trees import tree_leaves
@@ -63,7 +63,7 @@ def check_value(value: Any, path: str, depth: int = 0) -> None:
 
 
 def _check_tensor(tensor: Tensor, path: str) -> None:
-    if problem := problem_of_tensor(tensor):
+    if problem := why_tensor_cannot_be_saved(tensor):
         raise CheckpointError(f"The tensor {path} can't be saved: it {problem}.")
 
 
@@ -146,7 +146,7 @@ def digest(tree: Any) -> str | None:
 def _bytes_of_leaf(path: tuple[Any, ...], leaf: Any) -> Iterator[bytes | memoryview]:
     if isinstance(leaf, Tensor):
         yield repr((path, leaf.dtype, tuple(leaf.shape))).encode()
-        yield bytes_of(leaf.detach().resolve_conj().resolve_neg().cpu().contiguous())
+        yield tensor_memory(leaf.detach().resolve_conj().resolve_neg().cpu().contiguous())
     else:
         yield repr((path, leaf)).encode("utf-8", "backslashreplace")
 

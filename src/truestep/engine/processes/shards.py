@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.boxes import TensorBox, WantedPart
-from truestep.checkpoints.tree import Piece
+from truestep.checkpoints.boxes import TensorBox, WantedTensorPart
+from truestep.checkpoints.tree import TensorPiece
 from truestep.core.trees import map_tree_leaves
 
 _NOTHING = torch.empty(0)
@@ -41,8 +41,10 @@ def pieces(tree: Any, *, alone: bool) -> Any:
     return map_tree_leaves(lambda leaf: _piece(leaf) if is_divided(leaf) else None if alone else leaf, tree)
 
 
-def _piece(tensor: Any) -> Piece:
-    return Piece(tensor=local_part(tensor).detach(), whole=tuple(tensor.shape), offset=_box(tensor).offset)
+def _piece(tensor: Any) -> TensorPiece:
+    return TensorPiece(
+        tensor=local_part(tensor).detach(), whole=tuple(tensor.shape), offset=_box(tensor).offset
+    )
 
 
 def _box(tensor: Any) -> TensorBox:
@@ -51,7 +53,7 @@ def _box(tensor: Any) -> TensorBox:
     return TensorBox(tuple(box.offsets), tuple(local_part(tensor).shape))
 
 
-def part_like(like: Any) -> WantedPart:
+def part_like(like: Any) -> WantedTensorPart:
     """Return the part of a tensor of the same shape that is this process's, where it is divided as `like` is."""
 
     def made(values: Tensor) -> Any:
@@ -61,7 +63,7 @@ def part_like(like: Any) -> WantedPart:
         place = like.device_mesh, like.placements
         return DTensor.from_local(there, *place, run_check=False, shape=like.shape, stride=like.stride())
 
-    return WantedPart(_box(like), made)
+    return WantedTensorPart(_box(like), made)
 
 
 def divided_as(value: Any, like: Any) -> Any:
