@@ -35,10 +35,10 @@ class Alive:
         torch = torch_module()
         if torch is None:
             return cls(0, ())
-        from truestep.machine.memory.tensors import visible_tensors
+        from truestep.machine.memory.tensors import live_tensors
 
         with torch._C.DisableTorchFunctionSubclass():
-            tensors = visible_tensors()
+            tensors = live_tensors()
             try:
                 sizes = _sizes(tensors)
             except (RuntimeError, NotImplementedError):
@@ -77,14 +77,14 @@ def _storage_bytes(tensors: list[Any]) -> int:
 
 def largest_holders(crash: Crash, alive: Alive, num: int = 2) -> str:
     """Return the largest tensors that Python sees, on accelerators if there are any, with what holds each."""
-    from truestep.machine.memory.tensors import Storages, describe
+    from truestep.machine.memory.tensors import LiveStorages, describe_storage
 
-    storages = Storages(alive.large)
+    storages = LiveStorages(alive.large)
     keys = [key for key in storages.largest() if storages.storages[key].nbytes() >= _MIN_BYTES]
     on_cards = [key for key in keys if storages.storages[key].device.type != "cpu"]
     shown = []
     for key in (on_cards or keys)[:num]:
-        each = describe(storages.tensors[key], storages.storages[key], ())
+        each = describe_storage(storages.tensors[key], storages.storages[key], ())
         holder = _holder_in_frames(crash, storages.tensors[key]) or _holder_anywhere(storages, key, alive)
         by = f" by {holder}" if holder else ""
         shown.append(f"{each.dtype} {shape_text(each.shape)}, {byte_size(each.storage_bytes)}, held{by}")
@@ -105,10 +105,10 @@ def _holder_in_frames(crash: Crash, tensors: list[Any]) -> str:
 
 def _holder_anywhere(storages: Any, key: int, alive: Alive) -> str:
     """Return what the garbage collector finds, in the time there is."""
-    from truestep.machine.memory.holders import Holders
+    from truestep.machine.memory.holders import ObjectHolders
 
     own = [alive.large, storages.tensors, storages.storages, storages.owners, *storages.tensors.values()]
-    paths = Holders(ignored=own, max_seconds=_MAX_SECONDS).paths_to(storages.tensors[key][0])
+    paths = ObjectHolders(ignored=own, max_seconds=_MAX_SECONDS).paths_to(storages.tensors[key][0])
     return "" if not paths or paths[0].startswith("not found") else _KEYS.sub("[...]", paths[0])
 
 
