@@ -15,12 +15,12 @@ from truestep.engine.backward import backward
 from truestep.engine.elsewhere import ACCUMULATING
 from truestep.engine.losses import LossOutput, Weighted, read_loss
 from truestep.engine.parts import LearnerParts
-from truestep.engine.plan import Plan
+from truestep.engine.plan import UpdatePlan
 from truestep.engine.result import Update
-from truestep.engine.side_effects import explain_used_graph
-from truestep.engine.step import LearnerStep, apply_step, decide
+from truestep.engine.side_effects import used_graph_error
+from truestep.engine.step import LearnerStep, apply_step, decide_steps
 from truestep.engine.sums import LossTotals
-from truestep.engine.transaction import Transaction, not_started
+from truestep.engine.transaction import UpdateTransaction, update_of_not_started
 
 
 @methods_raise_option_errors("update")
@@ -76,7 +76,7 @@ class Accumulating(HelpfulAttributes):
         try:
             backward(values, seed)
         except RuntimeError as error:
-            if clear := explain_used_graph(error, None):
+            if clear := used_graph_error(error, None):
                 raise clear from error
             raise
 
@@ -96,7 +96,7 @@ class Accumulating(HelpfulAttributes):
         learner = self._learner
         context = learner.context
         context.observer.starting()
-        plan = self._plan = Plan.of([learner])
+        plan = self._plan = UpdatePlan.of([learner])
         if learner.needs_closure:
             raise OptionError(
                 f"The optimizer of {learner.name!r} has to evaluate the loss again while it steps, which a block can't. "
@@ -106,7 +106,7 @@ class Accumulating(HelpfulAttributes):
             raise OptionError(_DIVIDED.format(name=learner.name))
         plan.check()
         self._micro_batch = 0
-        self._transaction = Transaction(plan).__enter__()
+        self._transaction = UpdateTransaction(plan).__enter__()
         plan.clear_gradients()
         if plan.hooks.division.shares_batches:
             # where this process's rows lie is not known, but that they are not others'
@@ -137,7 +137,9 @@ class Accumulating(HelpfulAttributes):
             raise
         self._transaction.__exit__(kind, error, trace)
         if error is None:
-            self.result = not_started(self._learner) if step is None else apply_step(step, self._sums)
+            self.result = (
+                update_of_not_started(self._learner) if step is None else apply_step(step, self._sums)
+            )
 
     def _decide(self) -> LearnerStep | None:
         """Return what is done with the sums of all parts; None where the learner has not started."""
@@ -148,7 +150,7 @@ class Accumulating(HelpfulAttributes):
         self._plan.side_effects.check()
         hooks = self._plan.hooks
         hooks.gradients_ready(self._sums)
-        return decide(hooks, self._plan.learners, self._sums)[0]
+        return decide_steps(hooks, self._plan.learners, self._sums)[0]
 
 
 _DIVIDED = (

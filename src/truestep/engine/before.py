@@ -7,7 +7,7 @@ from truestep.core.buffers import MovingBuffers
 from truestep.core.random_streams import host_random_streams, set_host_random_streams
 
 
-class Before:
+class BatchRetry:
     """What is put back before a batch is tried again: buffers and the host's random streams (torch's are keyed anew)."""
 
     def __init__(self, buffers: Sequence[MovingBuffers]) -> None:

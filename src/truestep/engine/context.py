@@ -13,12 +13,12 @@ from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import NonFinite
 from truestep.engine.processes.world import World
 from truestep.engine.result import Update
-from truestep.engine.strategies import Single, Strategy
+from truestep.engine.strategies import SingleProcess, RankStrategy
 
 _DRAWS = 0xD4A5  # keeps the key of an update's draws apart from those of its micro-batches
 
 
-class Observer(Protocol):
+class UpdateObserver(Protocol):
     """What the engine tells whoever runs it; a run connects itself here."""
 
     def starting(self) -> None:
@@ -66,9 +66,9 @@ class LearnerContext:
     rank: int = 0
     world: World | None = None
     """The processes that train together; None where this one is alone."""
-    strategy: Strategy = field(default_factory=Single)
+    strategy: RankStrategy = field(default_factory=SingleProcess)
     nonfinite: NonFinite = "raise"
-    observer: Observer = field(default_factory=Unobserved)
+    observer: UpdateObserver = field(default_factory=Unobserved)
     step: int = 0
     """Batches so far: the cursor, which keys randomness and `starts_at`."""
     ordinal: int = 0

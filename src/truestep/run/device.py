@@ -8,7 +8,7 @@ from torch import Tensor
 
 from truestep.core.devices import usable_device
 from truestep.core.errors import OptionError
-from truestep.engine.batches import map_tensors
+from truestep.engine.batches import map_batch_tensors
 from truestep.engine.context import LearnerContext
 from truestep.nn.seeds.repeatability import make_deterministic
 from truestep.run.ranks import launched
@@ -82,7 +82,7 @@ class CudnnTuner:
             shapes.append(tensor.shape)
             return tensor
 
-        map_tensors(note, batch)
+        map_batch_tensors(note, batch)
         self._repeats += tuple(shapes) in self._shapes
         self._shapes.add(tuple(shapes))
         if len(self._shapes) > MOST_SHAPES:

@@ -11,7 +11,7 @@ from truestep.core.errors import RankError
 from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.shards import local_part
-from truestep.engine.state import settings
+from truestep.engine.state import learner_settings
 from truestep.run.agreement import Agreement
 from truestep.run.own_code import OwnCode
 
@@ -27,7 +27,7 @@ def _what_is_trained(learners: Mapping[str, LearnerParts]) -> dict[str, Any]:
     }
     facts |= {"the torch": str(torch.__version__), "the learners": list(learners)}
     for name, learner in learners.items():
-        facts |= {f"{key} of {name!r}": value for key, value in settings(learner).items()}
+        facts |= {f"{key} of {name!r}": value for key, value in learner_settings(learner).items()}
         facts |= {
             f"the shape of {parameter} of {name!r}": list(weight.shape)
             for parameter, weight in zip(learner.weights.names, learner.weights.parameters, strict=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from truestep.core.errors import OptionError
-from truestep.engine.processes.world import Membership
+from truestep.engine.processes.world import RankMembership
 
 PORT = 29500  # torchrun's own
 SLURM_PORTS = 12000, 20000  # where a job that names no port meets: the first, and how many there are
@@ -27,7 +27,7 @@ _WORDS = {
 class Launched(NamedTuple):
     """This process among those that its launcher started, where they meet, and which launcher it was."""
 
-    place: Membership
+    place: RankMembership
     address: str
     port: int
     by: str
@@ -48,7 +48,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launched | None:
                 f"which this is. Give each a number from 0 to {size - 1}: {words[0]}=0 {words[1]}={size} python train.py"
             )
         local = local_rank if local_rank is not None else _argument()
-        place = Membership(rank, size, rank if local is None else local)
+        place = RankMembership(rank, size, rank if local is None else local)
         return Launched(place, *_address(environment, by, is_one_machine=local_size in (None, size)), by)
     return None
 

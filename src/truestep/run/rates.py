@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from truestep.core.wording import number_text
 from truestep.engine.schedules import schedule_ends_after
-from truestep.engine.step import receive_report
+from truestep.engine.step import receive_update_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ class Rates:
         for learner in self._context.learners.values():
             if not learner.schedules.per_epoch:
                 continue
-            receive_report(learner)
+            receive_update_report(learner)
             if learner.counters.updates:
                 learner.schedules.epoch_ended()
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truestep.checkpoints.boxes import PartOf
 from truestep.core.errors import CheckpointError, DataError, OptionError, nearest_names
-from truestep.engine.divided_state import parts_here
-from truestep.engine.processes.shards import gather_divided, pieces
+from truestep.engine.divided_state import learner_parts_here
+from truestep.engine.processes.shards import gather_divided, local_pieces
 from truestep.engine.state import (
-    changed_options,
-    changed_settings,
+    changed_optimizer_options,
+    changed_learner_settings,
     check_learner_state,
     learner_state,
     load_learner_state,
-    use_given_options,
+    use_given_optimizer_options,
 )
 from truestep.report.history import MetricsMark
 from truestep.run.directory import START_ANEW, refused_edits
@@ -66,13 +66,15 @@ def parts_of(run: "Run") -> PartOf:
     """Return what says which part of a tensor in a checkpoint this process needs: that of the weights which it has."""
     learners = run.context.learners.items()
     parts = [
-        parts_here(learner, "learners", name) for name, learner in learners if learner.weights.are_divided
+        learner_parts_here(learner, "learners", name)
+        for name, learner in learners
+        if learner.weights.are_divided
     ]
     return lambda name, shape: next(filter(None, (part_of(name, shape) for part_of in parts)), None)
 
 
 def _undivided(state: dict[str, Any], *, in_pieces: bool, is_main: bool) -> Any:
-    return pieces(state, alone=not is_main) if in_pieces else gather_divided(state, keep=is_main)
+    return local_pieces(state, alone=not is_main) if in_pieces else gather_divided(state, keep=is_main)
 
 
 def _ranks(run: "Run", tracked: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
@@ -137,10 +139,10 @@ def put_back(run: "Run", state: dict[str, Any], marks: Sequence[MetricsMark]) ->
     run.cursor.finished = run.cursor.finished and not edited
     for name, saved in state["learners"].items():
         learner = run.context.learners[name]
-        differences += [f"{name}: {text}" for text in changed_settings(learner, saved)]
+        differences += [f"{name}: {text}" for text in changed_learner_settings(learner, saved)]
         load_learner_state(learner, saved)
         if edited:
-            use_given_options(learner, saved)
+            use_given_optimizer_options(learner, saved)
     run.context.advance(run.cursor.step)
     run.logbook.load_state_dict(state["logbook"], marks)
     run.best = state["best"]
@@ -185,7 +187,9 @@ def edits_of(run: "Run", state: dict[str, Any]) -> list[str]:
 
 
 def _changed_options(run: "Run", saved: dict[str, Any]) -> list[str]:
-    changed = {name: changed_options(run.context.learners[name], state) for name, state in saved.items()}
+    changed = {
+        name: changed_optimizer_options(run.context.learners[name], state) for name, state in saved.items()
+    }
     return [f"{name}: {'; '.join(options)}." for name, options in changed.items() if options]
 
 

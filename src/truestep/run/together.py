@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from truestep.core.errors import OptionError
 from truestep.engine.context import LearnerContext
 from truestep.engine.processes import gathering
-from truestep.engine.processes.world import Links, Membership, World
+from truestep.engine.processes.world import RankLinks, RankMembership, World
 from truestep.engine.strategies import STRATEGIES
 from truestep.run.agreement import Agreement
 from truestep.run.ranks import Launched, launched
@@ -63,10 +63,10 @@ def come_together(device: torch.device, *, timeout_seconds: float) -> World | No
         def close() -> None:
             global _world
             _world = None
-            gathering.leave()
+            gathering.leave_world()
             inner()
 
-        gathering.enter(world)
+        gathering.enter_world(world)
         world.links = world.links._replace(close=close)
     _world = world
     return world
@@ -91,8 +91,8 @@ def _within_group(timeout_seconds: float) -> World | None:
             dist.destroy_process_group(data)
 
     return World(
-        Membership(rank, size, local_rank),
-        Links(control, data, store, close),
+        RankMembership(rank, size, local_rank),
+        RankLinks(control, data, store, close),
         timeout_seconds=timeout_seconds,
     )
 
@@ -112,7 +112,7 @@ def _launched_world(found: Launched, device: torch.device, timeout_seconds: floa
     )
     control = dist.new_group(backend="gloo", timeout=LIMIT)
     data = dist.group.WORLD
-    links = Links(control, data, PrefixStore("notes", store), dist.destroy_process_group)
+    links = RankLinks(control, data, PrefixStore("notes", store), dist.destroy_process_group)
     return World(found.place, links, timeout_seconds=timeout_seconds)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.engine.means import mean_of, numbers_of
+from truestep.engine.means import value_of_noted_mean, means_as_numbers
 from truestep.engine.result import NotedNorm, Update, read_norms
 from truestep.engine.sums import LossTotals
 from truestep.run.options import check_name
@@ -133,13 +133,15 @@ def read_together(windows: Sequence[UpdateWindow]) -> None:
 
 def _read(held: Iterable[list[Tensor | float]]) -> None:
     lists = [values for values in held if any(isinstance(value, Tensor) for value in values)]
-    numbers = iter(numbers_of([each for values in lists for each in values if isinstance(each, Tensor)]))
+    numbers = iter(
+        means_as_numbers([each for values in lists for each in values if isinstance(each, Tensor)])
+    )
     for values in lists:
         values[:] = [next(numbers) if isinstance(each, Tensor) else each for each in values]
 
 
 def _mean_of(value: Tensor | float) -> Tensor | float:
-    return mean_of(value) if isinstance(value, Tensor) else value
+    return value_of_noted_mean(value) if isinstance(value, Tensor) else value
 
 
 def _are_on_device(values: Mapping[str, Sequence[Tensor | float]]) -> bool:

@@ -16,13 +16,13 @@ from truestep.engine.schedules.shapes import (
     warmup_inverse_sqrt,
     warmup_linear,
 )
-from truestep.engine.schedules.stepping import Schedules, plateau
+from truestep.engine.schedules.stepping import LearnerSchedules, plateau
 
 __all__ = [
     "Counting",
     "Plateau",
     "ScheduleFactory",
-    "Schedules",
+    "LearnerSchedules",
     "schedule_ends_after",
     "one_cycle",
     "per_epoch",
