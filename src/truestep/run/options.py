@@ -15,7 +15,7 @@ from truestep.core.errors import OptionError, check_choice, check_flag, check_nu
 from truestep.engine.policy import NON_FINITE
 from truestep.engine.result import Update
 from truestep.engine.strategies import STRATEGIES
-from truestep.model.layers.interval import Every, check_every
+from truestep.model.layers.interval import Every, check_look_interval
 from truestep.report.best import better
 from truestep.report.metrics import is_metric_name
 from truestep.run.elsewhere import LOGGED
@@ -274,7 +274,7 @@ def check_options(nonfinite: Any, strategy: Any, saving: Any) -> None:
 
 def check_numbers(*, log_every: Any, watch_layers: Any, timeout_seconds: Any) -> None:
     """Raise an OptionError unless these numbers of a run can be used."""
-    check_every(watch_layers, "ts.Run", "watch_layers", least=2, or_none=True)
+    check_look_interval(watch_layers, "ts.Run", "watch_layers", least=2, or_none=True)
     check_number("ts.Run", "log_every", log_every, example=10)
     check_number("ts.Run", "timeout_seconds", timeout_seconds, example=600.0)
     if not timeout_seconds > 0:

@@ -15,7 +15,7 @@ REMEDIES = {
 }
 
 
-def open_session(path: Path, providers: Sequence[str] | None, threads: int | None) -> Any:
+def open_onnx_session(path: Path, providers: Sequence[str] | None, threads: int | None) -> Any:
     """Return a session on exactly these providers, in this order; the CPU takes what they have no kernel for.
 
     Raises:

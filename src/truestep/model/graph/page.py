@@ -17,7 +17,7 @@ MAX_DRAWN = 400  # boxes; Graphviz takes minutes for thousands, and nobody reads
 KINDS = {"modules": "Modules and operations", "autograd": "Autograd"}
 
 
-def page(graph: "ModelGraph") -> str:
+def graph_page(graph: "ModelGraph") -> str:
     """Return the page; needs the extra `[graph]`."""
     sections = [
         _section(kind, title, pictures, graph.picture(kind=kind))  # type: ignore[arg-type]

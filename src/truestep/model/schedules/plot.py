@@ -19,8 +19,14 @@ from truestep.core.results import RenderableType, Result
 from truestep.core.schedule_units import ScheduleFactory
 from truestep.core.wording import number_text
 from truestep.model.extras import needs_extra
-from truestep.model.schedules.landmarks import Landmarks, fit_of, landmarks_of, points_of
-from truestep.model.schedules.stepping import Metric, Stepped, Training, name_of, step_through
+from truestep.model.schedules.landmarks import Landmarks, schedule_fit, schedule_landmarks, landmark_points
+from truestep.model.schedules.stepping import (
+    Metric,
+    SteppedSchedule,
+    PlannedTraining,
+    schedule_name,
+    step_through,
+)
 
 By = Literal["steps", "epochs"]
 SUFFIXES = (".svg", ".csv", ".png", ".pdf")
@@ -97,7 +103,7 @@ class SchedulePlot(Result):
         scale = self.steps_per_epoch if self.by == "epochs" and self.steps_per_epoch else 1
         for curve in self.of("learning rate"):
             steps = [step / scale for step in range(1, len(curve.values) + 1)]
-            marked = [step - 1 for step in points_of(curve.landmarks, len(curve.values))]
+            marked = [step - 1 for step in landmark_points(curve.landmarks, len(curve.values))]
             axes.plot(
                 steps, curve.values, label=curve.name, marker="o", markevery=marked, markerfacecolor="none"
             )
@@ -137,9 +143,9 @@ class SchedulePlot(Result):
             )
 
     def __rich__(self) -> RenderableType:
-        from truestep.model.schedules.screen import screen_of
+        from truestep.model.schedules.screen import schedule_screen
 
-        return screen_of(self)
+        return schedule_screen(self)
 
     def _repr_html_(self) -> str:
         from truestep.core.charts.standalone import svg_image
@@ -176,12 +182,14 @@ def plot_schedule(
     """
     _check(num_steps, steps_per_epoch, by)
     factories = _named(schedule)
-    training = Training(num_steps=num_steps, steps_per_epoch=steps_per_epoch, metric=metric)
+    training = PlannedTraining(num_steps=num_steps, steps_per_epoch=steps_per_epoch, metric=metric)
     stepped = {name: step_through(factory, training, optimizer) for name, factory in factories.items()}
-    return plot_of(stepped, training, by)
+    return plot_stepped_schedules(stepped, training, by)
 
 
-def plot_of(stepped: Mapping[str, Stepped], training: Training, by: By) -> SchedulePlot:
+def plot_stepped_schedules(
+    stepped: Mapping[str, SteppedSchedule], training: PlannedTraining, by: By
+) -> SchedulePlot:
     """Return the plot of schedules that have been stepped."""
     curves: tuple[ScheduleCurve, ...] = ()
     colour = 0
@@ -191,7 +199,7 @@ def plot_of(stepped: Mapping[str, Stepped], training: Training, by: By) -> Sched
     notes = []
     for name, each in stepped.items():
         rates = next(curve for curve in curves if curve.schedule == name)
-        note = fit_of(rates.landmarks, training.num_steps, each.ends_after, each.stopped)
+        note = schedule_fit(rates.landmarks, training.num_steps, each.ends_after, each.stopped)
         notes += [f"{name}: {note}" if len(stepped) > 1 else note] if note else []
     return SchedulePlot(
         num_steps=training.num_steps,
@@ -221,16 +229,18 @@ def _named(schedule: Any) -> dict[str, ScheduleFactory]:
     elif isinstance(schedule, list | tuple):
         named = {}
         for factory in schedule:
-            name = name_of(factory)
+            name = schedule_name(factory)
             named[name if name not in named else f"{name} {len(named) + 1}"] = factory
     else:
-        named = {name_of(schedule): schedule}
+        named = {schedule_name(schedule): schedule}
     if not named:
         raise OptionError("There is no schedule to plot: the list is empty.")
     return named
 
 
-def _curves(name: str, stepped: Stepped, *, several: bool, first_colour: int) -> Iterator[ScheduleCurve]:
+def _curves(
+    name: str, stepped: SteppedSchedule, *, several: bool, first_colour: int
+) -> Iterator[ScheduleCurve]:
     for position, (group, settings) in enumerate(zip(stepped.group_names, stepped.settings, strict=True)):
         for quantity, values in settings.items():
             if not values or (quantity != "learning rate" and min(values) == max(values)):
@@ -242,7 +252,7 @@ def _curves(name: str, stepped: Stepped, *, several: bool, first_colour: int) ->
                 group=group,
                 quantity=quantity,
                 values=tuple(values),
-                landmarks=landmarks_of(values),
+                landmarks=schedule_landmarks(values),
                 name=" · ".join(words) or quantity,
                 colour=first_colour + position,
             )
@@ -258,6 +268,6 @@ def _chart(quantity: str, curves: Sequence[ScheduleCurve]) -> Chart:
         series.append(ChartSeries(name=each.name, curve=curve, colour=each.colour))
         marks += [
             CurveMark(step=step, value=each.values[step - 1], words=words, style=series[-1].style)
-            for step, words in points_of(each.landmarks, len(each.values)).items()
+            for step, words in landmark_points(each.landmarks, len(each.values)).items()
         ]
     return Chart(title=quantity.capitalize(), series=series, may_be_log=False, from_zero=True, marks=marks)
