@@ -20,7 +20,7 @@ from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_paths
 from truestep.doctor.selection import configured_selection
-from truestep.explainer.explain import annotate
+from truestep.explainer.explain import annotate_error
 
 if TYPE_CHECKING:
     from truestep.doctor.report import RunReport
@@ -140,7 +140,7 @@ def _doctored(script: "Script", watch: "Watch", delivery: Delivery) -> int:
                 make_report(reading, watch, outcome, seconds, others=others, script=script)
             )
 
-        return run_watched(script, watch, speak, annotate)
+        return run_watched(script, watch, speak, annotate_error)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from truestep.cli.screen import print_document
 from truestep.cli.statuses import EXIT_FAILED
 from truestep.core.errors import OptionError, near_path
 from truestep.explainer.logs.explaining import LogError, LogReport, explain_log
-from truestep.explainer.logs.reading import decode_log
+from truestep.explainer.logs.reading import decode_error_log
 
 app = typer.Typer(add_completion=False)
 _MAX_OTHERS = 5
@@ -45,11 +45,11 @@ def explain(
 
 def _text(log: str) -> str:
     if log == "-":
-        return decode_log(sys.stdin.buffer.read())
+        return decode_error_log(sys.stdin.buffer.read())
     if len(log) <= _MAX_NAME and "\n" not in log and "\0" not in log:
         path = Path(log)
         if path.is_file():
-            return decode_log(path.read_bytes())
+            return decode_error_log(path.read_bytes())
         if path.is_dir() or (
             " " not in log and (os.sep in log or path.suffix in (".log", ".txt", ".out", ".err"))
         ):

@@ -141,9 +141,9 @@ def noting(error: BaseException, words: str, kind: type[Exception] = Exception) 
 
 def explain(error: BaseException) -> None:
     """Note beside an exception what it means here, where that is known."""
-    from truestep.explainer.explain import annotate
+    from truestep.explainer.explain import annotate_error
 
-    annotate(error)
+    annotate_error(error)
 
 
 def identity(error: BaseException | None) -> int | None:

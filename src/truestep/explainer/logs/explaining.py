@@ -11,7 +11,7 @@ from truestep.explainer.crash import Crash
 from truestep.explainer.explain import explain_crash
 from truestep.explainer.explainer import Explainer
 from truestep.explainer.explanation import Explanation
-from truestep.explainer.logs.reading import Found, Log, read_log
+from truestep.explainer.logs.reading import ErrorInLog, ErrorLog, read_error_log
 
 # a line with none of these words tells of no error: most lines of most logs are passed over so
 TELLING = re.compile(
@@ -59,7 +59,7 @@ class LogReport:
 class _Sighting:
     """An error, wherever and however often it stands in the log."""
 
-    found: Found
+    found: ErrorInLog
     error: type[Explainer] | None
     ranks: set[int] = field(default_factory=set)
     is_fatal: bool = False
@@ -75,12 +75,12 @@ class _Sighting:
 
 def explain_log(text: str) -> LogReport:
     """Explain the errors of a log, or of one message."""
-    log = read_log(text)
+    log = read_error_log(text)
     sightings = sorted(_sightings(log), key=_Sighting.order)
     return LogReport(num_lines=len(log.lines), errors=tuple(map(_explained, sightings)), cut_at=log.cut_at)
 
 
-def _sightings(log: Log) -> list[_Sighting]:
+def _sightings(log: ErrorLog) -> list[_Sighting]:
     """Return each error once, with the ranks that had it."""
     known = {id(each): match[0] for each in log.found if (match := recognise_error(each.crash))}
     once: dict[tuple[str, str], _Sighting] = {}
@@ -103,12 +103,12 @@ def _sightings(log: Log) -> list[_Sighting]:
     return list(once.values())
 
 
-def _fatal(log: Log, known: dict[int, type[Explainer]]) -> list[Found]:
+def _fatal(log: ErrorLog, known: dict[int, type[Explainer]]) -> list[ErrorInLog]:
     """Return what each rank died of: its last error, with those that it came from.
 
     What only follows from an error of another process, as torchrun's own report does, is passed over.
     """
-    last: dict[int | None, Found] = {}
+    last: dict[int | None, ErrorInLog] = {}
     for each in log.found:
         error = known.get(id(each))
         if each.rank not in last or error is None or not error.is_consequence:
@@ -122,7 +122,7 @@ def _kind_of(crash: Crash) -> str:
     return crash.title.translate(_NO_DIGITS)
 
 
-def _lines_that_tell(log: Log) -> list[Found]:
+def _lines_that_tell(log: ErrorLog) -> list[ErrorInLog]:
     """Return the lines that name a known error without an exception; a lone message is one whatever it is."""
     telling = [error for error in explained_errors().values() if error.anywhere]
     ends = {each.number for each in log.found}  # these have a type, by which they are another error
@@ -134,7 +134,7 @@ def _lines_that_tell(log: Log) -> list[Found]:
         seen.add(kind)
         for error in telling:
             if error not in found and error.search(line.text):
-                found[error] = Found(Crash((), line.text.strip()), line.number, line.rank)
+                found[error] = ErrorInLog(Crash((), line.text.strip()), line.number, line.rank)
     if (
         not found
         and not log.found
@@ -142,7 +142,7 @@ def _lines_that_tell(log: Log) -> list[Found]:
         and 0 < sum(bool(line.text.strip()) for line in log.lines) <= _MESSAGE_LINES
     ):
         text = "\n".join(line.text for line in log.lines).strip()
-        return [Found(Crash((), text), 1, None)]
+        return [ErrorInLog(Crash((), text), 1, None)]
     return list(found.values())
 
 

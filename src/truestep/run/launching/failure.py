@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from truestep.core.frames import is_user_file
-from truestep.explainer.logs.reading import Found, decode_log, read_log
+from truestep.explainer.logs.reading import ErrorInLog, decode_error_log, read_error_log
 
 
 class Death(NamedTuple):
@@ -18,7 +18,7 @@ class Death(NamedTuple):
     pid: int
     exit_code: int
     log: Path | None
-    error: Found | None
+    error: ErrorInLog | None
 
     @property
     def is_consequence(self) -> bool:
@@ -38,8 +38,8 @@ def deaths_of(failures: Mapping[int, Any], logs: Path) -> list[Death]:
     found = []
     for rank, failure in failures.items():
         log = _newest_log(logs, failure.local_rank)
-        errors = read_log(decode_log(log.read_bytes()) if log is not None else "").found
-        errors = errors or read_log(_told(failure)).found
+        errors = read_error_log(decode_error_log(log.read_bytes()) if log is not None else "").found
+        errors = errors or read_error_log(_told(failure)).found
         found.append(
             Death(
                 rank, failure.local_rank, failure.pid, failure.exitcode, log, errors[-1] if errors else None
