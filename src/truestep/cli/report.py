@@ -41,9 +41,9 @@ def make_report(
     found = compare_runs(records)
     page = write_page(render_records(records), paths, out)
     if csv is not None:
-        from truestep.report.export import write_csv
+        from truestep.report.export import write_metrics_csv
 
-        warn(f"wrote {write_csv(paths, found.runs, csv):,} values to {csv}")
+        warn(f"wrote {write_metrics_csv(paths, found.runs, csv):,} values to {csv}")
     if as_json:
         print_document({**plain_json(found.to_dict()), "report": str(page)})
         return
@@ -54,9 +54,9 @@ def make_report(
 def _runs_at(path: Path) -> list[Path]:
     """Return the run in a folder, or the runs under it; raise where there is none."""
     from truestep.core.errors import RunDirectoryError
-    from truestep.report.listing import runs_in
+    from truestep.report.listing import reportable_runs_in
 
-    found = runs_in(path)
+    found = reportable_runs_in(path)
     if not found:
         raise RunDirectoryError(
             f"{path} holds no run: there is no metrics.jsonl in it or under it. `truestep runs` lists the runs there are."

@@ -27,9 +27,9 @@ def render_report(*directories: str | Path) -> str:
 def render_records(records: Sequence["ReportedRun"]) -> str:
     """Return the report of runs that have been read."""
     from truestep.report.comparison_page import comparison_page
-    from truestep.report.page import page
+    from truestep.report.page import report_page
 
-    return page(records[0]) if len(records) == 1 else comparison_page(records)
+    return report_page(records[0]) if len(records) == 1 else comparison_page(records)
 
 
 def write_report(*directories: str | Path, to: str | Path | None = None) -> Path:

@@ -8,13 +8,13 @@ from truestep.core.charts.chart import NUM_COLOURS, ChartSeries, ChartSteps, cur
 from truestep.core.charts.document import html_document, html_header
 from truestep.core.charts.markup import Html, html_tag
 from truestep.core.wording import duration_text, number_text
-from truestep.report.compare import BestValues, Difference, RunComparison, compare_runs
-from truestep.report.figures import figures_for, metric_group
+from truestep.report.compare import BestValues, SettingDifference, RunComparison, compare_runs
+from truestep.report.figures import report_figures, metric_group
 from truestep.report.findings import findings_of, findings_table
-from truestep.report.page import curves, page_script, page_style, section
+from truestep.report.page import curve_sections, report_script, report_style, page_section
 from truestep.report.record import ReportedRun
 from truestep.report.tables import setting_text
-from truestep.report.timeline import timeline
+from truestep.report.timeline import epoch_timeline
 
 Row = tuple[str, Sequence[str], int | None]
 """A label, a cell for each run, and the number of the best one."""
@@ -36,9 +36,9 @@ def comparison_page(records: Sequence[ReportedRun]) -> str:
     return html_document(
         f"{title} · Truestep report",
         html_tag("main", *body),
-        timeline(records),
-        style=page_style(),
-        script=page_script(),
+        epoch_timeline(records),
+        style=report_style(),
+        script=report_script(),
     )
 
 
@@ -52,7 +52,7 @@ def _problems(records: Sequence[ReportedRun]) -> Iterator[Html]:
 def _findings(records: Sequence[ReportedRun]) -> Iterator[Html]:
     found = [(record.name, each) for record in records for each in findings_of(record)]
     if found:
-        yield section("Findings", html_tag("div", findings_table(found), class_="card"), class_="wide")
+        yield page_section("Findings", html_tag("div", findings_table(found), class_="card"), class_="wide")
 
 
 def _differences(found: RunComparison) -> Iterator[Html]:
@@ -70,10 +70,10 @@ def _differences(found: RunComparison) -> Iterator[Html]:
                 _table(found.runs, map(_row_of, found.circumstances)),
             )
         )
-    yield section("What differs", html_tag("div", *parts, class_="card"), class_="wide")
+    yield page_section("What differs", html_tag("div", *parts, class_="card"), class_="wide")
 
 
-def _row_of(difference: Difference) -> Row:
+def _row_of(difference: SettingDifference) -> Row:
     return difference.setting, [setting_text(value) for value in difference.values], None
 
 
@@ -86,7 +86,7 @@ def _best(found: RunComparison) -> Iterator[Html]:
         ("steps", [f"{step:,}" for step in found.steps], None),
         ("time", times, None),
     ]
-    yield section("Best values", html_tag("div", _table(found.runs, rows), class_="card"), class_="wide")
+    yield page_section("Best values", html_tag("div", _table(found.runs, rows), class_="card"), class_="wide")
 
 
 def _best_row(found: BestValues) -> Row:
@@ -131,8 +131,8 @@ def _curves(records: Sequence[ReportedRun]) -> Iterator[Html]:
     first, last = min(record.first_step for record in drawn), max(record.last_step for record in drawn)
     starts = {tuple(record.epoch_starts) for record in drawn}
     epochs = starts.pop() if len(starts) == 1 else ()
-    figures = figures_for(_grouped(records))
-    yield from curves(figures, ChartSteps(axis=span_axis(first, last), epoch_starts=epochs))
+    figures = report_figures(_grouped(records))
+    yield from curve_sections(figures, ChartSteps(axis=span_axis(first, last), epoch_starts=epochs))
     words = "A run has one colour on all charts; where a chart shows several of its curves, their lines have other patterns."
     yield html_tag("p", words, class_="note")
 

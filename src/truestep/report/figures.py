@@ -49,7 +49,7 @@ def group_curves(record: ReportedRun) -> dict[str, list[ChartSeries]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class ReportFigures:
     """The charts of a report by section, and what was not logged."""
 
     loss: Sequence[Chart]
@@ -58,7 +58,7 @@ class Figures:
     absent: Sequence[str]
 
 
-def figures_for(groups: dict[str, list[ChartSeries]]) -> Figures:
+def report_figures(groups: dict[str, list[ChartSeries]]) -> ReportFigures:
     """Return the charts that these groups make."""
     metrics = [
         Chart(title=group, series=series) for group, series in groups.items() if group not in (*KNOWN, "loss")
@@ -79,7 +79,7 @@ def figures_for(groups: dict[str, list[ChartSeries]]) -> Figures:
     ]
     is_wide = len(metrics) != 1  # a single metric stands beside the loss
     loss = [Chart(title="Loss", series=groups["loss"], is_wide=is_wide)] if "loss" in groups else []
-    return Figures(loss=loss, metrics=metrics, training=training, absent=absent)
+    return ReportFigures(loss=loss, metrics=metrics, training=training, absent=absent)
 
 
 def _worth(name: str, groups: dict[str, list[ChartSeries]]) -> bool:

@@ -6,12 +6,12 @@ import struct
 from collections.abc import Callable, Iterator
 
 from truestep.core.charts.markup import Html, html_tag
-from truestep.report.samples import LoggedSamples, Sample
+from truestep.report.samples import ReportedMedia, MediaOnPage
 
 SMALL = 192  # pixels; pictures that are narrower are enlarged by a whole factor, each pixel a square
 
 
-def media_cards(groups: list[LoggedSamples]) -> Iterator[Html]:
+def media_cards(groups: list[ReportedMedia]) -> Iterator[Html]:
     """Return one card a name, its files in the order of their steps."""
     for group in groups:
         yield html_tag(
@@ -23,12 +23,12 @@ def media_cards(groups: list[LoggedSamples]) -> Iterator[Html]:
         )
 
 
-def _left_out(group: LoggedSamples) -> str:
+def _left_out(group: ReportedMedia) -> str:
     folder = group.shown[-1].file.rpartition("/")[0]
     return f"{len(group.shown)} of {group.num_logged:,}, at even distances; all are in {folder}."
 
 
-def _figure(name: str, sample: Sample) -> Html:
+def _figure(name: str, sample: MediaOnPage) -> Html:
     label = f"{name} at step {sample.step:,}"
     shown = SHOWN[sample.kind](sample.content, label) if sample.content is not None else None
     caption = html_tag(

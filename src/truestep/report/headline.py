@@ -9,13 +9,15 @@ from truestep.core.charts.chart import ChartSeries
 from truestep.core.charts.curve import ChartCurve
 from truestep.core.charts.markup import Html, html_tag
 from truestep.core.wording import byte_size, duration_text, number_text, short_number
-from truestep.report.best import best
+from truestep.report.best import best_metric_value
 from truestep.report.record import ReportedRun
 
 MAX_METRICS, MAX_LOSSES = 3, 3
 
 
-def headline(record: ReportedRun, groups: dict[str, list[ChartSeries]], metrics: Sequence[str]) -> Html:
+def report_headline(
+    record: ReportedRun, groups: dict[str, list[ChartSeries]], metrics: Sequence[str]
+) -> Html:
     """Return the tiles: evaluation metrics, losses, steps, time, throughput, memory, skipped updates, NaN."""
     chosen = [series for name in metrics for series in groups[name]][:MAX_METRICS]
     tiles = [
@@ -55,7 +57,7 @@ def _best(label: str, curve: ChartCurve) -> str:
     """Name the best value where the name says which way is better, else the range."""
     if curve.lowest is None or curve.highest is None or curve.num_values == 1:
         return ""
-    if (extreme := best(label, curve)) is not None:
+    if (extreme := best_metric_value(label, curve)) is not None:
         return f"best {number_text(extreme.value)} at step {extreme.step:,}"
     return f"from {number_text(curve.lowest.value)} to {number_text(curve.highest.value)}"
 

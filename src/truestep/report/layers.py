@@ -22,7 +22,7 @@ MAPS = (  # title, which number of a layer, for which kinds, whether orders of m
 )
 
 
-def read_looks(path: Path) -> Iterator[dict[str, Any]]:
+def read_layer_looks(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of a `layers.jsonl` that can be read."""
     try:
         lines = read_regular_file(path).splitlines()

@@ -79,7 +79,7 @@ class MetricsFile:
     ) -> None:
         """Add one line; the values are numbers, or 0-dim arrays and tensors on the host."""
         content = {"step": step, "epoch": epoch, "elapsed_seconds": elapsed_seconds, "values": dict(values)}
-        line = encode(content | {"media": encode_media(media)} if media else content)
+        line = encode_metrics_line(content | {"media": encode_media(media)} if media else content)
         self._waiting.append(line)
         self._waiting_bytes += len(line)
         if self._waiting_bytes >= FLUSH_BYTES or time.monotonic() >= self._next_flush:
@@ -180,9 +180,9 @@ def read_metrics(path: Path, *, only_media: bool = False) -> Iterator[MetricsLin
 
     With `only_media` lines that can name none are passed over unread.
     """
-    for raw in raw_lines(path):
+    for raw in raw_metrics_lines(path):
         if raw.endswith(b"\n") and (not only_media or b'"media"' in raw):
-            line = decode(raw)
+            line = decode_metrics_line(raw)
             if line is not None:
                 yield line
 
@@ -191,7 +191,7 @@ def read_metrics(path: Path, *, only_media: bool = False) -> Iterator[MetricsLin
 _encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=float)
 
 
-def encode(line: dict[str, Any]) -> bytes:
+def encode_metrics_line(line: dict[str, Any]) -> bytes:
     """Return the line as bytes; NaN and the infinities, which JSON lacks, become strings."""
     try:
         text = _encoder.encode(line)
@@ -207,7 +207,7 @@ def _spell(value: Any) -> float | str:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def decode(raw: bytes) -> MetricsLine | None:
+def decode_metrics_line(raw: bytes) -> MetricsLine | None:
     """Return a line, or None for one that was not written so."""
     try:
         line = json.loads(raw)
@@ -234,7 +234,7 @@ def is_metric_name(text: str) -> bool:
     return bool(text) and text.isprintable()
 
 
-def raw_lines(path: Path) -> Iterator[bytes]:
+def raw_metrics_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a regular file as they are; what is too long for a line of metrics is an empty one."""
     with os.fdopen(open_regular_file(path), "rb") as file:
         while raw := file.readline(MAX_LINE_BYTES):

@@ -18,7 +18,7 @@ def settings_table(value: Any) -> Html:
     groups = {key: each for key, each in value.items() if _is_group(each)}
     parts = [_rows(simple)] if simple else []
     for key, each in groups.items():
-        found = dict(leaves(each))
+        found = dict(setting_leaves(each))
         heading = html_tag("summary", f"{key}", html_tag("span", f"{len(found)}", class_="count"))
         is_open = {} if len(found) > LONG_FROM else {"open": "open"}
         parts.append(html_tag("details", heading, _rows(found), **is_open))
@@ -37,13 +37,13 @@ def _is_flat(values: Sequence[Any]) -> bool:
     return not any(isinstance(each, Mapping) or _is_list(each) for each in values)
 
 
-def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def setting_leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of nested dicts and lists, each with its place: `optimizer.betas`."""
     items = value.items() if isinstance(value, Mapping) else enumerate(value)
     for key, each in items:
         name = f"{prefix}.{key}" if prefix else str(key)
         if _is_group(each):
-            yield from leaves(each, name)
+            yield from setting_leaves(each, name)
         else:
             yield name, each
 

@@ -14,7 +14,13 @@ import torch
 from truestep.core.errors import RunDirectoryError
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
-from truestep.report.history import NOTHING, MetricsMark, cut_back_metrics, forget, is_kept
+from truestep.report.history import (
+    NOTHING,
+    MetricsMark,
+    cut_back_metrics,
+    forget_kept_metrics,
+    is_kept_metrics_file,
+)
 from truestep.report.media import MediaLine
 from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
 from truestep.run.media.folder import remove_unlisted
@@ -189,8 +195,8 @@ class Logbook:
     def forget(self, marks: Callable[[], Sequence[MetricsMark]]) -> None:
         """Remove what is kept aside and no checkpoint needs any more; a failure leaves it for the next time."""
         with suppress(OSError):
-            if is_kept(self._path):
-                forget(self._path, marks())
+            if is_kept_metrics_file(self._path):
+                forget_kept_metrics(self._path, marks())
                 remove_unlisted(self._path)
 
     def load_state_dict(self, state: dict[str, Any], others: Sequence[MetricsMark]) -> None:

@@ -16,7 +16,7 @@ from truestep.engine.policy import NON_FINITE
 from truestep.engine.result import Update
 from truestep.engine.strategies import STRATEGIES
 from truestep.model.layers.interval import Every, check_look_interval
-from truestep.report.best import better
+from truestep.report.best import better_way_of_metric
 from truestep.report.metrics import is_metric_name
 from truestep.run.elsewhere import LOGGED
 
@@ -93,7 +93,7 @@ class Saving:
             raise OptionError(
                 f"rollback_after={self.rollback_after}: give at least 1; a run can't go back before an update was skipped."
             )
-        if self.best is not None and self.best_mode is None and better(self.best) == "min":
+        if self.best is not None and self.best_mode is None and better_way_of_metric(self.best) == "min":
             raise OptionError(
                 f"ts.Saving(best={self.best!r}) does not say which way is better, and the highest would be kept: of what is "
                 'called so the lowest is best as a rule. Write best_mode="min", or best_mode="max" where the highest is meant.'

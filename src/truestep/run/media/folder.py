@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from truestep.core.errors import RunDirectoryError
 from truestep.core.files import is_partial_file, read_regular_file, replacing_file
-from truestep.report.history import histories
+from truestep.report.history import metrics_histories
 from truestep.report.media import MEDIA, MEDIA_SUFFIXES, MediaLine
 from truestep.report.metrics import read_metrics
 from truestep.run.media.kind import LoggedMedia
@@ -83,7 +83,7 @@ def remove_unlisted(metrics: Path) -> None:
     folder = metrics.parent / MEDIA
     if folder.is_symlink() or not folder.is_dir():
         return
-    listed = {path for file in histories(metrics) for path in _listed(file)}
+    listed = {path for file in metrics_histories(metrics) for path in _listed(file)}
     for path in folder.glob("*/*"):
         ours = path.suffix in MEDIA_SUFFIXES.values() or is_partial_file(path)
         if (
