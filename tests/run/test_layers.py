@@ -49,7 +49,7 @@ def test_a_run_ends_with_the_same_bits(tmp_path, options):
 @pytest.mark.parametrize("at", [4, 6, 7, 9, 11])
 def test_a_resumed_run_has_every_look_once(tmp_path, monkeypatch, at):
     with monkeypatch.context() as patch:
-        patch.setattr("truestep.run.saver.Saver.save_crashed", lambda self, error: "nothing")
+        patch.setattr("truestep.run.saver.RunSaver.save_crashed", lambda self, error: "nothing")
         with pytest.raises(KeyboardInterrupt):
             train(tmp_path / "a", 14, watch_layers=3, stop_after=at)
     run, _ = train(tmp_path / "a", 14, watch_layers=3)

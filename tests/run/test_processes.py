@@ -259,9 +259,9 @@ def test_a_second_process_is_refused_from_the_first_instant_on(tmp_path):
 
 def test_the_lock_is_there_before_anything_is_written(tmp_path, monkeypatch):
     seen = []
-    written = ts.run.directory.write_json
+    written = ts.run.directory.write_run_json
     monkeypatch.setattr(
-        "truestep.run.directory.write_json",
+        "truestep.run.directory.write_run_json",
         lambda *given: (seen.append(in_child(lambda: run_in(tmp_path / "run"))), written(*given)),
     )
     run_in(tmp_path / "run").close()

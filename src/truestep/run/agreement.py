@@ -25,7 +25,7 @@ class LoopWishes(NamedTuple):
     """Whether it is time for one; rank 0's clock decides."""
 
 
-class Agreement:
+class RunAgreement:
     """Asks all ranks, about once a second, so that a batch is not held up by it; alone it answers with what it is asked."""
 
     def __init__(self, world: World | None) -> None:

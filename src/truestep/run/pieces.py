@@ -13,7 +13,7 @@ from truestep.core.errors import CheckpointError, RankError
 from truestep.engine.processes.asking import ask_rank_store
 from truestep.engine.processes.notes import PATIENCE_SECONDS
 from truestep.engine.processes.world import World
-from truestep.run.agreement import Agreement
+from truestep.run.agreement import RunAgreement
 
 POLL_SECONDS = 0.01
 SAID = {
@@ -25,7 +25,7 @@ SAID = {
 }
 
 
-def all_see(agreement: Agreement, world: World, folder: Path) -> bool:
+def all_ranks_see_directory(agreement: RunAgreement, world: World, folder: Path) -> bool:
     """Return whether every rank sees what rank 0 puts into a folder: one disk for all."""
     name = f".tmp-{uuid.uuid4().hex}"  # of a killed process, it is removed as whatever is half written
     name = agreement.from_rank_0("the disk of the checkpoints", lambda: _touched(folder, name))

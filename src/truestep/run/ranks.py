@@ -24,7 +24,7 @@ _WORDS = {
 }
 
 
-class Launched(NamedTuple):
+class LaunchedRank(NamedTuple):
     """This process among those that its launcher started, where they meet, and which launcher it was."""
 
     place: RankMembership
@@ -33,7 +33,7 @@ class Launched(NamedTuple):
     by: str
 
 
-def launched(environment: Mapping[str, str] = os.environ) -> Launched | None:
+def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank | None:
     """Return what the launcher says; None where this process is alone. `WORLD_SIZE` outranks a scheduler's own words."""
     for by, words in _WORDS.items():
         rank, size, local_rank, local_size = (_number(environment, word) for word in words)
@@ -49,7 +49,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launched | None:
             )
         local = local_rank if local_rank is not None else _argument()
         place = RankMembership(rank, size, rank if local is None else local)
-        return Launched(place, *_address(environment, by, is_one_machine=local_size in (None, size)), by)
+        return LaunchedRank(place, *_address(environment, by, is_one_machine=local_size in (None, size)), by)
     return None
 
 
@@ -78,7 +78,7 @@ def _address(environment: Mapping[str, str], by: str, *, is_one_machine: bool) -
     if address := environment.get("MASTER_ADDR"):
         return address, port
     if by == "SLURM":
-        return first_host(
+        return first_launched_host(
             environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
         ), port
     if is_one_machine:
@@ -89,7 +89,7 @@ def _address(environment: Mapping[str, str], by: str, *, is_one_machine: bool) -
     )
 
 
-def first_host(nodes: str) -> str:
+def first_launched_host(nodes: str) -> str:
     """Return the first machine of SLURM's list: gpu[03-05,9],login1 begins with gpu03."""
     match = re.match(r"([^\[,]+)(?:\[([^\]]*)\]([^,\[]*))?", nodes)
     if match is None:

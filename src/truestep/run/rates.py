@@ -18,7 +18,7 @@ NOTHING = 1e-6  # times what the rate was at first: nothing that is trained with
 LAST_PART = 0.1  # of a run; a schedule may end this early
 
 
-class Rates:
+class RunRates:
     """Looks at the schedules of all learners at each line of metrics; each is named once."""
 
     def __init__(self, context: "LearnerContext", cursor: "RunCursor", say: "Callable[[str], None]") -> None:

@@ -11,13 +11,13 @@ from torch import Tensor
 from truestep.engine.means import value_of_noted_mean, means_as_numbers
 from truestep.engine.result import NotedNorm, Update, read_norms
 from truestep.engine.sums import LossTotals
-from truestep.run.options import check_name
+from truestep.run.options import check_run_name
 
 MOST_NOTED = 64
 """Updates that are noted before what they gave is taken in; of some, each holds a copy of its losses until then."""
 
 
-class UpdateWindow:
+class LogWindow:
     """The updates of one learner since the last line; kept one by one, so that a resumed run adds up the same bits.
 
     Between two lines an update is only noted: what is computed for many at once, where it is needed, costs a fraction.
@@ -51,7 +51,7 @@ class UpdateWindow:
             self._examples += sums.num_examples
             for name, value in sums.noted():
                 if name not in self._values:
-                    check_name(name, by="ts.weighted was given")
+                    check_run_name(name, by="ts.weighted was given")
                     self._values[name], self._weights[name] = [], []
                 self._values[name].append(value)
                 self._weights[name].append(sums.total)
@@ -120,7 +120,7 @@ class UpdateWindow:
         self._weights = {name: list(weights) for name, weights in state["weights"].items()}
 
 
-def read_together(windows: Sequence[UpdateWindow]) -> None:
+def read_log_windows(windows: Sequence[LogWindow]) -> None:
     """Have numbers in the place of what is on the host, of many windows in one pass."""
     held: list[list[Tensor | float]] = []
     read_norms(each._noted_norm for each in windows if isinstance(each._noted_norm, NotedNorm))

@@ -10,7 +10,7 @@ from truestep.core.frames import is_user_file
 from truestep.explainer.logs.reading import ErrorInLog, decode_error_log, read_error_log
 
 
-class Death(NamedTuple):
+class LaunchedDeath(NamedTuple):
     """How one rank ended."""
 
     rank: int
@@ -33,7 +33,7 @@ class Death(NamedTuple):
         return self.exit_code if self.exit_code > 0 else 128 - self.exit_code
 
 
-def deaths_of(failures: Mapping[int, Any], logs: Path) -> list[Death]:
+def launched_deaths(failures: Mapping[int, Any], logs: Path) -> list[LaunchedDeath]:
     """Return how the ranks ended, the first cause first; `failures` are torch's, by rank."""
     found = []
     for rank, failure in failures.items():
@@ -41,7 +41,7 @@ def deaths_of(failures: Mapping[int, Any], logs: Path) -> list[Death]:
         errors = read_error_log(decode_error_log(log.read_bytes()) if log is not None else "").found
         errors = errors or read_error_log(_told(failure)).found
         found.append(
-            Death(
+            LaunchedDeath(
                 rank, failure.local_rank, failure.pid, failure.exitcode, log, errors[-1] if errors else None
             )
         )
@@ -59,7 +59,7 @@ def _newest_log(logs: Path, local_rank: int) -> Path | None:
     return max(found, key=lambda path: int(path.parts[-3].removeprefix("attempt_")), default=None)
 
 
-def describe_deaths(deaths: list[Death]) -> str:
+def describe_deaths(deaths: list[LaunchedDeath]) -> str:
     """Return what is to be known first."""
     first = deaths[0]
     lines = [f"rank {first.rank} (process {first.pid}) died first: {_cause(first)}"]
@@ -75,7 +75,7 @@ def describe_deaths(deaths: list[Death]) -> str:
     return "\n".join(lines)
 
 
-def _cause(death: Death) -> str:
+def _cause(death: LaunchedDeath) -> str:
     if death.exit_code < 0:
         name = signal.Signals(-death.exit_code).name
         hint = " (killed; out of memory, where nobody did it)" if name == "SIGKILL" else ""

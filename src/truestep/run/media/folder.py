@@ -34,7 +34,7 @@ def log_media(directory: Path, step: int, media: Mapping[str, LoggedMedia]) -> l
 
 
 def _write(directory: Path, step: int, name: str, media: LoggedMedia) -> LoggedFile:
-    folder = directory / MEDIA / folder_name(name)
+    folder = directory / MEDIA / media_folder_name(name)
     try:
         _make(folder.parent)
         _make(folder)
@@ -68,7 +68,7 @@ def _place(folder: Path, step: int, media: LoggedMedia) -> Path:
     raise OSError(f"10,000 of one name at step {step}")
 
 
-def folder_name(name: str) -> str:
+def media_folder_name(name: str) -> str:
     """Return the folder of a name: letters, digits, `_`, `-` and inner dots as they are, all else as %XX of its UTF-8 bytes."""
     escaped = quote(name, safe="").replace("~", "%7E")
     if escaped.startswith("."):
@@ -78,7 +78,7 @@ def folder_name(name: str) -> str:
     return escaped
 
 
-def remove_unlisted(metrics: Path) -> None:
+def remove_unlisted_media(metrics: Path) -> None:
     """Remove the media that neither `metrics.jsonl` nor what is kept of it names: they belong to steps that were cut off."""
     folder = metrics.parent / MEDIA
     if folder.is_symlink() or not folder.is_dir():
