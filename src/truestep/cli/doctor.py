@@ -23,8 +23,8 @@ from truestep.doctor.selection import configured_selection
 from truestep.explainer.explain import annotate_error
 
 if TYPE_CHECKING:
-    from truestep.doctor.report import RunReport
-    from truestep.doctor.runtime.script import Script
+    from truestep.doctor.report import WatchedRunReport
+    from truestep.doctor.runtime.script import WatchedScript
     from truestep.doctor.runtime.watch import Watch
 
 app = typer.Typer(add_completion=False)
@@ -62,7 +62,7 @@ def doctor(
     script prints goes to stderr. The exit status is the script's own if it failed, else 1 with findings at
     or above --fail-on, else 0.
     """
-    from truestep.doctor.runtime.script import Script
+    from truestep.doctor.runtime.script import WatchedScript
     from truestep.doctor.runtime.watch import Watch, WatchOptions
 
     rest = arguments or []
@@ -70,7 +70,7 @@ def doctor(
         raise typer.BadParameter("Name the script to run, or a module with -m.", param_hint="FILE.py")
     if module is None:
         refuse_option(str(script), context)
-    to_run = Script(
+    to_run = WatchedScript(
         module or str(script), module is not None, (*([script] if module and script else []), *rest)
     )
     selection = configured_selection(Path.cwd(), select or [], ignore or [], baseline)
@@ -96,7 +96,7 @@ class Delivery:
     stderr: TextIO
     fail_on: Severity
 
-    def deliver(self, report: "RunReport") -> int:
+    def deliver(self, report: "WatchedRunReport") -> int:
         """Print or write the report; return the status to end with."""
         from truestep.doctor.reporting.documents import sarif_document
         from truestep.doctor.reporting.terminal import show_run
@@ -119,20 +119,20 @@ class Delivery:
         return report.outcome.status or int(worst <= self.fail_on.rank)
 
 
-def _doctored(script: "Script", watch: "Watch", delivery: Delivery) -> int:
+def _doctored(script: "WatchedScript", watch: "Watch", delivery: Delivery) -> int:
     """Read and run the target, have the report given by the process whose task that is, return the status."""
     from truestep.doctor.report import make_report
-    from truestep.doctor.runtime.children import gathered, watched_children
-    from truestep.doctor.runtime.notes import Folder
-    from truestep.doctor.runtime.running import Outcome, run_watched
+    from truestep.doctor.runtime.children import gathered_notes, watched_children
+    from truestep.doctor.runtime.notes import NotesFolder
+    from truestep.doctor.runtime.running import ScriptOutcome, run_watched
 
     reading = read_paths(script.sources(), watch.options.selection)
     started = time.perf_counter()
-    shared = Folder.of_this_run()
+    shared = NotesFolder.of_this_run()
     with watched_children(watch, shared) as folder:
 
-        def speak(outcome: Outcome) -> int:
-            others = gathered(watch, folder(), is_shared=shared is not None, wait=outcome.status == 0)
+        def speak(outcome: ScriptOutcome) -> int:
+            others = gathered_notes(watch, folder(), is_shared=shared is not None, wait=outcome.status == 0)
             if others is None:
                 return outcome.status
             seconds = time.perf_counter() - started

@@ -14,13 +14,13 @@ from truestep.cli.screen import console, warn
 from truestep.cli.statuses import EXIT_FAILED, EXIT_USAGE
 from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
-from truestep.doctor.fixing import Fixed, fix_files
-from truestep.doctor.kept import cache_folder
+from truestep.doctor.fixing import FixedFile, fix_files
+from truestep.doctor.kept import readings_folder
 from truestep.doctor.read import read_paths
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.documents import reading_document, sarif_document, workflow_commands
 from truestep.doctor.reporting.terminal import show_concisely, show_fixed, show_reading
-from truestep.doctor.selection import Selection, configured_selection, write_baseline
+from truestep.doctor.selection import CheckSelection, configured_selection, write_baseline
 
 app = typer.Typer(add_completion=False)
 ROUNDS = 8  # a fix may make room for one that overlapped it; more rounds than this are no progress
@@ -85,12 +85,12 @@ def read(
     if new_baseline is not None:
         selection = replace(selection, baseline=None)  # the new one is to hold what the old one hides
     paths = paths or [Path()]
-    reading = read_paths(paths, selection, _waiting, cache=None if no_cache else cache_folder())
+    reading = read_paths(paths, selection, _waiting, cache=None if no_cache else readings_folder())
     if diff:
         for each in fix_files(reading.findings, write=False):
             typer.echo("".join(each.diff()), nl=False)
         raise typer.Exit(_status(reading, fail_on))
-    fixed: list[Fixed] = []
+    fixed: list[FixedFile] = []
     if make_fixes:
         reading, fixed = _fixed(reading, paths, selection)
     if new_baseline is not None:
@@ -100,10 +100,10 @@ def read(
 
 
 def _fixed(
-    reading: SourceReading, paths: Sequence[Path], selection: Selection
-) -> tuple[SourceReading, list[Fixed]]:
+    reading: SourceReading, paths: Sequence[Path], selection: CheckSelection
+) -> tuple[SourceReading, list[FixedFile]]:
     """Make fixes until none is left to make; return the last reading and what was done."""
-    done: list[Fixed] = []
+    done: list[FixedFile] = []
     for _ in range(ROUNDS):
         found = fix_files(reading.findings, write=True)
         done += found if not done else [each for each in found if not each.left]
@@ -120,7 +120,7 @@ def _status(reading: SourceReading, fail_on: Severity) -> int:
     return EXIT_FAILED if worst is not None and worst.rank <= fail_on.rank else 0
 
 
-def _show(reading: SourceReading, fixed: Sequence[Fixed], output: Output, abstentions: bool) -> None:
+def _show(reading: SourceReading, fixed: Sequence[FixedFile], output: Output, abstentions: bool) -> None:
     if output is Output.TEXT:
         show_fixed(fixed, console())
         show_reading(reading, console(), abstentions=abstentions)

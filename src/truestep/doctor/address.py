@@ -17,6 +17,6 @@ def docs_address(code: str) -> str | None:
     return f"{base.rstrip('/')}/checks/{code}.html"
 
 
-def help_of(code: str) -> str:
+def check_help(code: str) -> str:
     """Return where a finding's reader learns more: the page's address, or else the command that prints the page."""
     return docs_address(code) or f"truestep checks {code}"

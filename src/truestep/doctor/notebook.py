@@ -72,7 +72,7 @@ def parse_notebook(raw: str) -> NotebookText:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
             numbers.append(number)
             starts.append(len(lines) + 1)
-            code = _python_of(source_of(cell))
+            code = _python_of(cell_source(cell))
             if reason := why_no_python(_joined(code), "cell"):
                 unreadable.append((number, reason))
                 code = ["" for _ in code]
@@ -91,7 +91,7 @@ def _language(document: dict[str, object]) -> str:
     return "python"
 
 
-def source_of(cell: dict[str, object]) -> str:
+def cell_source(cell: dict[str, object]) -> str:
     """Return the text of a cell, which a notebook may hold as one string or as its lines."""
     source = cell.get("source", "")
     return "".join(map(str, source)) if isinstance(source, list) else str(source or "")

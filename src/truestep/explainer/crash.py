@@ -12,7 +12,7 @@ from functools import cached_property
 from types import FrameType
 from typing import Any
 
-from truestep.doctor.runtime.frames import is_library
+from truestep.doctor.runtime.frames import is_library_file
 from truestep.explainer.source import (
     EvidenceLine,
     failing_expression,
@@ -54,7 +54,7 @@ class CrashFrame:
     def is_users(self) -> bool:
         """Whether it is the user's own code, not Python's or a package's."""
         if self.live is not None:
-            return not is_library(self.path)
+            return not is_library_file(self.path)
         return not _LIBRARY.search(self.path.replace("\\", "/"))
 
     @property

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.runtime.frames import is_library
+from truestep.doctor.runtime.frames import is_library_file
 from truestep.explainer.calls import line_that_made_within
 from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.source import (
@@ -69,7 +69,7 @@ def _getter(loader: Any) -> str:
     found, data_set = attribute_without_running_code(loader, "dataset")
     kind = type(data_set) if found else loader if isinstance(loader, type) else type(loader)
     code = getattr(getattr(kind, "__getitem__", None), "__code__", None)
-    if code is None or is_library(code.co_filename):
+    if code is None or is_library_file(code.co_filename):
         return ""
     file = crashed_file_name(code.co_filename)
     return f"{kind.__name__}.__getitem__, {file}:{code.co_firstlineno}"
