@@ -13,7 +13,7 @@ from truestep.core.errors import OptionError
 from truestep.core.other_words import _WORDS, OPTIONS, option_by_other_name
 from truestep.engine.accumulating import Accumulating
 from truestep.recipes.loading.find import recipes
-from truestep.recipes.loading.parse import load
+from truestep.recipes.loading.parse import load_recipe
 
 
 @raises_option_errors("make", {"colour": "color='red'"})
@@ -203,9 +203,9 @@ def test_the_tables_of_words_name_what_is_there():
         "batch_size",
     }
     known |= set(ts.DataOptions.__dataclass_fields__)
-    known |= {field for path in recipes().values() for field in load(path).Config.__dataclass_fields__} | {
-        "out"
-    }
+    known |= {
+        field for path in recipes().values() for field in load_recipe(path).Config.__dataclass_fields__
+    } | {"out"}
     assert set(_WORDS) <= known
     assert OPTIONS.keys() <= CALLABLES.keys()
     for called, words in OPTIONS.items():

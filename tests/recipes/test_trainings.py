@@ -10,7 +10,7 @@ from support.trainings import digest
 
 import truestep as ts
 from truestep.recipes.loading.find import recipes
-from truestep.recipes.loading.parse import load
+from truestep.recipes.loading.parse import load_recipe
 from truestep.recipes.parts.harmonic import harmonic
 from truestep.report.metrics import read_metrics
 from truestep.run.options import plain_run_config
@@ -75,7 +75,7 @@ class Killed:
 
 
 def trained(name, directory, *, killed_at=None, **more):
-    module = load(recipes()[name])
+    module = load_recipe(recipes()[name])
     if name == "vocoder":
         more["data"] = written(directory.parent / "data")
     config = module.Config(**TOYS[name][0], **more)

@@ -49,7 +49,7 @@ def parse_recipe(path: Path, arguments: Sequence[str], *, name: str) -> ParsedRe
     Raises OptionError for words that are no options; SystemExit, after tyro's message, for `--help` and for what is no value.
     """
     description = description_of(path)
-    module = load(path)
+    module = load_recipe(path)
     options = _options_of(module.Config, path)
     both, unknown = tyro.cli(
         options,
@@ -154,7 +154,7 @@ def _whole(word: str) -> int:
     return int(number)
 
 
-def load(path: Path) -> ModuleType:
+def load_recipe(path: Path) -> ModuleType:
     """Import a recipe's file as running it would: its folder is where its imports are looked for."""
     if path.resolve().parent == FOLDER:
         return importlib.import_module(f"truestep.recipes.{path.stem}")

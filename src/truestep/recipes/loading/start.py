@@ -11,7 +11,7 @@ from truestep.recipes.loading.parse import ParsedRecipe
 from truestep.run.options import plain_run_config
 
 
-def start(prepared: ParsedRecipe) -> Path:
+def start_recipe(prepared: ParsedRecipe) -> Path:
     """Train, and return the run's directory."""
     options = prepared.options
     directory = options.out or new_directory(Path("runs") / prepared.name)
