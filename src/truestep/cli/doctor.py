@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 from rich.console import Console
 
-from truestep.cli.read import FAIL_ON, IGNORE, SELECT, Output
+from truestep.cli.read import FAIL_ON, IGNORE, SELECT, ReadOutput
 from truestep.cli.usage import refuse_option
 from truestep.core.errors import OptionError
 from truestep.doctor.finding import Severity
@@ -45,7 +45,7 @@ def doctor(
     ignore: Annotated[list[str] | None, IGNORE] = None,
     fail_on: Annotated[Severity, FAIL_ON] = Severity.BUG,
     baseline: Annotated[Path | None, typer.Option(help="Hide the findings that this file holds.")] = None,
-    output: Annotated[Output, typer.Option(help="How to print the report.")] = Output.TEXT,
+    output: Annotated[ReadOutput, typer.Option(help="How to print the report.")] = ReadOutput.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
     report_to: Annotated[
         Path | None, typer.Option("--report", help="Write the report to this file instead of printing it.")
@@ -74,13 +74,13 @@ def doctor(
         module or str(script), module is not None, (*([script] if module and script else []), *rest)
     )
     selection = configured_selection(Path.cwd(), select or [], ignore or [], baseline)
-    output = Output.JSON if as_json else output
+    output = ReadOutput.JSON if as_json else output
     watch = Watch(
         WatchOptions(selection, max_steps=steps, probe=probe, thorough=thorough, is_of_command=True)
     )
     if report_to is not None and not report_to.resolve().parent.is_dir():
         raise OptionError(f"There is no folder {str(report_to.parent)!r} to write the report to.")
-    with _streams(output is not Output.TEXT and report_to is None) as (stdout, stderr):
+    with _streams(output is not ReadOutput.TEXT and report_to is None) as (stdout, stderr):
         delivery = Delivery(output, report_to, stdout, stderr, fail_on)
         status = _doctored(to_run, watch, delivery)
     raise typer.Exit(status)
@@ -90,7 +90,7 @@ def doctor(
 class Delivery:
     """How the report is given, and where."""
 
-    output: Output
+    output: ReadOutput
     path: Path | None
     stdout: TextIO
     stderr: TextIO
@@ -101,13 +101,13 @@ class Delivery:
         from truestep.doctor.reporting.documents import sarif_document
         from truestep.doctor.reporting.terminal import show_run
 
-        if self.output is Output.TEXT and self.path is None:
+        if self.output is ReadOutput.TEXT and self.path is None:
             show_run(report, Console(file=self.stderr, highlight=False), beside_script=True)
-        elif self.output is Output.TEXT and self.path is not None:
+        elif self.output is ReadOutput.TEXT and self.path is not None:
             with self.path.open("w", encoding="utf-8") as file:
                 show_run(report, Console(file=file, highlight=False, width=100), beside_script=False)
         else:
-            document = report.to_dict() if self.output is Output.JSON else sarif_document(report.findings)
+            document = report.to_dict() if self.output is ReadOutput.JSON else sarif_document(report.findings)
             text = json.dumps(document, indent=2) + "\n"
             if self.path is None:
                 self.stdout.write(text)
