@@ -36,7 +36,7 @@ class {name}(SourceCheck):
 """
 WATCH = """\
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.history import WatchHistory, OptimizerRecord
+from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 from truestep.doctor.watcher import Observations, Watcher
 
 

@@ -14,10 +14,10 @@ from truestep.checkpoints import Checkpoint, CheckpointStore
 from truestep.checkpoints.manifest import (
     MANIFEST_NAME,
     CheckpointSummary,
-    ManifestFile,
     Manifest,
-    TensorShard,
+    ManifestFile,
     ManifestTensor,
+    TensorShard,
     seal_manifest,
 )
 from truestep.checkpoints.names import checkpoint_name

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import truestep as ts
-from truestep.core.calls import raises_option_errors, methods_raise_option_errors
+from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import OptionError
 from truestep.core.other_words import _WORDS, OPTIONS, option_by_other_name
 from truestep.engine.accumulating import Accumulating

@@ -10,7 +10,7 @@ from torch import nn
 import truestep as ts
 from truestep.core.errors import NonFiniteError
 from truestep.engine.clipping import total_gradient_norm
-from truestep.engine.means import AT_ONCE, MOST_VALUES, value_of_noted_mean, noted_mean, means_as_numbers
+from truestep.engine.means import AT_ONCE, MOST_VALUES, means_as_numbers, noted_mean, value_of_noted_mean
 from truestep.engine.result import NotedNorm, read_norms
 
 LENGTHS = (1, 2, 7, 32, 33, 500, MOST_VALUES, MOST_VALUES + 1)

@@ -14,9 +14,9 @@ from truestep.report.record import ReportedRun, read_curves
 from truestep.report.timeline import (
     MAX_KNOTS,
     TOLERANCE,
+    epoch_timeline,
     epochs_done,
     seconds_gone,
-    epoch_timeline,
     timeline_value,
 )
 

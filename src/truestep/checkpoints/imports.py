@@ -16,8 +16,8 @@ from truestep.checkpoints.manifest import DamagedCheckpointError
 from truestep.checkpoints.memory import tensor_memory
 from truestep.checkpoints.safetensors_header import (
     SafetensorsEntry,
-    safetensors_header_length,
     parse_safetensors_header,
+    safetensors_header_length,
 )
 from truestep.checkpoints.verify import opened_file
 from truestep.core.errors import CheckpointError, near_path

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from truestep.checkpoints.dtypes import DTYPES
-from truestep.checkpoints.manifest import TensorShard, ManifestTensor, manifest_tensors_text
+from truestep.checkpoints.manifest import ManifestTensor, TensorShard, manifest_tensors_text
 from truestep.checkpoints.regions import TensorRegion
 from truestep.checkpoints.safetensors_header import SafetensorsEntry, safetensors_header
 from truestep.checkpoints.tree import unused_file_name

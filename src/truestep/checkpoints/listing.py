@@ -11,11 +11,11 @@ from truestep.checkpoints.clean import divide_by_retention, remove_checkpoints
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
 from truestep.checkpoints.manifest import MANIFEST_NAME, Manifest
-from truestep.checkpoints.names import committed_checkpoints, checkpoint_sequence
+from truestep.checkpoints.names import checkpoint_sequence, committed_checkpoints
 from truestep.checkpoints.retention import Retention
 from truestep.checkpoints.selection import read_checkpoints
 from truestep.checkpoints.sources import checkpoints_folder, read_newest
-from truestep.checkpoints.tree import state_children, saved_tensor_name
+from truestep.checkpoints.tree import saved_tensor_name, state_children
 from truestep.core.errors import CheckpointError, nearest_names
 
 _MODES: dict[str, Literal["max", "min"]] = {"highest": "max", "lowest": "min"}

@@ -16,7 +16,7 @@ from truestep.checkpoints.boxes import PartOf, TensorBox, WantedTensorPart
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.manifest import Manifest, ManifestTensor
 from truestep.checkpoints.memory import tensor_memory
-from truestep.checkpoints.tree import decode_state, tensor_nodes, state_subtree
+from truestep.checkpoints.tree import decode_state, state_subtree, tensor_nodes
 from truestep.checkpoints.verify import check_structure, scan_file, scratch_memory, shards_in
 
 

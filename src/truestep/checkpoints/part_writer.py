@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.parts import write_part_note
-from truestep.checkpoints.prepare import PreparedCheckpoint, CheckpointPreparer
+from truestep.checkpoints.prepare import CheckpointPreparer, PreparedCheckpoint
 from truestep.checkpoints.save import write_images
 from truestep.checkpoints.snapshot import CheckpointStaging
 from truestep.checkpoints.writer import BackgroundWriter

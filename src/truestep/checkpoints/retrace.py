@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.tree import TensorPiece, state_children, encode_plain_value
+from truestep.checkpoints.tree import TensorPiece, encode_plain_value, state_children
 
 
 class StateChangedError(Exception):

@@ -28,11 +28,11 @@ from truestep.checkpoints.manifest import (
     HEAD_BYTES,
     MANIFEST_NAME,
     CheckpointSummary,
-    ManifestFile,
     Manifest,
+    ManifestFile,
     manifest_checksum,
-    sealed_manifest,
     manifest_tensors_text,
+    sealed_manifest,
 )
 from truestep.checkpoints.names import TEMPORARY, checkpoint_name
 from truestep.checkpoints.parts import joined_parts

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.manifest import DamagedCheckpointError, Manifest, NewerCheckpointError
-from truestep.checkpoints.names import committed_checkpoints, checkpoint_sequence
+from truestep.checkpoints.names import checkpoint_sequence, committed_checkpoints
 from truestep.checkpoints.verify import read_manifest
 from truestep.core.errors import CheckpointError
 from truestep.core.frames import warn_user

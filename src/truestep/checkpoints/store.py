@@ -24,15 +24,15 @@ from truestep.checkpoints.clean import prune_checkpoints, remove_leftovers, whol
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
 from truestep.checkpoints.manifest import CheckpointSummary, Manifest
-from truestep.checkpoints.names import committed_checkpoints, checkpoint_name, next_sequence
+from truestep.checkpoints.names import checkpoint_name, committed_checkpoints, next_sequence
 from truestep.checkpoints.retention import Retention
 from truestep.checkpoints.save import PendingCheckpoint, SharedFolder, commit_checkpoint, temporary_folder
 from truestep.checkpoints.selection import (
     MID_STEP,
     ChosenCheckpoint,
     choose_checkpoint,
-    refuse_mid_step,
     read_checkpoints,
+    refuse_mid_step,
     warn_of_unused,
 )
 from truestep.checkpoints.tree import encode_state

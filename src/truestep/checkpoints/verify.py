@@ -23,16 +23,16 @@ from truestep.checkpoints.manifest import (
     MAX_MANIFEST_BYTES,
     DamagedCheckpointError,
     Manifest,
-    TensorShard,
     ManifestTensor,
-    parse_manifest,
+    TensorShard,
     manifest_checksum,
+    parse_manifest,
 )
 from truestep.checkpoints.safetensors_header import (
     MAX_HEADER_BYTES,
     SafetensorsEntry,
-    safetensors_header_length,
     parse_safetensors_header,
+    safetensors_header_length,
 )
 from truestep.checkpoints.tree import tensor_nodes
 

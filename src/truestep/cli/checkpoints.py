@@ -14,8 +14,8 @@ from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.listing import (
     checkpoint_contents,
     checkpoint_overview,
-    plain_json,
     checkpoint_problem,
+    plain_json,
     select_checkpoint,
 )
 from truestep.cli import screen

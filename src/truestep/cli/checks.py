@@ -14,7 +14,7 @@ from rich.text import Text
 
 from truestep.cli.screen import console, show
 from truestep.core.errors import OptionError
-from truestep.doctor.address import docs_address, check_help
+from truestep.doctor.address import check_help, docs_address
 from truestep.doctor.catalogue import checks, find_check, topic_of
 from truestep.doctor.check import Check
 from truestep.doctor.reporting.documents import SCHEMA_VERSION

@@ -19,7 +19,7 @@ from truestep.doctor.catalogue import checks
 from truestep.doctor.check import SourceCheck
 from truestep.doctor.finding import Finding
 from truestep.doctor.markdown import parse_markdown
-from truestep.doctor.notebook import is_python_cell, cell_source
+from truestep.doctor.notebook import cell_source, is_python_cell
 from truestep.doctor.replacement import Edit, apply_edits, why_no_python
 
 

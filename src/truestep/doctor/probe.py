@@ -8,7 +8,7 @@ from truestep.doctor.check import Check
 from truestep.doctor.watcher import Observations
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import ForwardCall, WatchHistory, LossCall
+    from truestep.doctor.runtime.history import ForwardCall, LossCall, WatchHistory
     from truestep.doctor.runtime.sequences import SequenceTask, StepSight
 
 

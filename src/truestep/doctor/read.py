@@ -24,7 +24,7 @@ from truestep.doctor.notebook import NotebookText, parse_notebook
 from truestep.doctor.processes import read_in_processes
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import parse_source
-from truestep.doctor.selection import FindingsBaseline, CheckSelection
+from truestep.doctor.selection import CheckSelection, FindingsBaseline
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.places import SourceTexts
 from truestep.doctor.source.project import SourceProject

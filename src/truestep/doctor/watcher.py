@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from truestep.doctor.runtime.history import (
-        ModelApplication,
         ForwardCall,
-        WatchHistory,
         LossCall,
+        ModelApplication,
         OptimizerRecord,
+        WatchHistory,
     )
     from truestep.doctor.runtime.origins import Origin
 

@@ -13,7 +13,7 @@ from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import NonFinite
 from truestep.engine.processes.world import World
 from truestep.engine.result import Update
-from truestep.engine.strategies import SingleProcess, RankStrategy
+from truestep.engine.strategies import RankStrategy, SingleProcess
 
 _DRAWS = 0xD4A5  # keeps the key of an update's draws apart from those of its micro-batches
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from truestep.core.calls import raises_option_errors, methods_raise_option_errors
+from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import OptionError
 from truestep.engine import state as states
 from truestep.engine.accumulating import Accumulating
@@ -22,10 +22,10 @@ from truestep.engine.options import LearnerOptions
 from truestep.engine.parts import LearnerParts
 from truestep.engine.precision.weights import cast_floats
 from truestep.engine.result import Update
-from truestep.engine.splitting import MicroBatch, BatchSplitting
+from truestep.engine.splitting import BatchSplitting, MicroBatch
 from truestep.engine.untrained import warn_of_frozen
 from truestep.engine.update import Loss, update_together
-from truestep.engine.wrong_calls import wrong_evaluate_message, wrong_update_message, learner_is_no_pickle
+from truestep.engine.wrong_calls import learner_is_no_pickle, wrong_evaluate_message, wrong_update_message
 
 _HALF = (torch.float16, torch.bfloat16)
 

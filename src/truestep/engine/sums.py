@@ -10,7 +10,7 @@ from torch import Tensor
 
 from truestep.core.errors import LossError
 from truestep.engine.losses import LossOutput, negative_weights_error, nonzero_weight
-from truestep.engine.means import value_of_noted_mean, noted_mean, means_as_numbers
+from truestep.engine.means import means_as_numbers, noted_mean, value_of_noted_mean
 from truestep.engine.outputs import BatchOutputs
 
 

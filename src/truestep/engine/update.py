@@ -33,7 +33,7 @@ from truestep.engine.memory import is_out_of_memory, release_device_memory
 from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import UpdatePlan
 from truestep.engine.result import Update
-from truestep.engine.side_effects import used_graph_error, refuse_batch_with_graph
+from truestep.engine.side_effects import refuse_batch_with_graph, used_graph_error
 from truestep.engine.splitting import WHOLE, BatchCutting, BatchSplitting, balanced_sizes
 from truestep.engine.step import apply_step, decide_steps
 from truestep.engine.strategies import BatchPlacing

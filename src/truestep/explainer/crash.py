@@ -15,11 +15,11 @@ from typing import Any
 from truestep.doctor.runtime.frames import is_library_file
 from truestep.explainer.source import (
     EvidenceLine,
-    failing_expression,
     crashed_file_name,
-    parsed_traceback_line,
     crashed_line_text,
+    failing_expression,
     line_that_made,
+    parsed_traceback_line,
 )
 from truestep.explainer.values import (
     EvidenceValue,

@@ -12,8 +12,8 @@ from truestep.explainer.values import (
     dtype_at_crash,
     is_layer,
     is_tensor,
-    shape_at_crash,
     shape_as_evidence,
+    shape_at_crash,
 )
 
 

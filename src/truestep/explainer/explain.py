@@ -11,7 +11,7 @@ from truestep.explainer.crash import Crash, CrashFrame, read_crash
 from truestep.explainer.explainer import Cause, Explainer, Match
 from truestep.explainer.explanation import TITLE, Explanation
 from truestep.explainer.findings import finding_of
-from truestep.explainer.own_code import own_code_fault, is_answered_by_message
+from truestep.explainer.own_code import is_answered_by_message, own_code_fault
 from truestep.explainer.values import is_tensor
 
 _log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import made_at_line
 from truestep.explainer.explainer import Cause
 from truestep.explainer.source import crashed_file_tree
-from truestep.explainer.values import dtype_at_crash, is_tensor, shape_at_crash, shape_as_evidence
+from truestep.explainer.values import dtype_at_crash, is_tensor, shape_as_evidence, shape_at_crash
 
 _MAX_NODES = 50_000
 

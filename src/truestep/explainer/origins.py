@@ -17,7 +17,7 @@ from truestep.explainer.source import (
     crashed_line_without_strings,
     line_that_made,
 )
-from truestep.explainer.values import is_layer, attribute_without_running_code
+from truestep.explainer.values import attribute_without_running_code, is_layer
 
 
 def line_of_origin(crash: Crash, name: str, value: Any) -> EvidenceLine | None:

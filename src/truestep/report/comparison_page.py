@@ -8,10 +8,10 @@ from truestep.core.charts.chart import NUM_COLOURS, ChartSeries, ChartSteps, cur
 from truestep.core.charts.document import html_document, html_header
 from truestep.core.charts.markup import Html, html_tag
 from truestep.core.wording import duration_text, number_text
-from truestep.report.compare import BestValues, SettingDifference, RunComparison, compare_runs
-from truestep.report.figures import report_figures, metric_group
+from truestep.report.compare import BestValues, RunComparison, SettingDifference, compare_runs
+from truestep.report.figures import metric_group, report_figures
 from truestep.report.findings import findings_of, findings_table
-from truestep.report.page import curve_sections, report_script, report_style, page_section
+from truestep.report.page import curve_sections, page_section, report_script, report_style
 from truestep.report.record import ReportedRun
 from truestep.report.tables import setting_text
 from truestep.report.timeline import epoch_timeline

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterator
 
 from truestep.core.charts.markup import Html, html_tag
-from truestep.report.samples import ReportedMedia, MediaOnPage
+from truestep.report.samples import MediaOnPage, ReportedMedia
 
 SMALL = 192  # pixels; pictures that are narrower are enlarged by a whole factor, each pixel a square
 

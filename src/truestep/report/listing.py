@@ -19,7 +19,7 @@ from truestep.report.best import (
     deciding_metric,
     declared_best_metric,
 )
-from truestep.report.digest import MetricsDigest, metrics_digest, forget_oldest_digests
+from truestep.report.digest import MetricsDigest, forget_oldest_digests, metrics_digest
 from truestep.report.names import CONFIG, METRICS, REPORT
 from truestep.report.state import reported_state
 

@@ -8,7 +8,7 @@ from truestep.core.charts.axes import span_axis
 from truestep.core.charts.chart import MAX_EPOCH_LINES, ChartSteps, draw_chart
 from truestep.core.charts.document import html_document, html_header
 from truestep.core.charts.markup import Html, html_tag
-from truestep.report.figures import KNOWN, ReportFigures, report_figures, group_curves
+from truestep.report.figures import KNOWN, ReportFigures, group_curves, report_figures
 from truestep.report.findings import findings_of, findings_table
 from truestep.report.gallery import media_cards
 from truestep.report.headline import report_headline

@@ -10,7 +10,7 @@ from truestep.engine.choices import Choice
 from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
 from truestep.run.cursor import RunCursor
-from truestep.run.fingerprint import run_fingerprint, resume_promise
+from truestep.run.fingerprint import resume_promise, run_fingerprint
 
 
 class RunBeginning(NamedTuple):

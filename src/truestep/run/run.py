@@ -8,7 +8,7 @@ from typing import Any, Self, Unpack
 
 import torch
 
-from truestep.core.calls import raises_option_errors, methods_raise_option_errors
+from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import DataError
 from truestep.core.held import SealedAttributes
 from truestep.core.random_streams import random_key
@@ -46,19 +46,19 @@ from truestep.run.media.kind import LoggedMedia
 from truestep.run.onward import check_loop_count
 from truestep.run.options import (
     Resume,
+    RunWatching,
     Saving,
     ShowOptions,
     StrategyName,
-    RunWatching,
-    run_option_as_number,
+    check_exit_statuses,
+    check_logged_values,
     check_run_directory,
     check_run_flags,
-    check_logged_values,
     check_run_name,
     check_run_numbers,
     check_run_options,
-    check_exit_statuses,
     plain_run_config,
+    run_option_as_number,
 )
 from truestep.run.owner import take_over_directory
 from truestep.run.pass_batches import Batches

@@ -17,7 +17,7 @@ from truestep.run.directory import CHECKPOINTS
 from truestep.run.pieces import SAID, SavesInPieces, all_ranks_see_directory
 from truestep.run.reading import Choose, Found, Read, SharedReading, read_alone
 from truestep.run.tracking import tracked_sizes
-from truestep.run.user_state import run_state_digest, glance_at_run_state
+from truestep.run.user_state import glance_at_run_state, run_state_digest
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Checkpoint, CheckpointStore

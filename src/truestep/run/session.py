@@ -16,7 +16,7 @@ from truestep.run.agreement import LoopWishes
 from truestep.run.announcements import nothing_is_left, said_at_run_start
 from truestep.run.cursor import StreamCursor
 from truestep.run.directory import write_run_json
-from truestep.run.endings import LoopEndings, print_explanation_at_end, error_identity, note_on_error
+from truestep.run.endings import LoopEndings, error_identity, note_on_error, print_explanation_at_end
 from truestep.run.fingerprint import run_fingerprint
 from truestep.run.first_steps import DoctorOfFirstSteps
 from truestep.run.layers import RunLayers
@@ -28,7 +28,7 @@ from truestep.run.moments import SaveMoments
 from truestep.run.notebook import end_process_or_cell, is_interactive_session
 from truestep.run.omissions import RunOmissions
 from truestep.run.only_state import begin_run_for_state
-from truestep.run.options import ShowOptions, RunWatching
+from truestep.run.options import RunWatching, ShowOptions
 from truestep.run.owner import (
     HOLDERS,
     RunOwner,

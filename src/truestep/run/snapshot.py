@@ -10,8 +10,8 @@ from truestep.core.errors import CheckpointError, DataError, OptionError, neares
 from truestep.engine.divided_state import learner_parts_here
 from truestep.engine.processes.shards import gather_divided, local_pieces
 from truestep.engine.state import (
-    changed_optimizer_options,
     changed_learner_settings,
+    changed_optimizer_options,
     check_learner_state,
     learner_state,
     load_learner_state,

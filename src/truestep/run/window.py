@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.engine.means import value_of_noted_mean, means_as_numbers
+from truestep.engine.means import means_as_numbers, value_of_noted_mean
 from truestep.engine.result import NotedNorm, Update, read_norms
 from truestep.engine.sums import LossTotals
 from truestep.run.options import check_run_name

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from truestep.core.charts.axes import value_axis, span_axis
+from truestep.core.charts.axes import span_axis, value_axis
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 

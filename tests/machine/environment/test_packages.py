@@ -9,8 +9,8 @@ import pytest
 from truestep.machine.environment.packages import (
     installed_packages,
     normalized_package_name,
-    relevant_packages,
     package_requirements,
+    relevant_packages,
 )
 
 

@@ -12,11 +12,11 @@ from truestep.machine.environment.libraries import SharedLibrary
 from truestep.machine.environment.packages import Package
 from truestep.machine.environment.report import Machine
 from truestep.machine.environment.system import (
-    ProcessLimits,
     MainMemory,
+    OperatingSystem,
+    ProcessLimits,
     Processor,
     PythonInfo,
-    OperatingSystem,
 )
 from truestep.machine.environment.torch_build import TorchBuild
 from truestep.machine.gpus.pci import PciCard

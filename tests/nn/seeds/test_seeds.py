@@ -18,9 +18,9 @@ import truestep as ts
 from truestep.core.errors import OptionError
 from truestep.nn.seeds.repeatability import (
     CUBLAS_VARIABLE,
-    repeatability_gaps,
-    read_determinism_flags,
     operations_without_deterministic_form,
+    read_determinism_flags,
+    repeatability_gaps,
 )
 from truestep.nn.seeds.seeded import check_seed
 

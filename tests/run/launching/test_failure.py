@@ -7,7 +7,7 @@ import pytest
 
 import truestep as ts
 from truestep.run.launching.agent import LaunchOptions
-from truestep.run.launching.failure import launched_deaths, describe_deaths
+from truestep.run.launching.failure import describe_deaths, launched_deaths
 
 TRACEBACK = """\
 Traceback (most recent call last):

@@ -15,7 +15,7 @@ from torture import kills
 
 import truestep as ts
 from truestep.report.metrics import is_metric_name, read_metrics
-from truestep.run.media.folder import media_folder_name, log_media, remove_unlisted_media
+from truestep.run.media.folder import log_media, media_folder_name, remove_unlisted_media
 
 STEPS = 8
 

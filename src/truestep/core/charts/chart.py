@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from truestep.core.charts.axes import ChartAxis, value_axis, second_axis
+from truestep.core.charts.axes import ChartAxis, second_axis, value_axis
 from truestep.core.charts.curve import ChartCurve, CurveExtreme, CurvePoint
 from truestep.core.charts.drawn import DrawnCurve, chart_data
 from truestep.core.charts.marks import CurveMark, draw_marks
 from truestep.core.charts.markup import Html, html_data, html_tag
-from truestep.core.charts.spoiled import NonFiniteSpan, label_spans, shade_spans, nonfinite_spans
+from truestep.core.charts.spoiled import NonFiniteSpan, label_spans, nonfinite_spans, shade_spans
 from truestep.core.wording import number_text
 
 SIZE = 1000.0  # of the stretched drawing, in both directions

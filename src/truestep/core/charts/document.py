@@ -4,7 +4,7 @@
 from importlib import resources
 
 from truestep.core.charts import chart_style
-from truestep.core.charts.markup import Html, join_html, html_tag
+from truestep.core.charts.markup import Html, html_tag, join_html
 
 MARK = Html(
     '<svg class="mark" viewBox="0 0 24 24" aria-hidden="true"><path d="M2 20h6v-5h6v-5h6V5h2"/></svg>'

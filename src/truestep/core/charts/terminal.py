@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from truestep.core.charts.axes import ChartAxis, value_axis, span_axis
+from truestep.core.charts.axes import ChartAxis, span_axis, value_axis
 
 COLOURS = ("bright_blue", "dark_orange", "green3", "magenta", "cyan", "yellow")
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of a braille letter, by column and row

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from truestep.doctor.address import docs_address, check_help
+from truestep.doctor.address import check_help, docs_address
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding, Severity
 from truestep.doctor.reading import SourceReading

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from truestep.doctor.address import docs_address, check_help
+from truestep.doctor.address import check_help, docs_address
 from truestep.doctor.finding import Finding, Place, Severity
 from truestep.doctor.reporting.evidence import evidence_sentences
 

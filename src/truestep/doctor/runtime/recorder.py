@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.frames import user_name_of, user_line, user_place
+from truestep.doctor.runtime.frames import user_line, user_name_of, user_place
 from truestep.doctor.runtime.history import (
     WINDOW,
-    ModelApplication,
     ForwardCall,
-    WatchHistory,
     LossCall,
+    ModelApplication,
     OptimizerRecord,
+    WatchHistory,
     gradient_address,
 )
 from truestep.doctor.runtime.looking import first_tensor, is_plain, sensitive_layers

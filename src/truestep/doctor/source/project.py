@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from truestep.doctor.source.events import Trace
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Index
-from truestep.doctor.source.places import SourceDisk, ImportPlaces
+from truestep.doctor.source.places import ImportPlaces, SourceDisk
 from truestep.doctor.source.resolving import Resolver
 from truestep.doctor.source.tracing import follow
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.doctor.source.places import SourceDisk, ImportPlaces
+from truestep.doctor.source.places import ImportPlaces, SourceDisk
 
 _FROM = re.compile(
     rb"(?:^|[;:])[ \t]*from[ \t]+(\.*)[ \t]*([\w.]*)[ \t]+import\b[ \t]*(\([^)]*\)|(?:\\\r?\n|[^\n;#])*)",

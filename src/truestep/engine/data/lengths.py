@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from truestep.core.errors import DataError
 from truestep.engine.data.keys import derive_sample_key, sample_keys_at
-from truestep.engine.data.order import POSITIONS_AT_ONCE, BatchOrder, BatchBlock
+from truestep.engine.data.order import POSITIONS_AT_ONCE, BatchBlock, BatchOrder
 from truestep.engine.data.permutation import Indices, SamplePermutation
 
 Lengths = npt.NDArray[np.float64]

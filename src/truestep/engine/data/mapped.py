@@ -10,7 +10,7 @@ from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchOrder
 from truestep.engine.data.ordering import describe_data_options
-from truestep.engine.data.probe import SampleProbing, SampleProbe
+from truestep.engine.data.probe import SampleProbe, SampleProbing
 from truestep.engine.data.samples import SeededSamples
 from truestep.engine.data.sharing import shared_order
 from truestep.engine.data.source import BatchSource

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from truestep.engine.choices import Choice
-from truestep.engine.data.columns import Column, DataColumns, take_rows, take_array_rows
+from truestep.engine.data.columns import Column, DataColumns, take_array_rows, take_rows
 from truestep.engine.data.options import DataOptions
-from truestep.engine.data.order import BatchOrder, BatchBlock
+from truestep.engine.data.order import BatchBlock, BatchOrder
 from truestep.engine.data.ordering import describe_data_options
 from truestep.engine.data.permutation import Indices
 from truestep.engine.data.source import BatchSource

@@ -12,9 +12,9 @@ from truestep.core.errors import DataError
 from truestep.engine.data.draws import SampleDraw, SequentialDraw, ShuffledDraw, WeightedDraw
 from truestep.engine.data.lengths import (
     BucketedByLength,
-    length_buckets,
-    even_batch_sizes,
     batch_sizes_by_tokens,
+    even_batch_sizes,
+    length_buckets,
 )
 from truestep.engine.data.options import ByLength, DataOptions
 from truestep.engine.data.order import BatchOrder, FixedSizeOrder

@@ -15,7 +15,7 @@ import numpy as np
 
 from truestep.core.errors import DataError
 from truestep.engine.data.generators import SampleGenerator, global_sample_generators
-from truestep.engine.data.keys import GOLDEN, MASK, derive_sample_key, sample_keys_at, mix_sample_keys
+from truestep.engine.data.keys import GOLDEN, MASK, derive_sample_key, mix_sample_keys, sample_keys_at
 from truestep.engine.data.search import find_sample_generators
 
 KEYS_AT_ONCE = 2048  # keys are computed for so many positions ahead: numpy's cost per call is paid once

@@ -17,7 +17,7 @@ from truestep.engine.batches import batch_rows
 from truestep.engine.data.columns import DataColumns
 from truestep.engine.data.order import BatchRequest
 from truestep.engine.data.progress import note_sample
-from truestep.engine.data.randomness import SampleDrawing, LoadingPhase, SampleRandomness
+from truestep.engine.data.randomness import LoadingPhase, SampleDrawing, SampleRandomness
 
 Collate = Callable[[list[Any]], Any]
 

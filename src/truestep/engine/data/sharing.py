@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from truestep.engine.batches import batch_rows, count_examples
-from truestep.engine.data.order import BatchOrder, BatchRequest, BatchBlock
+from truestep.engine.data.order import BatchBlock, BatchOrder, BatchRequest
 from truestep.engine.data.source import BatchSource
 from truestep.engine.processes.shares import RankShare
 

@@ -8,4 +8,4 @@ from truestep.engine.strategies.single import SingleProcess
 
 STRATEGIES: dict[str, type[RankStrategy]] = {"single": SingleProcess, "ddp": Ddp, "fsdp": Fsdp}
 
-__all__ = ["STRATEGIES", "Ddp", "Fsdp", "BatchPlacing", "SingleProcess", "RankStrategy", "UpdateHooks"]
+__all__ = ["STRATEGIES", "BatchPlacing", "Ddp", "Fsdp", "RankStrategy", "SingleProcess", "UpdateHooks"]

@@ -18,9 +18,9 @@ from truestep.engine.strategies.division import SharedBatch
 from truestep.engine.strategies.sparse import SparseGradients
 from truestep.engine.strategies.statistics import (
     Norm,
+    any_takes_batch_statistics,
     keep_own_statistics,
     share_rank_statistics,
-    any_takes_batch_statistics,
 )
 from truestep.engine.strategies.totals import RankTotals
 from truestep.engine.sums import LossTotals

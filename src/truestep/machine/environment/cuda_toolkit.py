@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from truestep.machine.environment.files import (
-    is_visible_path,
     is_visible_file,
     is_visible_folder,
+    is_visible_path,
     visible_paths_in,
 )
 

@@ -14,12 +14,12 @@ from truestep.machine.gpus.read import read_gpus
 from truestep.machine.memory.amounts import MemoryAmounts, measure_memory, used_accelerator
 from truestep.machine.memory.holders import MAX_PATHS, ObjectHolders
 from truestep.machine.memory.processes import (
-    ProcessEnding,
     HoldingProcess,
+    ProcessEnding,
     end_holding_process,
     holding_processes,
 )
-from truestep.machine.memory.tensors import LiveTensor, LiveStorages, describe_storage
+from truestep.machine.memory.tensors import LiveStorages, LiveTensor, describe_storage
 
 _MAX_TENSORS_ASKED = 3
 _LAST_ERROR = ("last_exc", "last_value", "last_traceback", "last_type")

@@ -9,7 +9,7 @@ from typing import Any
 from truestep.core.results import RenderableType, Result
 from truestep.machine.memory.amounts import MemoryAmounts, measure_memory
 from truestep.machine.memory.free import largest_live_tensors, release_cached_memory
-from truestep.machine.memory.tensors import LiveTensor, LiveStorages
+from truestep.machine.memory.tensors import LiveStorages, LiveTensor
 
 
 @dataclass(kw_only=True)

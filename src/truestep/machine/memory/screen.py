@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from truestep.machine.gpus.columns import UNKNOWN
-from truestep.machine.gpus.table import Cell, one_line_command, gpu_table
+from truestep.machine.gpus.table import Cell, gpu_table, one_line_command
 from truestep.machine.memory.amounts import MemoryAmounts
 from truestep.machine.memory.free import MemoryReport
 from truestep.machine.memory.leftover import LeftoverMemory

@@ -22,9 +22,9 @@ from truestep.core.wording import byte_size
 from truestep.model.calling import (
     Arguments,
     forward_arguments,
+    forward_tensors,
     map_arguments,
     run_forward,
-    forward_tensors,
     undisturbed_model,
 )
 from truestep.model.export.session import open_onnx_session

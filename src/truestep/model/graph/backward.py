@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from truestep.core.wording import byte_size
 from truestep.model.calling import forward_tensors
-from truestep.model.graph.tree import TracedGraph, ModuleCall, GraphNode
+from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph
 
 SAVED = "_saved_"
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from truestep.core.wording import byte_size, short_number
-from truestep.model.graph.tree import TracedGraph, ModuleCall, GraphNode, groups_in, nodes_in
+from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph, groups_in, nodes_in
 
 MAX_SHAPES = 3
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from truestep.model.graph.tree import Edges, TracedGraph, ModuleCall, GraphNode, groups_in, nodes_in
+from truestep.model.graph.tree import Edges, GraphNode, ModuleCall, TracedGraph, groups_in, nodes_in
 
 MAX_PERIOD = 8  # members of a group that may repeat as a unit
 LEAST_SAVED = 2  # nodes; less is not worth a frame with a number

@@ -13,13 +13,13 @@ from torch.overrides import TorchFunctionMode
 from truestep.model.calling import (
     Arguments,
     ModulePath,
-    hookable_modules,
-    run_forward,
     forward_shapes,
     forward_tensors,
+    hookable_modules,
+    run_forward,
 )
 from truestep.model.graph.backward import AutogradCollector, saved_storage_id
-from truestep.model.graph.tree import TracedGraph, ModuleCall, GraphNode
+from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph
 
 
 @dataclass

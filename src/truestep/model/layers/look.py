@@ -16,10 +16,10 @@ from truestep.model.layers.measures import (
     OTHERS,
     STEPS,
     layer_kind,
-    measure_layer,
     layer_rows,
-    value_sizes,
+    measure_layer,
     some_layer_values,
+    value_sizes,
 )
 
 MAX_LAYERS = 256

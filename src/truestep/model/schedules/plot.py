@@ -19,11 +19,11 @@ from truestep.core.results import RenderableType, Result
 from truestep.core.schedule_units import ScheduleFactory
 from truestep.core.wording import number_text
 from truestep.model.extras import needs_extra
-from truestep.model.schedules.landmarks import Landmarks, schedule_fit, schedule_landmarks, landmark_points
+from truestep.model.schedules.landmarks import Landmarks, landmark_points, schedule_fit, schedule_landmarks
 from truestep.model.schedules.stepping import (
     Metric,
-    SteppedSchedule,
     PlannedTraining,
+    SteppedSchedule,
     schedule_name,
     step_through,
 )

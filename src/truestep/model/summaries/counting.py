@@ -19,11 +19,11 @@ from truestep.core.errors import ModelError
 from truestep.model.calling import (
     Arguments,
     ModulePath,
+    forward_shapes,
+    forward_tensors,
     hookable_modules,
     map_arguments,
     run_forward,
-    forward_shapes,
-    forward_tensors,
     undisturbed_model,
 )
 from truestep.model.summaries.copies import copy_model_with, to_meta, to_meta_but_lengths

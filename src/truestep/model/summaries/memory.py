@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import SGD, AdamW, Optimizer
 
 from truestep.core.errors import OptionError, nearest_names
-from truestep.model.calling import Arguments, map_arguments, forward_tensors
+from truestep.model.calling import Arguments, forward_tensors, map_arguments
 from truestep.model.summaries.copies import copy_model_with
 from truestep.model.summaries.living import LivingMemory
 

@@ -12,13 +12,13 @@ from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.model.calling import Arguments, forward_arguments, forward_tensors, undisturbed_model
 from truestep.model.summaries.copies import has_lazy_modules, materialized_model
-from truestep.model.summaries.counting import OperationCount, ModuleCalls, count_operations, failing_forward
+from truestep.model.summaries.counting import ModuleCalls, OperationCount, count_operations, failing_forward
 from truestep.model.summaries.memory import (
     PRECISIONS,
     OptimizerMaker,
     TrainingMemory,
-    optimizer_maker,
     memory_of_copy,
+    optimizer_maker,
     training_memory,
 )
 

@@ -11,9 +11,9 @@ from torch import nn
 from truestep.model.calling import (
     Arguments,
     ModulePath,
+    forward_tensors,
     hookable_modules,
     run_forward,
-    forward_tensors,
     undisturbed_model,
 )
 

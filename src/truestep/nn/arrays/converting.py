@@ -13,9 +13,9 @@ from truestep.core.errors import OptionError, check_flag
 from truestep.nn.arrays.rounding import (
     NUMPY,
     TORCH,
+    array_dtype_name,
     check_dtype_has_numbers,
     convert_with_rounding,
-    array_dtype_name,
     tensor_without_subclass,
     torch_dtype,
     widen_for_numpy,

@@ -12,8 +12,8 @@ from truestep.core.errors import LossError, OptionError, check_choice, check_num
 from truestep.core.example_draws import rand
 from truestep.nn.derivatives.undisturbed import (
     check_differentiable,
-    half_as_float32,
     float32_under_autocast,
+    half_as_float32,
     undisturbed_derivatives,
 )
 

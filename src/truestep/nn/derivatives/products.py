@@ -12,9 +12,9 @@ from truestep.core.modules import as_module
 from truestep.nn.derivatives.differentiated import (
     DifferentiatedFunction,
     Patterns,
-    parameters_to_differentiate,
     in_graph_if_grad_enabled,
     load_forward_mode_rules,
+    parameters_to_differentiate,
 )
 from truestep.nn.derivatives.undisturbed import undisturbed_derivatives
 

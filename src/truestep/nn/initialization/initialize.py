@@ -25,10 +25,10 @@ from truestep.nn.initialization.rules import (
 from truestep.nn.initialization.slots import InitSlot, init_slots
 from truestep.nn.layers import (
     check_is_module,
-    layer_tensor_name,
-    selector_matches,
-    refuse_lazy_modules,
     layer_selectors,
+    layer_tensor_name,
+    refuse_lazy_modules,
+    selector_matches,
 )
 
 

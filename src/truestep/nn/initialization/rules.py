@@ -14,7 +14,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from truestep.core.errors import OptionError, nearest_names
 from truestep.nn.initialization.slots import Fans, InitSlot
-from truestep.nn.layers import select_names, layer_selectors
+from truestep.nn.layers import layer_selectors, select_names
 
 TRUNCATED_STD = 0.02
 

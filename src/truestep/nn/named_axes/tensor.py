@@ -17,8 +17,8 @@ from truestep.nn.named_axes.names import (
     axes_text,
     check_axes_match,
     find_axes,
-    read_axis_names,
     joined_axis_names,
+    read_axis_names,
 )
 
 Number = int | float | complex

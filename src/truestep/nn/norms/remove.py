@@ -10,7 +10,7 @@ from torch.nn.utils import remove_spectral_norm as remove_old_spectral
 from torch.nn.utils import remove_weight_norm as remove_old_weight
 
 from truestep.core.errors import OptionError
-from truestep.nn.layers import Layers, check_is_module, selector_matches, layer_selectors
+from truestep.nn.layers import Layers, check_is_module, layer_selectors, selector_matches
 from truestep.nn.norms.tensors import KINDS, OLD_HOOKS, NormChange, NormedTensor
 
 _REMOVE_OLD = {"weight norm": remove_old_weight, "spectral norm": remove_old_spectral}

@@ -16,9 +16,9 @@ from truestep.nn.layers import (
     Layers,
     LayerTensor,
     check_is_module,
-    selector_matches,
-    refuse_lazy_modules,
     layer_selectors,
+    refuse_lazy_modules,
+    selector_matches,
 )
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)

@@ -17,11 +17,11 @@ from truestep.core.results import RenderableType, Result, result_facts
 from truestep.nn.seeds.repeatability import (
     Flags,
     Gap,
-    repeatability_gaps_on_other_machines,
-    repeatability_gaps,
     make_deterministic,
-    read_determinism_flags,
     operations_without_deterministic_form,
+    read_determinism_flags,
+    repeatability_gaps,
+    repeatability_gaps_on_other_machines,
 )
 
 Deterministic = bool | Literal["warn"]

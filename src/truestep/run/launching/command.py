@@ -18,7 +18,7 @@ def launch_python(launch: LaunchOptions, words: Sequence[str]) -> int:
     try:
         run_launched_processes(launch, sys.executable, ["-I", "-S", *command])
     except ChildFailedError as failure:
-        from truestep.run.launching.failure import launched_deaths, describe_deaths
+        from truestep.run.launching.failure import describe_deaths, launched_deaths
 
         deaths = launched_deaths(failure.failures, launch.logs)
         sys.stderr.write(f"truestep: {describe_deaths(deaths)}\n")

@@ -47,7 +47,7 @@ def spawn(function: Callable[..., Any], processes: int, *arguments: Any, restart
         try:
             found = run_launched_processes(launch, _Tied(function), arguments)
         except ChildFailedError as failure:
-            from truestep.run.launching.failure import launched_deaths, describe_deaths
+            from truestep.run.launching.failure import describe_deaths, launched_deaths
 
             # What they wrote is in a folder that is gone with this call.
             deaths = [death._replace(log=None) for death in launched_deaths(failure.failures, launch.logs)]

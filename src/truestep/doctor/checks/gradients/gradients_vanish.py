@@ -13,7 +13,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.history import WatchHistory, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 SMALL = 1e-6  # times the largest gradient per weight
 SMALL_FOR_ADAM = 0.01  # the same from the first step on, where the gradient is also below so many eps

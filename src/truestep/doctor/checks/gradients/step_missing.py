@@ -13,7 +13,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import WatchHistory, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 OFTEN = 3  # backwards, once the run has ended
 ENDLESSLY = 256  # while it goes on: some accumulate over that many

@@ -14,7 +14,7 @@ from truestep.doctor.source.rewriting import Edits, moved_after, next_event
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import WatchHistory, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 
 class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):

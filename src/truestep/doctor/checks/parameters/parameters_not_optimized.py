@@ -14,7 +14,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from torch import nn
 
-    from truestep.doctor.runtime.history import WatchHistory, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 AFTER = 4  # steps: until then, other optimizers have had their turn
 

@@ -11,7 +11,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import WatchHistory, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 SHARE = 1e-5  # of the largest rate so far: float32 weights hardly move by it
 LEAST = 100  # steps at such a rate; the end of a cosine has a few

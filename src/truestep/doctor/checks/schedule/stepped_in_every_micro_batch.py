@@ -20,7 +20,7 @@ from truestep.doctor.source.values import seen_through
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import WatchHistory, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 WINDOWS = 2  # updates in a row in which the schedule stepped once for each backward
 _BATCHES = re.compile(

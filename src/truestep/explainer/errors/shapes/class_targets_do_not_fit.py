@@ -5,7 +5,7 @@ from typing import Any
 
 from truestep.explainer.crash import Crash
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import dtype_at_crash, is_tensor, shape_at_crash, shape_as_evidence
+from truestep.explainer.values import dtype_at_crash, is_tensor, shape_as_evidence, shape_at_crash
 
 
 class ClassTargetsDoNotFit(Explainer):

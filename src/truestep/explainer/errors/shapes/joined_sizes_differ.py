@@ -4,7 +4,7 @@
 from truestep.explainer.crash import Crash
 from truestep.explainer.evidence import made_at
 from truestep.explainer.explainer import Cause, Explainer, Match
-from truestep.explainer.values import shape_at_crash, shape_as_evidence
+from truestep.explainer.values import shape_as_evidence, shape_at_crash
 
 
 class JoinedSizesDiffer(Explainer):
