@@ -18,7 +18,7 @@ from truestep.engine.policy import (
     UpdateVerdict,
     evidence_of,
 )
-from truestep.engine.precision.loss_scale import LossScale, LossScaler
+from truestep.engine.precision.loss_scale import LossScale, Scaler
 from truestep.engine.sums import LossTotals
 
 
@@ -62,7 +62,7 @@ def test_what_the_flags_say(empty, overflow, is_finite, in_a_row, expected):
 @pytest.mark.parametrize("scaled", [False, True])
 def test_the_device_decides_as_the_host_does(nonfinite, scaled):
     device = torch.device("cpu")
-    scaler = LossScaler(LossScale(), device) if scaled else None
+    scaler = Scaler(LossScale(), device) if scaled else None
     policy = GradientPolicy.of(nonfinite, None, scaler, [nn.Parameter(torch.zeros(1))])
     for weight, loss, norm, overflow in itertools.product(
         (1.0, 0.0), (1.0, math.nan), (1.0, math.inf), (0.0, 1.0) if scaled else (0.0,)

@@ -117,8 +117,8 @@ def _legend(as_json: bool) -> None:
 
 
 def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
+    from truestep.core.quantities import parse_seconds
     from truestep.machine.gpus.sample import append_card_reading, watch_cards
-    from truestep.machine.quantities import parse_seconds
 
     period = parse_seconds(every)
     if period <= 0:
@@ -170,8 +170,8 @@ class _screen:  # noqa: N801  used like a function
 
 
 def _conditions(**given: Any) -> "CardConditions":
+    from truestep.core.quantities import parse_bytes
     from truestep.machine.gpus.select import CardConditions
-    from truestep.machine.quantities import parse_bytes
 
     given["free_memory_bytes"] = parse_bytes(given.pop("free_memory"))
     given["only"] = tuple(given["only"] or ())
@@ -181,9 +181,9 @@ def _conditions(**given: Any) -> "CardConditions":
 def _pick(wanted: "CardConditions", wait: str, steady: str, hold: float | None) -> "CardChoice":
     """Pick and claim: for `hold` seconds, or, without it, by descriptors that stay open through exec."""
     from truestep.cli.screen import warn
+    from truestep.core.quantities import parse_seconds
     from truestep.machine.gpus.claims import CardClaims
     from truestep.machine.gpus.pick import CardPatience, CardPicker
-    from truestep.machine.quantities import parse_seconds
 
     claims = CardClaims()
 
@@ -231,7 +231,7 @@ def pick(
     where the conditions are not met, with the nearest miss, and 3 where there is no card at all.
     """
     from truestep.cli.screen import print_document
-    from truestep.machine.quantities import parse_seconds
+    from truestep.core.quantities import parse_seconds
 
     wanted = _conditions(
         count=count,
@@ -315,17 +315,15 @@ def free(
     Memory inside a running Python process is freed there: truestep.free_memory().
     """
     from truestep.cli.screen import print_document, show, warn
+    from truestep.core.quantities import parse_seconds
     from truestep.core.results import plain_result
     from truestep.machine.gpus import gpus as read
-    from truestep.machine.memory.processes import end_holding_process, holding_processes
-    from truestep.machine.quantities import parse_seconds
+    from truestep.machine.memory.processes import end_process, holding_processes
 
     report = read()
     holding = holding_processes(report)
     seconds = parse_seconds(timeout)
-    endings = [
-        end_holding_process(pid, holding, force=force, timeout_seconds=seconds) for pid in end or () if yes
-    ]
+    endings = [end_process(pid, holding, force=force, timeout_seconds=seconds) for pid in end or () if yes]
     if as_json:
         print_document(
             {

@@ -26,7 +26,7 @@ from truestep.engine.options import LearnerOptions
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import GradientPolicy
 from truestep.engine.precision import Precision, precision_named
-from truestep.engine.precision.loss_scale import LossScale, LossScaler
+from truestep.engine.precision.loss_scale import LossScale, Scaler
 from truestep.engine.precision.weights import (
     cast_weights,
     named_parameters_for_optimizer,
@@ -53,9 +53,7 @@ def make_parts(
         weights = LearnerWeights(module, [parameter for _, parameter in named])
         optimizers = make_optimizers(factory, Parameters(named, module))
         check_option_combination(OptionCombination(options, precision, clip, weights, optimizers))
-        scaler = (
-            LossScaler(LossScale.of(options.loss_scale), context.device) if precision.loss_scaling else None
-        )
+        scaler = Scaler(LossScale.of(options.loss_scale), context.device) if precision.loss_scaling else None
         _choose_kernels(optimizers, weights, options.name, context, scales=precision.loss_scaling)
         policy = GradientPolicy.of(context.nonfinite, clip, scaler, weights.parameters)
         buffers = MovingBuffers(module, [other.buffers for other in context.learners.values()])

@@ -13,7 +13,7 @@ from torch import Tensor
 from truestep.core.errors import NonFiniteError
 from truestep.engine.clipping import Clip
 from truestep.engine.finite import FiniteGradientCheck
-from truestep.engine.precision.loss_scale import LossScaler
+from truestep.engine.precision.loss_scale import Scaler
 from truestep.engine.processes.shards import is_divided_tensor
 from truestep.engine.sums import LossTotals
 
@@ -74,7 +74,7 @@ class GradientPolicy:
 
     nonfinite: NonFinite
     clip: Clip | None
-    scaler: LossScaler | None
+    scaler: Scaler | None
     finite_check: FiniteGradientCheck | None
     measures_norm: bool
     looks: bool
@@ -82,7 +82,7 @@ class GradientPolicy:
 
     @classmethod
     def of(
-        cls, nonfinite: NonFinite, clip: Clip | None, scaler: LossScaler | None, parameters: Sequence[Tensor]
+        cls, nonfinite: NonFinite, clip: Clip | None, scaler: Scaler | None, parameters: Sequence[Tensor]
     ) -> "GradientPolicy":
         """Decide what is measured of the gradients of `parameters`."""
         # torch's check of gradients (`FiniteGradientCheck`) takes no complex ones: their norm says it.

@@ -58,9 +58,8 @@ def _audio(content: bytes, label: str) -> Html:
 
 def _text(content: bytes, label: str) -> Html:
     text = content.decode("utf-8", "replace")
-    return html_tag(
-        "pre", "\n" + text, aria_label=label, tabindex=0
-    )  # the first line end in a pre is not shown
+    # A browser does not show the first line end in a pre.
+    return html_tag("pre", "\n" + text, aria_label=label, tabindex=0)
 
 
 def _address(media_type: str, content: bytes) -> str:

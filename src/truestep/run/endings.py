@@ -131,7 +131,7 @@ _hooks: list[_Hook] = [_Uncaught(sys), _UncaughtInThread(threading)]
 
 
 @contextmanager
-def note_on_error(error: BaseException, words: str, kind: type[Exception] = Exception) -> Iterator[None]:
+def noting_error(error: BaseException, words: str, kind: type[Exception] = Exception) -> Iterator[None]:
     """Note beside an exception what goes wrong while it is dealt with: it is the one to see."""
     try:
         yield
@@ -139,7 +139,7 @@ def note_on_error(error: BaseException, words: str, kind: type[Exception] = Exce
         error.add_note(f"truestep: {words}{own}")
 
 
-def print_explanation_at_end(error: BaseException) -> None:
+def print_explanation(error: BaseException) -> None:
     """Note beside an exception what it means here, where that is known."""
     from truestep.explainer.explain import annotate_error
 

@@ -69,7 +69,7 @@ class RunStepNumbers(BatchSource):
         return {"kind": STEPS}
 
 
-def check_loop_count(call: str, count: Any, *, at_least: int) -> None:
+def check_count(call: str, count: Any, *, at_least: int) -> None:
     """Raise an OptionError unless a whole number was given."""
     if type(count) is not int or count < at_least:
         raise OptionError(f"{call} was given {count!r}: give a whole number of at least {at_least}.")

@@ -124,14 +124,14 @@ class Saving:
         return value < than if self.best_mode == "min" else value > than
 
 
-class ShowOptions(NamedTuple):
+class Show(NamedTuple):
     """What a run says on standard error."""
 
     progress: bool
     quiet: bool
 
 
-class RunWatching(NamedTuple):
+class Watching(NamedTuple):
     """How closely a run looks at what is trained."""
 
     doctor: bool
@@ -175,7 +175,7 @@ def _plain(value: Any) -> Any:
     return text
 
 
-def run_option_as_number(name: str, value: Any) -> float:
+def logged_number(name: str, value: Any) -> float:
     """Return what was logged as a number, or say what can be logged."""
     check_run_name(name, by="run.log was given")
     try:

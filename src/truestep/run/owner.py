@@ -69,7 +69,7 @@ def take_over_directory(directory: Path) -> None:
         HOLDERS.pop(key, None)
 
 
-def refuse_other_process_group(world_size: int, strategy: str) -> None:
+def refuse_other_group(world_size: int, strategy: str) -> None:
     """Raise an OptionError where a process group has come up that the run does not know of, and is to be a part of."""
     import torch.distributed
 

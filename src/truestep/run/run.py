@@ -43,13 +43,13 @@ from truestep.run.logbook import RunLogbook
 from truestep.run.loop import RunLoop
 from truestep.run.made_late import label_of_run_data, refuse_after_run_start, refuse_in_run_loop
 from truestep.run.media.kind import LoggedMedia
-from truestep.run.onward import check_loop_count
+from truestep.run.onward import check_count
 from truestep.run.options import (
     Resume,
-    RunWatching,
     Saving,
-    ShowOptions,
+    Show,
     StrategyName,
+    Watching,
     check_exit_statuses,
     check_logged_values,
     check_run_directory,
@@ -57,8 +57,8 @@ from truestep.run.options import (
     check_run_name,
     check_run_numbers,
     check_run_options,
+    logged_number,
     plain_run_config,
-    run_option_as_number,
 )
 from truestep.run.owner import take_over_directory
 from truestep.run.pass_batches import Batches
@@ -156,9 +156,7 @@ class Run(SealedAttributes, Shown):
         """What else is told what is logged; `figure`, `histogram` and `graph` go to those that take them."""
         learners = self.context.learners
         self.logbook = RunLogbook(self.directory, log_every, learners, self.trackers, writes=self.is_main)
-        self.session = RunSession(
-            self, ShowOptions(progress, quiet), statuses, RunWatching(doctor, watch_layers)
-        )
+        self.session = RunSession(self, Show(progress, quiet), statuses, Watching(doctor, watch_layers))
         self._loop = RunLoop(self)
         with self.session.opening():
             self.holds_run, self.edits = self._open_directory()
@@ -301,7 +299,7 @@ class Run(SealedAttributes, Shown):
     @raises_option_errors("run.epochs", otherwise=elsewhere.EPOCHS)
     def epochs(self, total: int) -> Iterator[int]:
         """Yield the numbers of the epochs still to do; the run starts, or goes on, here, and is finished at the end."""
-        check_loop_count("run.epochs(total), how many epochs the whole run has,", total, at_least=0)
+        check_count("run.epochs(total), how many epochs the whole run has,", total, at_least=0)
         self.session.start()
         return self._loop.epochs(total)
 
@@ -312,7 +310,7 @@ class Run(SealedAttributes, Shown):
         Each is to the run what a batch is: `run.step` counts it and the randomness of its updates is keyed by it. The run is
         finished after the last.
         """
-        check_loop_count("run.steps(total), how many steps the whole run has,", total, at_least=0)
+        check_count("run.steps(total), how many steps the whole run has,", total, at_least=0)
         self._start_pass()
         return self._loop.steps(total)
 
@@ -325,9 +323,7 @@ class Run(SealedAttributes, Shown):
         one order after the other, so that no sample comes again before all have come.
         """
         if limit is not None:
-            check_loop_count(
-                "run.batches(source, limit=...), how many batches a pass has,", limit, at_least=1
-            )
+            check_count("run.batches(source, limit=...), how many batches a pass has,", limit, at_least=1)
         stream = self.cursor.stream_of(source)
         self._start_pass()
         return Batches(self._loop.batches(stream, limit), self.cursor.num_left(stream, limit))
@@ -351,9 +347,7 @@ class Run(SealedAttributes, Shown):
         media = {name: value for name, value in values.items() if isinstance(value, LoggedMedia)}
         for name in media:
             check_run_name(name, by="run.log was given")
-        numbers = {
-            name: run_option_as_number(name, value) for name, value in values.items() if name not in media
-        }
+        numbers = {name: logged_number(name, value) for name, value in values.items() if name not in media}
         self.agreement.refuse_differences(
             f"run.log({', '.join(values)})",
             lambda: {name: repr(value) for name, value in numbers.items()},

@@ -16,7 +16,7 @@ from truestep.run.agreement import LoopWishes
 from truestep.run.announcements import nothing_is_left, said_at_run_start
 from truestep.run.cursor import StreamCursor
 from truestep.run.directory import write_run_json
-from truestep.run.endings import LoopEndings, error_identity, note_on_error, print_explanation_at_end
+from truestep.run.endings import LoopEndings, error_identity, noting_error, print_explanation
 from truestep.run.fingerprint import run_fingerprint
 from truestep.run.first_steps import DoctorOfFirstSteps
 from truestep.run.layers import RunLayers
@@ -28,14 +28,8 @@ from truestep.run.moments import SaveMoments
 from truestep.run.notebook import end_process_or_cell, is_interactive_session
 from truestep.run.omissions import RunOmissions
 from truestep.run.only_state import begin_run_for_state
-from truestep.run.options import RunWatching, ShowOptions
-from truestep.run.owner import (
-    HOLDERS,
-    RunOwner,
-    disarm_in_children,
-    refuse_other_process_group,
-    take_over_directory,
-)
+from truestep.run.options import Show, Watching
+from truestep.run.owner import HOLDERS, RunOwner, disarm_in_children, refuse_other_group, take_over_directory
 from truestep.run.progress import Progress
 from truestep.run.rates import RunRates
 from truestep.run.readers import leave_run_report
@@ -51,25 +45,23 @@ class RunSession:
     """Starts, saves, stops and ends a run; the engine's observer."""
 
     def __init__(
-        self, run: "Run", show: ShowOptions, exit_statuses: Mapping[int, int] | None, watching: RunWatching
+        self, run: "Run", show: Show, statuses: Mapping[int, int] | None, watching: Watching
     ) -> None:
         self._run = run
         self.owner = RunOwner()
-        self._signals = StopSignals(exit_statuses)
+        self._signals = StopSignals(statuses)
         self._endings = LoopEndings(self)
         self._bar = sys.stderr if show.progress and run.is_main else None
         self._quiet = show.quiet or not run.is_main
         self._progress = Progress(None, None, None)
-        self._saver = RunSaver(run)
-        self._moments = SaveMoments(
-            run.context, run.cursor, trains=lambda: self._saver.pass_trains, say=self.say
-        )
+        self._saver = saver = RunSaver(run)
+        self._moments = SaveMoments(run.context, run.cursor, trains=lambda: saver.pass_trains, say=self.say)
         self._first_steps = DoctorOfFirstSteps(run, wanted=watching.doctor)
         self._layers = RunLayers(run.directory, run.context, run.cursor, run.trackers, self.say)
         whole_here = run.is_main and not run.context.strategy.divides_weights  # else there is none to look at
         self._layers.every = watching.layers_every if whole_here else 0
         self._rates = RunRates(run.context, run.cursor, self.say)
-        self._omissions = RunOmissions(run.context, run.cursor, lambda: self._saver.waits_for, self.say)
+        self._omissions = RunOmissions(run.context, run.cursor, lambda: saver.waits_for, self.say)
         self.started = self.save_requested = False
         self.random = LoopRandom(run.context, run.cursor)
         self._handled: int | None = None  # the exception that was being handled when the loop began
@@ -149,7 +141,7 @@ class RunSession:
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
         self.owner.check()
-        refuse_other_process_group(self._run.world_size, self._run.strategy)
+        refuse_other_group(self._run.world_size, self._run.strategy)
         self.starting()
         self._crashed = self._closed = False
         self._handled = error_identity(sys.exception())
@@ -291,7 +283,7 @@ class RunSession:
 
     def failed(self, error: Exception) -> None:
         """Explain an exception out of a loss or a measure, before anybody shows it."""
-        print_explanation_at_end(error)
+        print_explanation(error)
 
     def say(self, text: str) -> None:
         """Print a message on standard error, above the progress bar."""
@@ -356,10 +348,10 @@ class RunSession:
         if self._moments.explained(error):
             self._give_up_behind_passes(error)
             return
-        print_explanation_at_end(error)
+        print_explanation(error)
         meant = isinstance(error, SystemExit | GeneratorExit)
         try:
-            with note_on_error(error, "besides, the run could not be saved: "):  # a full disk, say
+            with noting_error(error, "besides, the run could not be saved: "):  # a full disk, say
                 resumable = self._moments.are_resumable and not self.random.repeats
                 saved = self._saver.save_crashed(error, resumable=resumable)
                 self.say(f"{type(error).__name__} after step {self._run.cursor.done}; saved {saved}")
@@ -371,15 +363,13 @@ class RunSession:
         world = self._run.context.world
         if world is not None:
             world.failed(error)
-            with note_on_error(
-                error, "", CheckpointError
-            ):  # the save in flight needed the rank that has failed
+            with noting_error(error, "", CheckpointError):  # a save in flight needed the rank that failed
                 self._finish(alive=False)
         return world is not None
 
     def _give_up_behind_passes(self, error: BaseException) -> None:
         try:
-            with note_on_error(error, "besides, the checkpoints could not be marked: "):
+            with noting_error(error, "besides, the checkpoints could not be marked: "):
                 self._saver.give_up_behind_passes()
         finally:
             self._finish(alive=False)

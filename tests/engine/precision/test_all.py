@@ -10,7 +10,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.engine.precision import APEX_LEVELS, MODES, precision_named
-from truestep.engine.precision.loss_scale import LossScale, LossScaler
+from truestep.engine.precision.loss_scale import LossScale, Scaler
 
 ALL = sorted(MODES)
 SCALED = [name for name in ALL if MODES[name].loss_scaling]
@@ -208,7 +208,7 @@ def test_rules_of_a_loss_scale_that_can_not_work_are_refused(options):
 
 
 def test_a_scaler_reads_and_writes_torchs_own_state():
-    scaler = LossScaler(LossScale(initial=4.0), torch.device("cpu"))
+    scaler = Scaler(LossScale(initial=4.0), torch.device("cpu"))
     theirs = torch.amp.GradScaler("cpu", init_scale=1024.0)
     theirs.load_state_dict(scaler.state_dict())
     assert theirs.get_scale() == 4.0

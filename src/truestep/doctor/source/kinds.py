@@ -87,7 +87,7 @@ _BY_NAME = [
 ]
 
 
-def kind_of_constructor(qualified: str) -> str | None:
+def of_constructor(qualified: str) -> str | None:
     """Return what calling this qualified name makes."""
     return next((kind for pattern, kind in _BY_CONSTRUCTOR if pattern.match(qualified)), None)
 
@@ -97,16 +97,16 @@ def is_giving(method: str) -> bool:
     return any(method == each for _, each in _BY_METHOD)
 
 
-def kind_of_method(kind: str, method: str) -> str | None:
+def of_method(kind: str, method: str) -> str | None:
     """Return what a method of an object of this kind gives, be it one of several."""
     return _BY_METHOD.get((kind, method))
 
 
-def kind_of_base(qualified: str) -> str | None:
+def of_base(qualified: str) -> str | None:
     """Return what an instance of a subclass of this class is."""
     return next((kind for pattern, kind in _BY_BASE if pattern.match(qualified)), None)
 
 
-def kind_of_name(name: str) -> str | None:
+def of_name(name: str) -> str | None:
     """Return what a bare name suggests."""
     return next((kind for pattern, kind in _BY_NAME if pattern.search(name)), None)

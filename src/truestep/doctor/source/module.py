@@ -322,7 +322,7 @@ class SourceModule:
         for each in self.lineage(owner):
             for base in each.bases:
                 qualified = self.qualify(base)
-                if qualified and (kind := kinds.kind_of_base(qualified)):
+                if qualified and (kind := kinds.of_base(qualified)):
                     return kind
         return None
 
@@ -355,15 +355,13 @@ class SourceModule:
             return None
         if isinstance(node, ast.Name) and (hint := self.resolver.annotation(node)) is not None:
             declared = self.qualify(hint) or ""
-            if kind := kinds.kind_of_constructor(declared) or kinds.kind_of_base(declared):
+            if kind := kinds.of_constructor(declared) or kinds.of_base(declared):
                 return kind
         if (part := self._kind_of_part(node)) is not None:
             return part
         last = dotted(node)
         named = (
-            kinds.kind_of_name(last.rsplit(".", 1)[-1])
-            if last and not is_setting(self.resolver, node)
-            else None
+            kinds.of_name(last.rsplit(".", 1)[-1]) if last and not is_setting(self.resolver, node) else None
         )
         if named is not None and self.home(node).is_of_other_framework:
             return None
@@ -384,9 +382,7 @@ class SourceModule:
         if not isinstance(call.func, ast.Attribute) or not kinds.is_giving(call.func.attr):
             return None
         owner = self.class_of(call.func.value)
-        kind = (
-            kinds.kind_of_method(self.class_kind(owner) or "", call.func.attr) if owner is not None else None
-        )
+        kind = kinds.of_method(self.class_kind(owner) or "", call.func.attr) if owner is not None else None
         return kind if kind is not None and self.target(call) is None else None
 
     def _is_unbound(self, node: ast.expr) -> bool:
@@ -442,7 +438,7 @@ class SourceModule:
     def _call_kind(self, call: ast.Call, depth: int) -> str | None:
         if (made := self.class_named(call.func)) is not None:
             return self.class_kind(made)
-        if (name := self.qualify(call.func)) and (kind := kinds.kind_of_constructor(name)):
+        if (name := self.qualify(call.func)) and (kind := kinds.of_constructor(name)):
             return kind
         if (given := self.given_by_library(call)) is not None:
             return given

@@ -63,7 +63,7 @@ class LossScale:
         )
 
 
-class LossScaler:
+class Scaler:
     """The loss scale of one learner while it trains; all of it lives on the device."""
 
     def __init__(self, options: LossScale, device: torch.device) -> None:

@@ -8,9 +8,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from truestep.core.quantities import bytes_text
 from truestep.machine.environment.cuda_toolkit import CudaHome
 from truestep.machine.environment.report import Environment, EnvironmentVerdict, Machine
-from truestep.machine.quantities import bytes_text
 
 # a verdict's mark, the same where a terminal knows only ASCII, and its style
 _MARKS = {  # the worst first, as they are shown

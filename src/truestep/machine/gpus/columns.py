@@ -7,8 +7,8 @@ The table and the legend are both made of this, so that neither can say what the
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from truestep.core.quantities import bytes_text
 from truestep.machine.gpus.records import Gpu
-from truestep.machine.quantities import bytes_text
 
 UNKNOWN = "-"
 WARM_DEGREES, HOT_DEGREES = 25, 10  # below the temperature at which the card slows down

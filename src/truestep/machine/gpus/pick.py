@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from truestep.core.quantities import seconds_text
 from truestep.machine.gpus.claims import CardClaims
 from truestep.machine.gpus.nvml import keep_nvml_started
 from truestep.machine.gpus.read import read_gpus
@@ -19,7 +20,6 @@ from truestep.machine.gpus.select import (
     judge_cards,
 )
 from truestep.machine.gpus.visible import visible_uuids
-from truestep.machine.quantities import seconds_text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from truestep.core.errors import OptionError, nearest_names
+from truestep.core.quantities import bytes_text
 from truestep.core.results import RenderableType, Result
 from truestep.machine.gpus.records import Gpu, MigInstance
-from truestep.machine.quantities import bytes_text
 
 FAR = 1000.0  # the distance of what no waiting brings nearer
 

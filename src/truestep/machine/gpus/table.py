@@ -8,9 +8,9 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from truestep.core.quantities import bytes_text
 from truestep.machine.gpus.columns import IDENTITY, INDEX, LOAD, UNKNOWN, CardColumn, card_memory_text
 from truestep.machine.gpus.records import Gpu, GpuProcess, GpuReport
-from truestep.machine.quantities import bytes_text
 
 WIDE_COLUMNS = 160
 

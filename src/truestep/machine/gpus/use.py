@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from truestep.core.errors import GpuError
+from truestep.core.quantities import parse_bytes, parse_seconds
 from truestep.machine.gpus.claims import CardClaims
 from truestep.machine.gpus.pick import CardPatience, CardPicker
 from truestep.machine.gpus.select import CardChoice, CardConditions
-from truestep.machine.quantities import parse_bytes, parse_seconds
 
 _NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")

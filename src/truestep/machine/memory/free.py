@@ -16,7 +16,7 @@ from truestep.machine.memory.holders import MAX_PATHS, ObjectHolders
 from truestep.machine.memory.processes import (
     HoldingProcess,
     ProcessEnding,
-    end_holding_process,
+    end_process,
     holding_processes,
 )
 from truestep.machine.memory.tensors import LiveStorages, LiveTensor, describe_storage
@@ -83,7 +83,7 @@ def _end(pids: Sequence[int]) -> tuple[ProcessEnding, ...]:
     if not pids:
         return ()
     holding = holding_processes(read_gpus())
-    return tuple(end_holding_process(pid, holding) for pid in pids)
+    return tuple(end_process(pid, holding) for pid in pids)
 
 
 def release_cached_memory() -> int:

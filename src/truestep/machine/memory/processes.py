@@ -68,7 +68,7 @@ def _with_card_open(proc: Path) -> Iterable[int]:
                 yield int(entry.name)
 
 
-def end_holding_process(
+def end_process(
     pid: int, holding: Collection[HoldingProcess], *, force: bool = False, timeout_seconds: float = 10.0
 ) -> ProcessEnding:
     """End one process that holds a card, if it is this user's; `force` does not ask it to clean up first."""

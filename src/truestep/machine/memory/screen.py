@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from truestep.core.quantities import bytes_text
 from truestep.machine.gpus.columns import UNKNOWN
 from truestep.machine.gpus.table import Cell, gpu_table, one_line_command
 from truestep.machine.memory.amounts import MemoryAmounts
@@ -14,7 +15,6 @@ from truestep.machine.memory.free import MemoryReport
 from truestep.machine.memory.leftover import LeftoverMemory
 from truestep.machine.memory.processes import HoldingProcess
 from truestep.machine.memory.tensors import LiveTensor
-from truestep.machine.quantities import bytes_text
 
 
 def memory_screen(report: MemoryReport) -> RenderableType:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from truestep.core.errors import ModelError, OptionError
+from truestep.core.extras import needs_extra
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size
@@ -28,7 +29,6 @@ from truestep.model.calling import (
     undisturbed_model,
 )
 from truestep.model.export.session import open_onnx_session
-from truestep.model.extras import needs_extra
 
 TOLERANCE = 1e-3  # of the largest output: float32 sums in another order, with room
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import OptionError, nearest_names
-from truestep.model.extras import needs_extra
+from truestep.core.extras import needs_extra
 
 REMEDIES = {
     "CUDAExecutionProvider": "Install onnxruntime-gpu in place of onnxruntime (pip uninstall onnxruntime; pip install "

@@ -7,7 +7,7 @@ Graphviz is given sizes and no words, so that it neither needs fonts nor speaks 
 from dataclasses import dataclass
 from typing import Any
 
-from truestep.model.extras import needs_extra
+from truestep.core.extras import needs_extra
 from truestep.model.graph.picture import Border, Box, Picture
 
 POINTS = 72.0  # Graphviz measures boxes in inches

@@ -110,9 +110,8 @@ class _ForwardTracer(TorchFunctionMode):
             yield
 
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        self.backward.note(
-            forward_tensors((args, kwargs))
-        )  # what the caller did since it called the last module
+        # What the caller did since it called the last module.
+        self.backward.note(forward_tensors((args, kwargs)))
         name = self._path.enter(module, (args, kwargs))
         if len(self._path.entered) == 1:
             return

@@ -15,10 +15,10 @@ from truestep.core.charts.chart import Chart, ChartSeries, ChartSteps
 from truestep.core.charts.curve import ChartCurve
 from truestep.core.charts.marks import CurveMark
 from truestep.core.errors import OptionError, check_number
+from truestep.core.extras import needs_extra
 from truestep.core.results import RenderableType, Result
 from truestep.core.schedule_units import ScheduleFactory
 from truestep.core.wording import number_text
-from truestep.model.extras import needs_extra
 from truestep.model.schedules.landmarks import Landmarks, landmark_points, schedule_fit, schedule_landmarks
 from truestep.model.schedules.stepping import (
     Metric,

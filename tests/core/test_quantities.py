@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truestep.core.errors import OptionError
-from truestep.machine.quantities import bytes_text, parse_bytes, parse_seconds, seconds_text
+from truestep.core.quantities import bytes_text, parse_bytes, parse_seconds, seconds_text
 
 
 @pytest.mark.parametrize(
