@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.dtypes import DTYPES, is_dense
+from truestep.checkpoints.dtypes import DTYPES, is_dense_in_file
 from truestep.checkpoints.tree import TensorLeaf, TensorPiece
 from truestep.core.errors import CheckpointError
 
@@ -38,7 +38,7 @@ class TensorRegion:
     ) -> "TensorRegion":
         """Return the region that a tensor is."""
         shape, stride = tuple(tensor.shape), tuple(tensor.stride())
-        usual = tensor.is_contiguous() or tensor.numel() == 0 or not is_dense(shape, stride)
+        usual = tensor.is_contiguous() or tensor.numel() == 0 or not is_dense_in_file(shape, stride)
         usual = usual or piece is not None  # the strides of a piece are not those of the whole
         return cls(
             name=name,

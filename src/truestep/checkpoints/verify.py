@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.checkpoints.checksum import Checksum
-from truestep.checkpoints.dtypes import DTYPES, is_dense
+from truestep.checkpoints.dtypes import DTYPES, is_dense_in_file
 from truestep.checkpoints.files import CHUNK_BYTES, CheckpointFiles, read_bytes, read_chunks, read_into
 from truestep.checkpoints.manifest import (
     HEAD_BYTES,
@@ -194,7 +194,7 @@ def check_shards(name: str, tensor: ManifestTensor) -> None:
             raise ValueError(
                 f"a shard of {name!r} of shape {shard.shape} has {shard.end - shard.begin} bytes"
             )
-    if tensor.stride is not None and not is_dense(tensor.shape, tensor.stride):
+    if tensor.stride is not None and not is_dense_in_file(tensor.shape, tensor.stride):
         raise ValueError(f"{name!r} of shape {tensor.shape} can't have the strides {tensor.stride}")
     volume = sum(math.prod(shard.shape) for shard in tensor.shards)
     if volume != math.prod(tensor.shape) or not tensor.shards or _overlap(tensor.shards):

@@ -32,11 +32,13 @@ def make_report(
     """
     from truestep.checkpoints.listing import plain_json
     from truestep.cli.screen import print_document, show, warn
-    from truestep.report import check_directories, render_records, write_page
+    from truestep.report import directories_to_report, render_records, write_page
     from truestep.report.compare import compare_runs
     from truestep.report.record import read_records
 
-    paths = check_directories([run for path in check_directories(directories) for run in _runs_at(path)])
+    paths = directories_to_report(
+        [run for path in directories_to_report(directories) for run in _runs_at(path)]
+    )
     records = read_records(paths)
     found = compare_runs(records)
     page = write_page(render_records(records), paths, out)

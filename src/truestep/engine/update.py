@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from truestep.core.errors import BatchError, LossError, OptionError
-from truestep.engine.backward import backward
+from truestep.engine.backward import run_backward
 from truestep.engine.batches import (
     Batch,
     Split,
@@ -210,7 +210,7 @@ def _compute(
     sums.add(part, num_examples)
     is_last = None if cutting.may_change else index + 1 == cutting.num_calls
     hooks.before_backward(sums, is_last=is_last)
-    backward(values, plan.seed(part, sums.expected))
+    run_backward(values, plan.seed(part, sums.expected))
 
 
 def _call(plan: UpdatePlan, loss: Loss, batch: Batch, index: int) -> Any:
@@ -241,4 +241,4 @@ def _call_with_nothing(
         with plan.hooks.division.counting_nothing():
             values = read_loss(_call(plan, loss, example, index), num_examples=1, whole=False).values
             plan.hooks.before_backward(sums, is_last=index + 1 == cutting.num_calls)
-            backward(values, torch.zeros_like(values))
+            run_backward(values, torch.zeros_like(values))

@@ -21,7 +21,7 @@ def render_report(*directories: str | Path) -> str:
     # Imported here: a run needs it at its end only, and it is a quarter of what importing a run would cost.
     from truestep.report.record import read_records
 
-    return render_records(read_records(check_directories(directories)))
+    return render_records(read_records(directories_to_report(directories)))
 
 
 def render_records(records: Sequence["ReportedRun"]) -> str:
@@ -54,7 +54,7 @@ def write_page(html: str, directories: Sequence[str | Path], to: str | Path | No
     return path
 
 
-def check_directories(directories: Sequence[str | Path]) -> list[Path]:
+def directories_to_report(directories: Sequence[str | Path]) -> list[Path]:
     """Return the directories; raise where one is not there, or given twice."""
     paths = [Path(directory) for directory in directories]
     if not paths:

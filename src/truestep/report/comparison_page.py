@@ -10,7 +10,7 @@ from truestep.core.charts.markup import Html, html_tag
 from truestep.core.wording import duration_text, number_text
 from truestep.report.compare import BestValues, RunComparison, SettingDifference, compare_runs
 from truestep.report.figures import metric_group, report_figures
-from truestep.report.findings import findings_of, findings_table
+from truestep.report.findings import report_findings, report_findings_table
 from truestep.report.page import curve_sections, page_section, report_script, report_style
 from truestep.report.record import ReportedRun
 from truestep.report.tables import setting_text
@@ -50,9 +50,11 @@ def _problems(records: Sequence[ReportedRun]) -> Iterator[Html]:
 
 
 def _findings(records: Sequence[ReportedRun]) -> Iterator[Html]:
-    found = [(record.name, each) for record in records for each in findings_of(record)]
+    found = [(record.name, each) for record in records for each in report_findings(record)]
     if found:
-        yield page_section("Findings", html_tag("div", findings_table(found), class_="card"), class_="wide")
+        yield page_section(
+            "Findings", html_tag("div", report_findings_table(found), class_="card"), class_="wide"
+        )
 
 
 def _differences(found: RunComparison) -> Iterator[Html]:

@@ -17,12 +17,12 @@ class _Row(NamedTuple):
     fix: str
 
 
-def findings_of(record: ReportedRun) -> list[_Row]:
+def report_findings(record: ReportedRun) -> list[_Row]:
     """Return what was found in a run: in its code, then in its layers."""
     return [*map(_of_doctor, record.findings), *_of_layers(record.looks)]
 
 
-def findings_table(found: Sequence[tuple[str | None, _Row]]) -> Html:
+def report_findings_table(found: Sequence[tuple[str | None, _Row]]) -> Html:
     """Return findings as a table; each with its run, where there are several."""
     several = any(run is not None for run, _ in found)
     headings = (*(("run",) if several else ()), *HEADINGS)

@@ -9,7 +9,7 @@ from truestep.core.charts.chart import MAX_EPOCH_LINES, ChartSteps, draw_chart
 from truestep.core.charts.document import html_document, html_header
 from truestep.core.charts.markup import Html, html_tag
 from truestep.report.figures import KNOWN, ReportFigures, group_curves, report_figures
-from truestep.report.findings import findings_of, findings_table
+from truestep.report.findings import report_findings, report_findings_table
 from truestep.report.gallery import media_cards
 from truestep.report.headline import report_headline
 from truestep.report.layers import layers_section
@@ -119,8 +119,8 @@ def page_section(title: str, *cards: Html, class_: str = "") -> Html:
 
 def _findings(record: ReportedRun) -> Iterator[Html]:
     """What may spoil the run stands before everything else."""
-    if found := findings_of(record):
-        table = findings_table([(None, each) for each in found])
+    if found := report_findings(record):
+        table = report_findings_table([(None, each) for each in found])
         yield page_section("Findings", html_tag("div", table, class_="card"), class_="wide")
 
 

@@ -61,7 +61,7 @@ HOLDERS: "weakref.WeakValueDictionary[str, DirectoryHolder]" = weakref.WeakValue
 """By the directory's real path."""
 
 
-def take_over_directory(directory: Path) -> None:
+def take_over_run(directory: Path) -> None:
     """Have an older run of this process let go of the directory."""
     key = os.path.realpath(directory)
     if (previous := HOLDERS.get(key)) is not None:

@@ -60,7 +60,7 @@ from truestep.run.options import (
     logged_number,
     plain_run_config,
 )
-from truestep.run.owner import take_over_directory
+from truestep.run.owner import take_over_run
 from truestep.run.pass_batches import Batches
 from truestep.run.session import RunSession
 from truestep.run.together import join_run_ranks
@@ -179,7 +179,7 @@ class Run(SealedAttributes, Shown):
         )
         found, hold = self.directory, self.session.hold
         if self.context.world is not None:
-            take_over_directory(found)  # on all ranks at once
+            take_over_run(found)  # on all ranks at once
         holds_run, edits = self.agreement.from_rank_0(
             "the run's directory", lambda: open_run_directory(found, self._described, self.resume, hold=hold)
         )

@@ -29,7 +29,7 @@ from truestep.run.notebook import end_process_or_cell, is_interactive_session
 from truestep.run.omissions import RunOmissions
 from truestep.run.only_state import begin_run_for_state
 from truestep.run.options import Show, Watching
-from truestep.run.owner import HOLDERS, RunOwner, disarm_in_children, refuse_other_group, take_over_directory
+from truestep.run.owner import HOLDERS, RunOwner, disarm_in_children, refuse_other_group, take_over_run
 from truestep.run.progress import Progress
 from truestep.run.rates import RunRates
 from truestep.run.readers import leave_run_report
@@ -72,7 +72,7 @@ class RunSession:
 
     def hold(self) -> None:
         """Take the directory's lock; an older run of this process lets go of it: its cell was run again."""
-        take_over_directory(self._run.directory)
+        take_over_run(self._run.directory)
         HOLDERS[os.path.realpath(self._run.directory)] = self
         self._saver.open()
         disarm_in_children(self)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from truestep.doctor.address import check_help, docs_address
+from truestep.doctor.address import check_docs_address, check_help
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding, Severity
 from truestep.doctor.reading import SourceReading
@@ -60,7 +60,9 @@ def sarif_document(findings: Sequence[Finding]) -> dict[str, Any]:
 def _rule(code: str) -> dict[str, Any]:
     check = checks()[code]
     page = check.page()
-    address = docs_address(code)  # the format asks for a whole address: without one there is none to give
+    address = check_docs_address(
+        code
+    )  # the format asks for a whole address: without one there is none to give
     return {
         "id": code,
         "name": check.name(),

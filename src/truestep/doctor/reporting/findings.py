@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from truestep.doctor.address import check_help, docs_address
+from truestep.doctor.address import check_docs_address, check_help
 from truestep.doctor.finding import Finding, Place, Severity
 from truestep.doctor.reporting.evidence import evidence_sentences
 
@@ -24,7 +24,7 @@ STYLES = {
 }
 
 
-def printable_text(text: str) -> str:
+def printable_finding(text: str) -> str:
     """Return a text in which characters that steer a terminal are written out."""
     return "".join(each if each.isprintable() or each == "\t" else repr(each)[1:-1] for each in text)
 
@@ -35,7 +35,7 @@ def show_findings(findings: Sequence[Finding], lines: Mapping[Place, str]) -> li
     shown: list[RenderableType] = []
     for path, group in groupby(in_order, key=lambda each: each.place.path):
         # a path that is cut can't be clicked or searched for; only in a group does rich keep to that
-        shown.append(Group(Text(printable_text(path), "bold underline", no_wrap=True, overflow="ignore")))
+        shown.append(Group(Text(printable_finding(path), "bold underline", no_wrap=True, overflow="ignore")))
         found = list(group)
         widths = [max(map(len, words)) for words in zip(*(_head(each) for each in found), strict=True)]
         shown += [_finding(each, lines.get(each.place), widths) for each in found]
@@ -77,7 +77,7 @@ def _finding(finding: Finding, line: str | None, widths: Sequence[int]) -> Rende
 
 def _marked(place: Place, line: str) -> Text:
     """Return a line of code; where the finding is about a part of it, that is underlined."""
-    code = printable_text(line.expandtabs(1).rstrip())
+    code = printable_finding(line.expandtabs(1).rstrip())
     bare = code.lstrip()
     shown = Text(bare, "bold", no_wrap=True, overflow="ellipsis")
     before = place.column - 1 - (len(code) - len(bare))
@@ -92,7 +92,7 @@ def _diff(lines: Sequence[str]) -> Text:
     bare = textwrap.dedent("\n".join(line[2:] for line in lines)).split("\n")
     styles = {"-": "red", "+": "green", " ": "dim"}
     shown = [
-        Text(f"{line[0]} {printable_text(text)}", styles[line[0]])
+        Text(f"{line[0]} {printable_finding(text)}", styles[line[0]])
         for line, text in zip(lines, bare, strict=True)
     ]
     return Text("\n").join(shown)
@@ -112,7 +112,7 @@ def _codes(findings: Sequence[Finding]) -> list[RenderableType]:
         reasons = Table.grid(padding=(0, 2, 0, 0))
         reasons.add_row(Text("why", "dim"), Text(example.why))
         reasons.add_row(Text("fix", "dim"), Text(example.fix))
-        address = docs_address(code)
+        address = check_docs_address(code)
         reasons.add_row(
             Text("see", "dim"), Text(check_help(code), f"dim link {address}" if address else "dim")
         )

@@ -12,7 +12,7 @@ from truestep.core.results import print_results
 from truestep.doctor.finding import Abstention, Finding
 from truestep.doctor.fixing import FixedFile
 from truestep.doctor.reading import SourceReading
-from truestep.doctor.reporting.findings import counted_findings, printable_text, show_findings
+from truestep.doctor.reporting.findings import counted_findings, printable_finding, show_findings
 
 if TYPE_CHECKING:
     from truestep.doctor.report import WatchedRunReport
@@ -23,7 +23,7 @@ def show_reading(reading: SourceReading, console: Console, *, abstentions: bool 
     print_results(show_findings(reading.findings, reading.lines), console)
     print_results(show_abstentions(reading.abstentions) if abstentions else (), console)
     for path, reason in reading.unreadable:
-        _say(console, path, f"not read: {printable_text(reason)}")
+        _say(console, path, f"not read: {printable_finding(reason)}")
     for failure in reading.failures:
         text = f"check {failure.code} failed on it: {failure.error} (our mistake; the other checks went on)"
         _say(console, failure.path, text)
@@ -49,7 +49,7 @@ def show_fixed(fixed: Sequence[FixedFile], console: Console) -> None:
         else:
             styles = {"-": "red", "+": "green", "@": "cyan"}
             shown = [
-                Text(printable_text(line.rstrip("\r\n")), styles.get(line[0], "")) for line in each.diff()
+                Text(printable_finding(line.rstrip("\r\n")), styles.get(line[0], "")) for line in each.diff()
             ]
             print_results([Text("\n").join(shown)], console)
     made = [finding for each in fixed if not each.left for finding in each.findings]
@@ -60,14 +60,14 @@ def show_fixed(fixed: Sequence[FixedFile], console: Console) -> None:
 
 
 def _say(console: Console, place: object, text: str) -> None:
-    console.print(Text.assemble((printable_text(str(place)), "bold"), f"  {text}"), soft_wrap=True)
+    console.print(Text.assemble((printable_finding(str(place)), "bold"), f"  {text}"), soft_wrap=True)
 
 
 def show_concisely(findings: Sequence[Finding], console: Console) -> None:
     """Print a line for each finding, as compilers do: path:line:column: severity CODE message."""
     for each in sorted(findings, key=lambda each: (each.place, each.code)):
         place = f"{each.place}:{each.place.column}" if each.place.width else str(each.place)
-        text = f"{printable_text(place)}: {each.severity.value} {each.code} {each.message}"
+        text = f"{printable_finding(place)}: {each.severity.value} {each.code} {each.message}"
         console.print(Text(text), soft_wrap=True)
 
 
@@ -102,8 +102,8 @@ def show_abstentions(abstentions: Iterable[Abstention]) -> list[RenderableType]:
     in_order = sorted(abstentions, key=lambda each: (each.place, each.code))
     return [
         Text.assemble(
-            (printable_text(str(each.place)), "bold"),
-            f"  {each.code} can't tell: {printable_text(each.reason)}",
+            (printable_finding(str(each.place)), "bold"),
+            f"  {each.code} can't tell: {printable_finding(each.reason)}",
         )
         for each in in_order
     ]

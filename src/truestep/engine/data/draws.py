@@ -10,7 +10,7 @@ from truestep.engine.data.keys import derive_sample_key, sample_keys_at, uniform
 from truestep.engine.data.permutation import Indices, SamplePermutation
 
 
-class SampleDraw(Protocol):
+class SampleIndices(Protocol):
     """Gives the samples at any positions of any epoch."""
 
     def indices(self, epoch: int, positions: Indices) -> Indices:
@@ -18,7 +18,7 @@ class SampleDraw(Protocol):
         ...
 
 
-class SequentialDraw:
+class SequentialIndices:
     """The samples as they stand in the data, every epoch alike."""
 
     def indices(self, epoch: int, positions: Indices) -> Indices:
@@ -26,7 +26,7 @@ class SequentialDraw:
         return positions
 
 
-class ShuffledDraw:
+class ShuffledIndices:
     """Every sample once an epoch, each epoch in another order; O(1) in time and memory."""
 
     def __init__(self, num_samples: int, seed: int) -> None:
@@ -44,7 +44,7 @@ class ShuffledDraw:
         return latest[1](positions)
 
 
-class WeightedDraw:
+class WeightedIndices:
     """Samples drawn with replacement, each as often as its weight says; position by position."""
 
     def __init__(self, weights: npt.NDArray[np.float64], seed: int) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from truestep.engine.data.draws import SampleDraw
+from truestep.engine.data.draws import SampleIndices
 from truestep.engine.data.permutation import Indices
 
 POSITIONS_AT_ONCE = 8192  # an order is computed this far ahead: numpy's cost per call is paid once
@@ -53,7 +53,7 @@ class BatchOrder(ABC):
 class FixedSizeOrder(BatchOrder):
     """Batches of `batch_size` samples; the last one is shorter where the division leaves a rest."""
 
-    def __init__(self, draw: SampleDraw, *, num_samples: int, batch_size: int, drop_last: bool) -> None:
+    def __init__(self, draw: SampleIndices, *, num_samples: int, batch_size: int, drop_last: bool) -> None:
         self._draw, self._batch_size = draw, batch_size
         self.num_batches = num_samples // batch_size if drop_last else -(-num_samples // batch_size)
         self.num_samples = min(num_samples, self.num_batches * batch_size)

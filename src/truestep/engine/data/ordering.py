@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from truestep.core.errors import DataError
-from truestep.engine.data.draws import SampleDraw, SequentialDraw, ShuffledDraw, WeightedDraw
+from truestep.engine.data.draws import SampleIndices, SequentialIndices, ShuffledIndices, WeightedIndices
 from truestep.engine.data.lengths import (
     BucketedByLength,
     batch_sizes_by_tokens,
@@ -59,15 +59,15 @@ def _wanted(by_length: Any) -> ByLength:
     return by_length if isinstance(by_length, ByLength) else ByLength(lengths=by_length)
 
 
-def _draw(num_samples: int, options: DataOptions, seed: int) -> tuple[SampleDraw, int]:
+def _draw(num_samples: int, options: DataOptions, seed: int) -> tuple[SampleIndices, int]:
     if options.weights is None:
-        return (ShuffledDraw(num_samples, seed) if options.shuffle else SequentialDraw()), num_samples
+        return (ShuffledIndices(num_samples, seed) if options.shuffle else SequentialIndices()), num_samples
     weights = _numbers("weights", options.weights, num_samples)
     if not weights.any():
         raise DataError(
             f"all {num_samples} weights are 0, so no sample can be drawn. Give one a positive weight."
         )
-    return WeightedDraw(weights, seed), options.num_samples or num_samples
+    return WeightedIndices(weights, seed), options.num_samples or num_samples
 
 
 def _by_length(num_samples: int, options: DataOptions, seed: int) -> BatchOrder:

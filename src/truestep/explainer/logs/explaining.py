@@ -27,7 +27,7 @@ _MESSAGE_LINES = 20  # a text this short without any exception is taken for a me
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogError:
+class ExplainedLogError:
     """One error that a log tells of."""
 
     error: str  # type and first line of the message
@@ -38,15 +38,15 @@ class LogError:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogReport:
+class ErrorLogReport:
     """What a log tells: the error to mend first, then the others."""
 
     num_lines: int
-    errors: tuple[LogError, ...]
+    errors: tuple[ExplainedLogError, ...]
     cut_at: int | None = None  # the line of a traceback whose end, with the error, is missing
 
     @property
-    def main(self) -> LogError | None:
+    def main(self) -> ExplainedLogError | None:
         """Return the error to mend; None where the log tells of none."""
         return next(iter(self.errors), None)
 
@@ -73,11 +73,13 @@ class _Sighting:
         return self.follows, not self.is_fatal, self.error is None, self.found.number
 
 
-def explain_log(text: str) -> LogReport:
+def explain_log(text: str) -> ErrorLogReport:
     """Explain the errors of a log, or of one message."""
     log = read_error_log(text)
     sightings = sorted(_sightings(log), key=_Sighting.order)
-    return LogReport(num_lines=len(log.lines), errors=tuple(map(_explained, sightings)), cut_at=log.cut_at)
+    return ErrorLogReport(
+        num_lines=len(log.lines), errors=tuple(map(_explained, sightings)), cut_at=log.cut_at
+    )
 
 
 def _sightings(log: ErrorLog) -> list[_Sighting]:
@@ -146,10 +148,10 @@ def _lines_that_tell(log: ErrorLog) -> list[ErrorInLog]:
     return list(found.values())
 
 
-def _explained(sighting: _Sighting) -> LogError:
+def _explained(sighting: _Sighting) -> ExplainedLogError:
     crash = sighting.found.crash
     explanation = explain_crash(crash) if sighting.error is not None else None
-    return LogError(
+    return ExplainedLogError(
         error=crash.title,
         line=sighting.found.number,
         ranks=tuple(sorted(sighting.ranks)),

@@ -20,8 +20,8 @@ from truestep.model.graph.rolling import GraphRolling
 from truestep.model.graph.tracing import TracedModel, trace_model
 from truestep.model.summaries.copies import (
     copy_model_with,
-    has_lazy_modules,
     materialized_model,
+    needs_materializing,
     to_meta,
     to_meta_but_lengths,
 )
@@ -134,7 +134,7 @@ def graph(model: object, batch: Any, *, saved: bool = False, attributes: bool = 
     module = as_module(model, "ts.graph")
     arguments = forward_arguments(module, batch)
     notes = []
-    if has_lazy_modules(module):
+    if needs_materializing(module):
         module = materialized_model(module, arguments)
         notes.append("Lazy layers were sized by this batch in a copy.")
     with undisturbed_model(module):

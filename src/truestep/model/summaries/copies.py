@@ -51,6 +51,6 @@ def materialized_model(model: nn.Module, arguments: Arguments) -> nn.Module:
     return sized
 
 
-def has_lazy_modules(model: nn.Module) -> bool:
+def needs_materializing(model: nn.Module) -> bool:
     """Whether a layer waits for its first batch."""
     return any(torch.nn.parameter.is_lazy(tensor) for tensor in [*model.parameters(), *model.buffers()])

@@ -47,7 +47,7 @@ def array_dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def torch_dtype(dtype: Any) -> torch.dtype:
+def torch_dtype_from_numpy(dtype: Any) -> torch.dtype:
     """Return the torch dtype that a torch or NumPy dtype names, or raise an OptionError that lists what there is."""
     if isinstance(dtype, torch.dtype):
         return dtype
@@ -121,10 +121,10 @@ def rounding(values: Tensor | Reals, dtype: Any) -> Rounding:
         from truestep.nn.arrays.converting import from_numpy
 
         values = from_numpy(np.asarray(values))
-    return measure_rounding(tensor_without_subclass(values).cpu(), torch_dtype(dtype))[1]
+    return measure_rounding(tensor_for_numpy(values).cpu(), torch_dtype_from_numpy(dtype))[1]
 
 
-def tensor_without_subclass(tensor: Tensor) -> Tensor:
+def tensor_for_numpy(tensor: Tensor) -> Tensor:
     """Return `tensor` without its graph, or raise an OptionError where it does not lie in memory as one block of numbers."""
     if not isinstance(tensor, Tensor):
         raise OptionError(f"{type(tensor).__name__} is no tensor. Write torch.as_tensor(values) first.")

@@ -141,7 +141,7 @@ def progress_html(reading: ProgressReading) -> str:
     )
 
 
-def in_notebook() -> bool:
+def progress_in_notebook() -> bool:
     """Whether this is a kernel with cells, such as Jupyter's, rather than IPython on a terminal."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
@@ -152,7 +152,7 @@ def progress_screen_for(stream: TextIO | None) -> ProgressScreen:
     """Return the place to show progress that suits the stream."""
     if stream is None:
         return SilentProgress()
-    if stream is sys.stderr and in_notebook():
+    if stream is sys.stderr and progress_in_notebook():
         return NotebookProgress()
     if stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
         return TerminalProgress(stream)
