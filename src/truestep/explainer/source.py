@@ -114,7 +114,7 @@ def line_that_made(path: str, name: str, before: int) -> EvidenceLine | None:
     return EvidenceLine(path, number, crashed_line_without_strings(path, number)) if number else None
 
 
-def grows_in_loop(path: str, name: str, line: int) -> bool:
+def crash_name_grows_in_loop(path: str, name: str, line: int) -> bool:
     """Whether a loop around the line, or in its function, only ever adds to a name: `x += y`, `x = x + y`."""
     tree = crashed_file_tree(path)
     loops = [] if tree is None else ast.walk(_scope(tree, line, ast.FunctionDef))

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from truestep.doctor.source.batches import LOADER
 from truestep.doctor.source.contexts import TOP, LocatedExpression
 from truestep.doctor.source.evaluations import evaluations_of
-from truestep.doctor.source.events import Frame, Trace
+from truestep.doctor.source.events import Trace, TraceFrame
 from truestep.doctor.source.module import SourceModule
 
 
-def loader_of(module: SourceModule, trace: Trace, loop: Frame) -> ast.Call | None:
+def loader_of(module: SourceModule, trace: Trace, loop: TraceFrame) -> ast.Call | None:
     """Return `DataLoader(...)` if a loop goes through one, be it through enumerate, zip or a progress bar."""
     source = loop.node.iter if isinstance(loop.node, ast.For) else None
     contexts = trace.contexts
@@ -23,7 +23,7 @@ def loader_of(module: SourceModule, trace: Trace, loop: Frame) -> ast.Call | Non
             return made.node
         given = made.node.args
         source = given[0] if given and module.resolver.target(made.node) is None else None
-        loop = Frame("loop", loop.node, made.context)
+        loop = TraceFrame("loop", loop.node, made.context)
     return None
 
 

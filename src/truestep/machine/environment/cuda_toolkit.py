@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.machine.environment.files import (
+from truestep.core.visible_paths import (
     is_visible_file,
     is_visible_folder,
     is_visible_path,

@@ -12,7 +12,7 @@ from truestep.core.modules import as_module
 from truestep.nn.derivatives.differentiated import (
     DifferentiatedFunction,
     Patterns,
-    in_graph_if_grad_enabled,
+    derivative_in_graph,
     load_forward_mode_rules,
     parameters_to_differentiate,
 )
@@ -47,7 +47,7 @@ def jvp(
             output, pull_back = torch.func.vjp(what.call, *what.primals)[:2]
             # The pull-back is linear in its argument, so that its own pull-back is the Jacobian itself.
             (pushed,) = torch.func.vjp(pull_back, torch.zeros_like(output))[1](tangents)
-    return in_graph_if_grad_enabled(pushed)
+    return derivative_in_graph(pushed)
 
 
 def vjp(

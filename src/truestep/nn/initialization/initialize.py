@@ -27,7 +27,7 @@ from truestep.nn.layers import (
     check_is_module,
     layer_selectors,
     layer_tensor_name,
-    refuse_lazy_modules,
+    refuse_lazy_layers,
     selector_matches,
 )
 
@@ -101,7 +101,7 @@ def initialize(
         OptionError: a rule or pattern that matches nothing; lazy layers; a gain that can't be known.
     """
     check_is_module(model)
-    refuse_lazy_modules(model)
+    refuse_lazy_layers(model)
     _check_options(activation, scale, generator)
     found = list(init_slots(model))
     norms = {name: each for name, each in model.named_modules() if isinstance(each, _NormBase)}

@@ -14,7 +14,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from truestep.core.errors import OptionError, nearest_names
 from truestep.nn.initialization.slots import Fans, InitSlot
-from truestep.nn.layers import layer_selectors, select_names
+from truestep.nn.layers import layer_selectors, select_layer_names
 
 TRUNCATED_STD = 0.02
 
@@ -93,7 +93,7 @@ def checked_init_rules(rules: Rule | Rules, model: nn.Module, slots: list[InitSl
             raise OptionError(f"A rule is a name or a function of a tensor (nn.init.dirac_); got {rule!r}.")
     of_tensors = [each for each in rules if isinstance(each, str) and _is_tensors(each)]
     for pattern in of_tensors:
-        select_names(pattern, [slot.name for slot in slots], "tensor that can be initialised")
+        select_layer_names(pattern, [slot.name for slot in slots], "tensor that can be initialised")
     if len(of_tensors) < len(rules) or not rules:
         layer_selectors([each for each in rules if each not in of_tensors], model)
     return rules
