@@ -197,9 +197,11 @@ class Named:
             )
         if isinstance(index, int) and not -size <= index < size:
             raise IndexError(f"Index {index} is out of range for the axis {name} of {axes_text(self.sizes)}.")
-        if isinstance(index, Tensor) and index.ndim > 1:
+        asked = torch.arange(1) if isinstance(index, slice) else torch.as_tensor(index)
+        # Rows of indices, and a single truth value, would make an axis that has no name.
+        if asked.ndim > 1 or (asked.ndim == 0 and asked.dtype == torch.bool):
             raise ValueError(
-                f"The index of {name} has {index.ndim} axes; give a number, a slice or one axis."
+                f"The index of {name} has {asked.ndim} axes; give a number, a slice or one axis."
             )
         chosen = list(index) if isinstance(index, tuple) else index
         taken = self.tensor[(slice(None),) * place + (chosen,)]
