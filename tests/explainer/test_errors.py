@@ -43,7 +43,7 @@ def distributions_check_their_parameters():
 
 @pytest.fixture(autouse=True)
 def groups_outlive_their_models(monkeypatch):
-    """DDP's reducer, where it is the last to hold a group, waits for the group's threads with the GIL, which they may need (2.13)."""
+    """Where DDP's reducer is the last to hold a group, it waits with the GIL for threads that may need it (torch 2.13)."""
     kept, destroy = [], torch.distributed.destroy_process_group
 
     def destroy_later():
