@@ -58,10 +58,12 @@ class LossSummedWithGraph(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Detach it."""
         loops = [each for each in module.ancestors(node) if isinstance(each, ast.For | ast.While)]
+        stored = _stored(node)
+        parts = stored.elts if isinstance(stored, ast.List | ast.Tuple) else [stored]
         for loop in loops:
-            kept = self._carrier(module, _stored(node), loop)
-            if kept is not None:
-                return [inserted_behind(module, kept, ".detach()")]
+            kept = [each for part in parts if (each := self._carrier(module, part, loop)) is not None]
+            if kept:
+                return [inserted_behind(module, each, ".detach()") for each in kept]
         return []
 
     def _carrier(
