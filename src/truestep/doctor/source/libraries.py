@@ -82,6 +82,14 @@ MONITORS = {
     ),
 }
 
+# What divides the loss by the number of batches in an update, by the option that tells it that number.
+DIVIDES_LOSS = {
+    "accelerate.Accelerator": "gradient_accumulation_steps",
+    "lightning.Trainer": "accumulate_grad_batches",
+    "lightning.pytorch.Trainer": "accumulate_grad_batches",
+    "pytorch_lightning.Trainer": "accumulate_grad_batches",
+}
+
 # The methods whose result a library takes backward itself, as long as this attribute does not say otherwise.
 _LOSSES = {"lightning module": ("training_step", "automatic_optimization"), "trainer": ("compute_loss", "")}
 

@@ -8,6 +8,7 @@ from typing import Any
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
+from truestep.doctor.source.values import value_origins
 
 _NAMES = (
     "key_padding_mask",
@@ -50,7 +51,7 @@ class PaddingMaskInverted(SourceCheck):
         for call in module.all(ast.Call):
             given = [word.value for word in call.keywords if word.arg in _NAMES]
             for mask in given:
-                values = module.definitions(mask) if isinstance(mask, ast.Name | ast.Attribute) else [mask]
+                values = list(value_origins(module, mask))
                 if values and all(each is not None and _marks_tokens(each) for each in values):
                     if _is_layer(module, call.func):
                         yield At(

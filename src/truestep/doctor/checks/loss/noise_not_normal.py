@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import value_origins
+from truestep.doctor.source.values import constant, value_origins
 
 
 class NoiseNotNormal(SourceCheck):
@@ -53,11 +53,29 @@ class NoiseNotNormal(SourceCheck):
         )
 
     def _is_deviation(self, module: SourceModule, node: ast.expr) -> bool:
-        """Tell `exp(0.5 * logvar)`, `exp(logvar / 2)`, `logvar.mul(0.5).exp()`."""
+        """Tell `exp(0.5 * logvar)`, `exp(logvar / 2)`, `logvar.mul(0.5).exp()`, and the root of `1 - x`."""
         for each in value_origins(module, node):
+            if _is_root_of_rest(module, each):
+                return True
             if isinstance(each, ast.Call):
                 text = ast.unparse(each)
                 is_exp = module.qualify(each.func) == "torch.exp" or text.endswith((".exp()", ".exp_()"))
                 if is_exp and ("0.5" in text or "/ 2" in text or "div(2" in text):
                     return True
         return False
+
+
+def _is_root_of_rest(module: SourceModule, node: ast.expr | None) -> bool:
+    """Tell `(1 - alpha).sqrt()`, by which a diffusion weights its noise."""
+    inner: ast.expr | None = None
+    if isinstance(node, ast.Call):
+        free = module.qualify(node.func) == "torch.sqrt"
+        method = isinstance(node.func, ast.Attribute) and node.func.attr == "sqrt"
+        inner = node.args[0] if free and node.args else node.func.value if method and not free else None  # type: ignore[attr-defined]
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and constant(node.right) == 0.5:
+        inner = node.left
+    made = [inner, *value_origins(module, inner)] if inner is not None else []
+    return any(
+        isinstance(each, ast.BinOp) and isinstance(each.op, ast.Sub) and constant(each.left) in (1, 1.0)
+        for each in made
+    )
