@@ -5,6 +5,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from truestep.doctor.source.applications import applications
 from truestep.doctor.source.libraries import gives_loss
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Scope, dotted, walk
@@ -239,7 +240,8 @@ def goes_backward(module: SourceModule, value: ast.expr) -> bool:
                 positions.add(position)
             if positions and _is_taken_backward(home, scope):
                 return True
-            waiting += [(call, at) for call in home.callers(scope) for at in positions]
+            calls = [*home.callers(scope), *applications(home, scope)]
+            waiting += [(call, at) for call in calls for at in positions]
     return False
 
 

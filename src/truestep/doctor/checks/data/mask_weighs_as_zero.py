@@ -50,9 +50,8 @@ class MaskWeighsAsZero(SourceCheck):
 def _given(module: SourceModule, call: ast.Call) -> ast.expr | None:
     """Return what a softmax is taken of: of a function's or layer's argument, or of what a method is called on."""
     name = module.qualify(call.func) or ""
-    method = isinstance(call.func, ast.Attribute) and call.func.attr in ("softmax", "log_softmax")
-    if method and not name:
-        return call.func.value  # type: ignore[attr-defined]
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("softmax", "log_softmax") and not name:
+        return call.func.value
     return argument(call, 0, "input")
 
 

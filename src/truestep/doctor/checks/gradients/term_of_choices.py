@@ -42,6 +42,7 @@ _MAKES = (
     "randn",
     "linspace",
 )
+_NUMBERS = ("shape", "ndim", "smooth", "eps", "epsilon")  # attributes that no gradient comes from
 _CHOICE, _GRADIENT = "choice", "gradient"
 
 
@@ -94,37 +95,37 @@ def _ends_of(
     module: SourceModule, node: ast.expr, scope: Function, depth: int
 ) -> Iterator[tuple[str, ast.expr]]:
     """Yield where a value comes from, as far as it could have a gradient, and the choices in which that ends."""
+    if isinstance(node, ast.Call):
+        yield from _ends_of_call(module, node, scope, depth)
+        return
+    parts = _parts(module, node, scope) if depth <= MAX_DEPTH else None
+    if parts is None:
+        yield _GRADIENT, node
+    for each in parts or []:
+        yield from _ends_of(module, each, scope, depth + 1)
+
+
+def _parts(module: SourceModule, node: ast.expr, scope: Function) -> list[ast.expr] | None:
+    """Return what a value is computed from, one step back; None where that can't be seen."""
     match node:
         case ast.Constant() | ast.Compare():
-            return
+            return []
         case ast.BinOp(left=left, right=right):
-            parts: list[ast.expr] = [left, right]
+            return [left, right]
         case ast.UnaryOp(operand=inner) | ast.Subscript(value=inner) | ast.Starred(value=inner):
-            parts = [inner]
+            return [inner]
         case ast.Tuple(elts=parts) | ast.List(elts=parts):
-            pass
-        case ast.Call():
-            yield from _ends_of_call(module, node, scope, depth)
-            return
+            return parts
         case ast.Name():
-            values = [each for each in module.resolver.reaching(node) if each.how in ("assign", "augmented")]
-            known = [
-                each.value for each in values if each.value is not None and module.scope(each.value) is scope
-            ]
-            if not known or depth > MAX_DEPTH or len(known) != len(module.resolver.reaching(node)):
-                yield _GRADIENT, node
-                return
-            parts = list(known)
+            made = module.resolver.reaching(node)
+            known = [each.value for each in made if each.how in ("assign", "augmented")]
+            here = [each for each in known if each is not None and module.scope(each) is scope]
+            return here if here and len(here) == len(made) else None
         case ast.Attribute():
-            number = isinstance(constant(next(iter(module.definitions(node)), None)), int | float)
-            if not number and node.attr not in ("shape", "ndim", "smooth", "eps", "epsilon"):
-                yield _GRADIENT, node
-            return
-        case _:
-            yield _GRADIENT, node
-            return
-    for each in parts:
-        yield from _ends_of(module, each, scope, depth + 1)
+            values = module.definitions(node)
+            is_number = bool(values) and all(isinstance(constant(each), int | float) for each in values)
+            return [] if is_number or node.attr in _NUMBERS else None
+    return None
 
 
 def _ends_of_call(

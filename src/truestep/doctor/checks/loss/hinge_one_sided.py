@@ -59,7 +59,8 @@ def _hinge(module: SourceModule, node: ast.expr) -> tuple[int, str] | None:
     """Return the sign and the name of the score of `relu(1 + score)`."""
     if not isinstance(node, ast.Call):
         return None
-    name = module.qualify(node.func) or getattr(node.func, "attr", "")
+    method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    name = module.qualify(node.func) or method
     inner = node.args[0] if node.args else None
     if name.endswith("clamp") and isinstance(node.func, ast.Attribute) and name == "clamp":
         inner = node.func.value

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import constant, value_origins
+from truestep.doctor.source.roots import inner_of_root, rest_of
+from truestep.doctor.source.values import value_origins
 
 
 class NoiseNotNormal(SourceCheck):
@@ -67,15 +68,6 @@ class NoiseNotNormal(SourceCheck):
 
 def _is_root_of_rest(module: SourceModule, node: ast.expr | None) -> bool:
     """Tell `(1 - alpha).sqrt()`, by which a diffusion weights its noise."""
-    inner: ast.expr | None = None
-    if isinstance(node, ast.Call):
-        free = module.qualify(node.func) == "torch.sqrt"
-        method = isinstance(node.func, ast.Attribute) and node.func.attr == "sqrt"
-        inner = node.args[0] if free and node.args else node.func.value if method and not free else None  # type: ignore[attr-defined]
-    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and constant(node.right) == 0.5:
-        inner = node.left
+    inner = inner_of_root(module, node)
     made = [inner, *value_origins(module, inner)] if inner is not None else []
-    return any(
-        isinstance(each, ast.BinOp) and isinstance(each.op, ast.Sub) and constant(each.left) in (1, 1.0)
-        for each in made
-    )
+    return any(rest_of(each) is not None for each in made)

@@ -41,7 +41,8 @@ class AverageFollowsAtOnce(SourceCheck):
         for loop in module.all(ast.For):
             if not _goes_through_weights(loop):
                 continue
-            for node in module.inside(loop, ast.Assign, ast.Call):
+            moves: list[ast.Assign | ast.Call] = [*module.inside(loop, ast.Assign)]
+            for node in [*moves, *module.inside(loop, ast.Call)]:
                 kept = _own_share(module, node)
                 if kept is not None and kept < 0.5:
                     yield At(

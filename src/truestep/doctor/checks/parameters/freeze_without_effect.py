@@ -64,15 +64,12 @@ def _is_module(module: SourceModule, node: ast.expr) -> bool:
     """Tell a module, also one that was put in here: `net.fc = nn.Linear(512, 10)`."""
     if module.kind(node) in ("module", "ddp"):
         return True
-    place, written = (
-        dotted(node),
-        module.index.written.get(node.attr, []) if isinstance(node, ast.Attribute) else [],
-    )
+    if not isinstance(node, ast.Attribute):
+        return False
+    place, attribute = dotted(node), node.attr
     here = [
         binding.value
-        for base, binding in written
-        if place is not None
-        and f"{dotted(base)}.{node.attr}" == place
-        and module.scope(base) is module.scope(node)  # type: ignore[attr-defined]
+        for base, binding in module.index.written.get(attribute, [])
+        if place == f"{dotted(base)}.{attribute}" and module.scope(base) is module.scope(node)
     ]
     return bool(here) and all(each is not None and module.kind(each) == "module" for each in here)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A loss that goes backward unscaled beside a scaled one."""
 
+import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
@@ -48,7 +49,7 @@ class BackwardUnscaled(SourceCheck):
                 scaled = [each for each in window if _is_scaled(module, each)]
                 for backward in window if scaled else ():
                     apart = any(exclusive(backward, each) for each in [*scaled, step])
-                    if backward not in scaled and backward.receiver is not None and not apart:
+                    if backward not in scaled and _is_in_sight(module, backward) and not apart:
                         yield At(
                             backward.node,
                             "This loss goes backward unscaled, and its gradients are unscaled too.",
@@ -64,6 +65,12 @@ def _before(events: list[TraceEvent], step: TraceEvent) -> list[TraceEvent]:
         if each.kind == "backward":
             found.append(each)
     return found
+
+
+def _is_in_sight(module: SourceModule, backward: TraceEvent) -> bool:
+    """Tell whether what goes backward is computed in sight: a name of a `with` may hold what was scaled."""
+    origins = list(value_origins(module, backward.receiver)) if backward.receiver is not None else []
+    return bool(origins) and all(isinstance(each, ast.Call | ast.BinOp) for each in origins)
 
 
 def _is_scaled(module: SourceModule, backward: TraceEvent) -> bool:

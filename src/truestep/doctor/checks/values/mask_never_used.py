@@ -52,17 +52,21 @@ class MaskNeverUsed(SourceCheck):
                 continue
             read = names_read(function)
             trains = function in computing or _goes_backward(function)
-            for node in module.inside(function, ast.Assign, ast.For):
-                for name in _masks_in(module, node, trains) if module.scope(node) is function else ():
+            stores: list[ast.Assign | ast.For] = [
+                *module.inside(function, ast.Assign),
+                *module.inside(function, ast.For),
+            ]
+            for node in (each for each in stores if module.scope(each) is function):
+                for name in _masks_in(node, trains):
                     if name not in read:
                         yield At(node, f"Nothing reads {name!r}: it leaves nothing out.", RISK)
 
 
-def _masks_in(module: SourceModule, node: ast.Assign | ast.For, trains: bool) -> Iterator[str]:
+def _masks_in(node: ast.Assign | ast.For, trains: bool) -> Iterator[str]:
     """Yield the masks that a statement makes, or unpacks where a loss is computed."""
     target = node.targets[0] if isinstance(node, ast.Assign) else node.target
     if isinstance(target, ast.Name) and isinstance(node, ast.Assign):
-        if _is_mask(target.id) and (_is_condition(node.value) or _makes_a_mask(module, node.value)):
+        if _is_mask(target.id) and (_is_condition(node.value) or _makes_a_mask(node.value)):
             yield target.id
     elif isinstance(target, ast.Tuple) and trains:
         for each in walk(target):
@@ -85,7 +89,7 @@ def _is_condition(value: ast.expr) -> bool:
     return isinstance(value, ast.Compare) and isinstance(value.ops[0], ast.Eq | ast.NotEq | ast.Lt | ast.Gt)
 
 
-def _makes_a_mask(module: SourceModule, value: ast.expr) -> bool:
+def _makes_a_mask(value: ast.expr) -> bool:
     """Tell a call whose name says that it makes a mask, be it moved to a device."""
     while isinstance(value, ast.Call):
         called = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
