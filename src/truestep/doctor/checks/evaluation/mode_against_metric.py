@@ -8,7 +8,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.libraries import MONITORS
 from truestep.doctor.source.metrics import FALLS, RISES, better_by_name, better_by_value, logged_by_modules
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, forwards_all, literal
+from truestep.doctor.source.values import argument, constant, forwards_all, literal, seen_through
 
 _PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 
@@ -56,6 +56,9 @@ class ModeAgainstMetric(SourceCheck):
         for call in module.calls(_PLATEAU):
             mode = argument(call, 1, "mode")
             wanted = FALLS if mode is None else literal(module, mode)
+            watched = _watched_through(module, call)
+            if watched is not None:
+                yield from _judged(call, watched, wanted, _by_log(module, watched), better_by_name(watched))
             for step in _steps_of(module, call) if not forwards_all(call) else ():
                 given = argument(step, 0, "metrics")
                 told = ast.unparse(given) if given is not None else ""
@@ -83,3 +86,17 @@ def _steps_of(module: SourceModule, scheduler: ast.Call) -> Iterator[ast.Call]:
         if isinstance(call.func, ast.Attribute) and call.args:
             if module.definitions(call.func.value) == [scheduler]:
                 yield call
+
+
+def _watched_through(module: SourceModule, scheduler: ast.Call) -> str | None:
+    """Return the metric of `{"scheduler": scheduler, "monitor": "val_loss"}`."""
+    for given in module.all(ast.Dict):
+        keys = [constant(each) if each is not None else None for each in given.keys]
+        parts = dict(zip(keys, given.values, strict=True))
+        if (
+            "monitor" in parts
+            and seen_through(module, parts.get("scheduler", parts.get("lr_scheduler"))) is scheduler
+        ):
+            watched = literal(module, parts["monitor"])
+            return watched if isinstance(watched, str) else None
+    return None

@@ -5,8 +5,9 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.flow import place_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.uses import arms
 from truestep.doctor.source.values import constant
 
@@ -58,11 +59,11 @@ class PatienceNeverReset(SourceCheck):
                 counter = next((each for each in counting if _counts_one(each)), None)
                 kept = {name for each in keeping for name in _stored(each)}
                 asked = {
-                    name for each in compared for part in walk(each) if (name := dotted(part)) is not None
+                    name for each in compared for part in walk(each) if (name := place_of(part)) is not None
                 }
                 if counter is None or not kept & asked:
                     continue
-                name = dotted(counter.target)  # type: ignore[attr-defined]
+                name = place_of(counter.target)  # type: ignore[attr-defined]
                 if name is not None and name not in kept | asked and _is_limited(module, node, name):
                     if not _is_set_back(module, node, name):
                         yield At(node, f"Nothing sets {name!r} back to 0 when the value is better.", RISK)
@@ -76,13 +77,13 @@ def _counts_one(node: ast.stmt) -> bool:
 def _stored(node: ast.stmt) -> set[str]:
     targets = node.targets if isinstance(node, ast.Assign) else []
     parts = [part for each in targets for part in getattr(each, "elts", [each])]
-    return {name for each in parts if (name := dotted(each)) is not None}
+    return {name for each in parts if (name := place_of(each)) is not None}
 
 
 def _is_limited(module: SourceModule, node: ast.AST, name: str) -> bool:
     """Tell whether the count is compared with something, that training ends by it."""
-    reads = [each for each in module.reads(name) if isinstance(module.parents[each], ast.Compare)]
-    return any(_same_owner(module, each, node) for each in reads)
+    sides = [part for each in module.all(ast.Compare) for part in (each.left, *each.comparators)]
+    return any(place_of(each) == name and _same_owner(module, each, node) for each in sides)
 
 
 def _is_set_back(module: SourceModule, node: ast.AST, name: str) -> bool:
@@ -96,7 +97,10 @@ def _is_set_back(module: SourceModule, node: ast.AST, name: str) -> bool:
             if "." not in name and (loop is None or loop in module.ancestors(each)):
                 return True
     attribute = name.rpartition(".")[2]
-    return "." in name and attribute in module.index.written
+    handed = [
+        each for each in module.reads(name.partition("[")[0]) if isinstance(module.parents[each], ast.Call)
+    ]
+    return ("." in name and attribute in module.index.written) or ("[" in name and bool(handed))
 
 
 def _same_owner(module: SourceModule, first: ast.AST, second: ast.AST) -> bool:

@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.flow import place_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, stored_in
 from truestep.doctor.source.values import constant
@@ -36,7 +37,7 @@ class TotalResetInEveryBatch(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report `x = 0` at the top of a loop's body that also adds to x, where x is read behind the loop alone."""
         for added in module.all(ast.AugAssign) if "torch" in module.text else ():
-            loop, name = module.loop(added), dotted(added.target)
+            loop, name = module.loop(added), place_of(added.target)
             if not isinstance(loop, ast.For) or name is None or module.scope(loop) is not module.scope(added):
                 continue
             resets = [
@@ -59,8 +60,13 @@ def _sets_back(node: ast.stmt, name: str) -> bool:
         return False
     targets = [each for target in node.targets for each in getattr(target, "elts", [target])]
     values = getattr(node.value, "elts", [node.value] * len(targets))
-    pairs = zip(targets, values, strict=False)
-    return any(dotted(target) == name and constant(value) in (0, 0.0) for target, value in pairs)
+    for target, value in zip(targets, values, strict=False):
+        items = zip(value.keys, value.values, strict=True) if isinstance(value, ast.Dict) else []
+        parts: dict[str | None, ast.expr] = {place_of(target): value}
+        parts |= {f"{dotted(target)}[{constant(key)!r}]": each for key, each in items}
+        if constant(parts.get(name)) in (0, 0.0):
+            return True
+    return False
 
 
 def _leaves(module: SourceModule, loop: ast.For) -> bool:
@@ -69,12 +75,15 @@ def _leaves(module: SourceModule, loop: ast.For) -> bool:
 
 def _is_read_behind(module: SourceModule, loop: ast.For, name: str, added: ast.AugAssign) -> bool:
     """Tell whether a name is read after the loop, in the loop around it too, and nowhere in it."""
-    reads = [each for each in module.reads(name) if module.scope(each) is module.scope(loop)]
+    table = name.partition("[")[0]
+    reads = [each for each in module.reads(table) if module.scope(each) is module.scope(loop)]
+    if table != name:  # an item of a dict: all that asks for it, and what takes the whole dict
+        reads = [each for each in reads if _is_read_of(module, each, name)]
     inside = [each for each in reads if loop in module.ancestors(each)]
     others = [
         each
         for each in module.stores
-        if dotted(stored_in(each)) == name and each is not added and loop in module.ancestors(each)
+        if place_of(stored_in(each)) == name and each is not added and loop in module.ancestors(each)
     ]
     end = loop.end_lineno or loop.lineno
     behind = [
@@ -83,9 +92,17 @@ def _is_read_behind(module: SourceModule, loop: ast.For, name: str, added: ast.A
     return not inside and len(others) <= 1 and bool(behind)
 
 
+def _is_read_of(module: SourceModule, table: ast.expr, name: str) -> bool:
+    """Tell `stats["n"]` where it is read, and `stats` itself."""
+    item = module.parents[table]
+    if not isinstance(item, ast.Subscript) or item.value is not table:
+        return True
+    return place_of(item) == name and isinstance(item.ctx, ast.Load)
+
+
 def _is_stored_between(module: SourceModule, loop: ast.For, name: str, read: ast.expr) -> bool:
     end = loop.end_lineno or loop.lineno
     return any(
-        dotted(stored_in(each)) == name and end < each.lineno < read.lineno and isinstance(each, ast.Assign)
+        place_of(stored_in(each)) == name and end < each.lineno < read.lineno and isinstance(each, ast.Assign)
         for each in module.stores
     )

@@ -11,6 +11,7 @@ from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.values import seen_through
 
 _DATA = ("for", "with")
 
@@ -69,7 +70,7 @@ def _model_of(module: SourceModule, step: TraceEvent) -> str | None:
     """Return the model of `Adam(model.parameters())`, as its own place calls it."""
     made = module.definitions(step.receiver) if step.receiver is not None else []
     call = made[0] if len(made) == 1 else None
-    given = call.args[0] if isinstance(call, ast.Call) and call.args else None
+    given = seen_through(module, call.args[0]) if isinstance(call, ast.Call) and call.args else None
     called = given.func if isinstance(given, ast.Call) else None
     is_all = isinstance(called, ast.Attribute) and called.attr == "parameters"
     return dotted(called.value) if is_all else None  # type: ignore[union-attr]

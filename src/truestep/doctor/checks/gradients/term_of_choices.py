@@ -28,6 +28,7 @@ _CUTS = (
     "dim",
     "numel",
     "item",
+    "detach",
 )
 _MAKES = (
     "zeros",
@@ -98,7 +99,7 @@ def _ends_of(
     if isinstance(node, ast.Call):
         yield from _ends_of_call(module, node, scope, depth)
         return
-    parts = _parts(module, node, scope) if depth <= MAX_DEPTH else None
+    parts = _parts(module, node, scope) if depth <= 4 * MAX_DEPTH else None
     if parts is None:
         yield _GRADIENT, node
     for each in parts or []:

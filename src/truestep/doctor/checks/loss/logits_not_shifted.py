@@ -58,9 +58,13 @@ class LogitsNotShifted(SourceCheck):
                 )
 
 
-def _is_sliced(module: SourceModule, node: ast.expr) -> bool:
-    values = [node, *(each for each in module.definitions(unwrapped(node)) if each is not None)]
-    return any(isinstance(part, ast.Slice) for each in values for part in walk(each))
+def _is_sliced(module: SourceModule, node: ast.expr, deep: int = 4) -> bool:
+    """Tell whether a part is taken on some way to a value."""
+    if any(isinstance(part, ast.Slice) for part in walk(node)):
+        return True
+    names = [each for each in walk(node) if isinstance(each, ast.Name)] if deep else []
+    values = [value for each in names for value in module.definitions(each) if value is not None]
+    return any(_is_sliced(module, value, deep - 1) for value in values)
 
 
 def _is_logits(module: SourceModule, node: ast.expr) -> bool:
