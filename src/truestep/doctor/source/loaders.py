@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.source.batches import LOADER
-from truestep.doctor.source.contexts import TOP, CallFrame, CallFrames, Located, Unknown
+from truestep.doctor.source.contexts import TOP, CallFrame, CallFrames, LocatedExpression, UnknownValue
 from truestep.doctor.source.evaluations import evaluations_of
-from truestep.doctor.source.events import Frame, Trace
+from truestep.doctor.source.events import Trace, TraceFrame
 from truestep.doctor.source.libraries import LOADERS_ASKED, LOADERS_GIVEN
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
@@ -17,28 +17,28 @@ from truestep.doctor.source.values import argument
 TRAINED, EVALUATED = "trained", "evaluated"
 
 
-def loader_of(module: SourceModule, trace: Trace, loop: Frame) -> ast.Call | None:
+def loader_of(module: SourceModule, trace: Trace, loop: TraceFrame) -> ast.Call | None:
     """Return `DataLoader(...)` if a loop goes through one, be it through enumerate, zip or a progress bar."""
     found = _through(module, trace, loop)
     return found.node if found is not None and isinstance(found.node, ast.Call) else None
 
 
-def _through(module: SourceModule, trace: Trace, loop: Frame) -> Located | None:
+def _through(module: SourceModule, trace: Trace, loop: TraceFrame) -> LocatedExpression | None:
     source = loop.node.iter if isinstance(loop.node, ast.For) else None
     contexts = trace.contexts
     while source is not None and contexts is not None:
-        made = contexts.origin(Located(source, loop.context or TOP))
+        made = contexts.origin(LocatedExpression(source, loop.context or TOP))
         if not isinstance(made.node, ast.Call):
             return None
         if module.qualify(made.node.func) == LOADER:
             return made
         given = made.node.args
         source = given[0] if given and module.resolver.target(made.node) is None else None
-        loop = Frame("loop", loop.node, made.context)
+        loop = TraceFrame("loop", loop.node, made.context)
     return None
 
 
-def trained_on(module: SourceModule) -> Iterator[Located]:
+def trained_on(module: SourceModule) -> Iterator[LocatedExpression]:
     """Yield the loaders that training loops go through, each in the call in which it is made."""
     for trace in module.traces:
         contexts = trace.contexts
@@ -52,7 +52,7 @@ def trained_on(module: SourceModule) -> Iterator[Located]:
     yield from _of_library(module, TRAINED)
 
 
-def evaluated_on(module: SourceModule) -> Iterator[Located]:
+def evaluated_on(module: SourceModule) -> Iterator[LocatedExpression]:
     """Yield the loaders of loops that evaluate what is trained elsewhere, each in the call in which it is made."""
     for trace in module.traces:
         for forward in evaluations_of(module, trace):
@@ -67,36 +67,36 @@ def evaluated_on(module: SourceModule) -> Iterator[Located]:
 
 def value_in(module: SourceModule, node: ast.expr | None, context: CallFrame) -> Any:
     """Return the constant that an argument gives in the call in which it is evaluated, or None."""
-    value = CallFrames(module.resolver).value(Located(node, context)) if node is not None else None
-    return None if isinstance(value, Unknown) else value
+    value = CallFrames(module.resolver).value(LocatedExpression(node, context)) if node is not None else None
+    return None if isinstance(value, UnknownValue) else value
 
 
-def made_in(module: SourceModule, node: ast.expr | None, context: CallFrame) -> Located | None:
+def made_in(module: SourceModule, node: ast.expr | None, context: CallFrame) -> LocatedExpression | None:
     """Return what made an argument, in the call in which it is evaluated."""
-    return CallFrames(module.resolver).origin(Located(node, context)) if node is not None else None
+    return CallFrames(module.resolver).origin(LocatedExpression(node, context)) if node is not None else None
 
 
 # ── the loops of libraries ────────────────────────────────────────────────────────────────────
 
 
-def _of_library(module: SourceModule, use: str) -> Iterator[Located]:
+def _of_library(module: SourceModule, use: str) -> Iterator[LocatedExpression]:
     """Yield what a library goes through: what it asks a class of this file for, or is given by a call."""
     contexts = CallFrames(module.resolver)
     for value in [*_asked(module, use), *_given(module, use)]:
         yield from _each_loader(module, contexts, value)
 
 
-def _asked(module: SourceModule, use: str) -> Iterator[Located]:
+def _asked(module: SourceModule, use: str) -> Iterator[LocatedExpression]:
     for owner in module.classes_of_kind(*LOADERS_ASKED):
         methods = LOADERS_ASKED[module.class_kind(owner) or ""][use]
         found = [binding.node for name in methods for binding in module.attributes(owner).get(name, [])]
         for function in found:
             if isinstance(function, Function):
                 for value in module.resolver.results(function):
-                    yield Located(value, CallFrame(function))
+                    yield LocatedExpression(value, CallFrame(function))
 
 
-def _given(module: SourceModule, use: str) -> Iterator[Located]:
+def _given(module: SourceModule, use: str) -> Iterator[LocatedExpression]:
     for method, arguments in LOADERS_GIVEN.items():
         for call in module.method_calls(method):
             if isinstance(call.func, ast.Attribute) and module.kind(call.func.value) == "lightning trainer":
@@ -104,12 +104,12 @@ def _given(module: SourceModule, use: str) -> Iterator[Located]:
                 function = module.scope(call)
                 frame = CallFrame(function) if isinstance(function, Function) else TOP
                 if given is not None:
-                    yield Located(given, frame)
+                    yield LocatedExpression(given, frame)
 
 
 def _each_loader(
-    module: SourceModule, contexts: CallFrames, value: Located, depth: int = 0
-) -> Iterator[Located]:
+    module: SourceModule, contexts: CallFrames, value: LocatedExpression, depth: int = 0
+) -> Iterator[LocatedExpression]:
     """Yield the loaders of a value: itself, or those that a list or a dict of them holds."""
     made = contexts.origin(value)
     parts: list[ast.expr] = []
@@ -123,4 +123,4 @@ def _each_loader(
     elif isinstance(made.node, ast.Dict):
         parts = made.node.values
     for part in parts if depth < 2 else ():
-        yield from _each_loader(module, contexts, Located(part, made.context), depth + 1)
+        yield from _each_loader(module, contexts, LocatedExpression(part, made.context), depth + 1)

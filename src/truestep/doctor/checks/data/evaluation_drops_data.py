@@ -8,7 +8,7 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.batches import LOADER
-from truestep.doctor.source.contexts import Located
+from truestep.doctor.source.contexts import LocatedExpression
 from truestep.doctor.source.loaders import evaluated_on, value_in
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
@@ -57,7 +57,7 @@ class EvaluationDropsData(SourceCheck):
         return [with_keyword(module, node, "drop_last", "False")]
 
 
-def _drops(module: SourceModule, loader: Located) -> bool:
+def _drops(module: SourceModule, loader: LocatedExpression) -> bool:
     call = loader.node
     return (
         isinstance(call, ast.Call)

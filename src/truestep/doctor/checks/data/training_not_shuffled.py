@@ -8,11 +8,11 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.batches import LOADER
-from truestep.doctor.source.contexts import TOP, CallFrame, Located
+from truestep.doctor.source.contexts import TOP, CallFrame, LocatedExpression
 from truestep.doctor.source.loaders import made_in, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.rewriting import Edits, RewriteError, with_keyword
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, with_keyword
 from truestep.doctor.source.values import argument, forwards_all, literal
 
 TRAINING = re.compile(r"(^|_)train", re.IGNORECASE)
@@ -44,7 +44,7 @@ class TrainingNotShuffled(SourceCheck):
         known = {each.node for each in trained}
         named = [each for each in module.calls(LOADER) if each not in known and _is_named_so(module, each)]
         told: set[ast.AST] = set()
-        for each in [*trained, *(Located(call, TOP) for call in named)]:
+        for each in [*trained, *(LocatedExpression(call, TOP) for call in named)]:
             node = _ordered_by(module, each)
             if node is not None and node not in told:
                 told.add(node)
@@ -58,11 +58,11 @@ class TrainingNotShuffled(SourceCheck):
             or len(node.args) > 2
             or not isinstance(given, ast.Constant | None)
         ):
-            raise RewriteError
+            raise SourceRewriteError
         return [with_keyword(module, node, "shuffle", "True")]
 
 
-def _ordered_by(module: SourceModule, loader: Located) -> ast.expr | None:
+def _ordered_by(module: SourceModule, loader: LocatedExpression) -> ast.expr | None:
     """Return what keeps the data in order: a sampler that does not shuffle, or the loader itself."""
     call, context = loader.node, loader.context
     if not isinstance(call, ast.Call) or forwards_all(call):
@@ -77,7 +77,7 @@ def _ordered_by(module: SourceModule, loader: Located) -> ast.expr | None:
     return call if shuffle is None or _is_off(module, shuffle, context) else None
 
 
-def _keeps_order(module: SourceModule, sampler: Located) -> bool:
+def _keeps_order(module: SourceModule, sampler: LocatedExpression) -> bool:
     """Tell `SequentialSampler(data)`, and `DistributedSampler(data, shuffle=False)`."""
     call = sampler.node
     name = (module.qualify(call.func) or "") if isinstance(call, ast.Call) else ""
