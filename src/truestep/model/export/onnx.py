@@ -218,6 +218,11 @@ def _compare(module: nn.Module, arguments: Arguments, session: Any) -> Compariso
     sizes = {len(each) for each in given if each.dim()}
     return Comparison(
         batch_size=sizes.pop() if len(sizes) == 1 else None,
-        largest_difference=max((float((a - b).abs().max()) for a, b in pairs), default=0.0),
-        largest_output=max((float(b.abs().max()) for _, b in pairs), default=0.0),
+        largest_difference=_largest([a - b for a, b in pairs]),
+        largest_output=_largest([b for _, b in pairs]),
     )
+
+
+def _largest(outputs: Sequence[Tensor]) -> float:
+    # Python's max() passes over a NaN that is not the first, and the file would seem to agree.
+    return float(torch.stack([each.abs().max() for each in outputs]).max()) if outputs else 0.0
