@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.runtime.frames import is_library_file
+from truestep.core.frames import is_library_file
 from truestep.explainer.calls import line_that_made_within
 from truestep.explainer.crash import Crash, CrashFrame
 from truestep.explainer.source import (
