@@ -3,6 +3,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from truestep.checkpoints.selection import read_all
 from truestep.checkpoints.sources import checkpoints_folder, read_newest
 from truestep.checkpoints.tree import children_of, tensor_name
 from truestep.core.errors import CheckpointError, nearest_names
+from truestep.core.metric_names import MEASURED, better
 
 _MODES: dict[str, Literal["max", "min"]] = {"highest": "max", "lowest": "min"}
 
@@ -52,10 +54,24 @@ def select_checkpoint(run: Path, which: str | None) -> Checkpoint:
     numbers = {str(sequence_of(item.name)): item for item in found}
     item = names.get(which) or steps.get(which) or numbers.get(which)
     if item is None:
-        raise CheckpointError(f"{run} has no checkpoint {which!r}. {nearest_names(which, names)}")
+        raise CheckpointError(f"{run} has no checkpoint {which!r}. {_instead(which, found)}")
     if isinstance(item, PassedOver):
         raise CheckpointError(f"The checkpoint {item.name} can't be used: {item.reason}.")
     return item
+
+
+def _instead(which: str, found: Sequence[Checkpoint | PassedOver]) -> str:
+    """Return what to write where no checkpoint is called so."""
+    if which in ("last", "latest", "newest"):
+        return "The newest sound one is taken where none is named: leave it out."
+    if which != "best":
+        return nearest_names(which, {item.name for item in found})
+    metrics = (name for item in found if isinstance(item, Checkpoint) for name in item.metrics)
+    known = sorted({name for name in metrics if name.rpartition("/")[2] not in MEASURED})
+    if not known:
+        return "Nothing was logged when they were saved, so none is the best. The newest is taken where none is named."
+    written = (f'"{"lowest" if better(name) == "min" else "highest"} {name}"' for name in known)
+    return f"Say by which metric, and which way is better: {', '.join(written)}."
 
 
 def _best(run: Path, found: list[Checkpoint], retention: Retention) -> Checkpoint:

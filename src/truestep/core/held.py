@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from truestep.core.errors import did_you_mean
+from truestep.core.errors import NO_GUESS, did_you_mean
 
 
 def no_attribute(called: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str]) -> str:
@@ -32,8 +32,7 @@ class Held:
             """Say what to write."""
             known = () if name.startswith("_") else dir(self)  # which asks for names of its own
             said = no_attribute(self._called, name, known, self._elsewhere)
-            # by an object python would add a guess of its own
-            raise AttributeError(said, name=name, obj=None)
+            raise AttributeError(said, name=name, obj=NO_GUESS)
 
 
 class Sealed(Held):
@@ -52,7 +51,7 @@ class Sealed(Held):
         def __setattr__(self, name: str, value: Any) -> None:
             """Set it where it is read; else say what to write."""
             if self._is_sealed and not name.startswith("_") and name not in self._settable:
-                raise AttributeError(self._not_settable(name), name=name, obj=None)
+                raise AttributeError(self._not_settable(name), name=name, obj=NO_GUESS)
             object.__setattr__(self, name, value)
 
     def _not_settable(self, name: str) -> str:
@@ -61,4 +60,4 @@ class Sealed(Held):
         if hasattr(self, name):
             return f"{name!r} of {self._called[0].lower()}{self._called[1:]} can be read, not set."
         said = no_attribute(self._called, name, dir(self), self._elsewhere)
-        return f"{said.removesuffix('.')}. Set, it would be read by nobody."
+        return f"{said}{'' if said.endswith(('?', '.')) else '.'} Set, it would be read by nobody."

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from truestep.core.calls import explains_calls, explains_methods
-from truestep.core.errors import OptionError
+from truestep.core.errors import NO_GUESS, OptionError
 from truestep.engine import state as states
 from truestep.engine.accumulating import Accumulating
 from truestep.engine.batches import Batch, Split
@@ -76,11 +76,10 @@ class Learner:
         module = self._parts.module
         try:
             return forwarded(self, name)
-        except AttributeError as error:
+        except AttributeError:
             if hasattr(type(module), name) or name.startswith("__"):
                 raise  # a property of the module that failed, a protocol that somebody asks for
-            # by an object python would add a guess of its own
-            raise AttributeError(unknown_attribute(self, name), name=name, obj=None) from error
+            raise AttributeError(unknown_attribute(self, name), name=name, obj=NO_GUESS) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         set_on_module(self, name, value)

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from truestep.core.metric_names import Better, better
 from truestep.core.results import RenderableType, Result
-from truestep.report.best import Better, best, better, shared
+from truestep.report.best import best, shared
 from truestep.report.record import ReportedRun
 from truestep.report.tables import leaves
 

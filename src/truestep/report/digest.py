@@ -18,7 +18,8 @@ from typing import Any
 from truestep.core import kept as store
 from truestep.core.charts import curve as curves
 from truestep.core.charts.curve import Extreme
-from truestep.report.best import Extremes, better
+from truestep.core.metric_names import better
+from truestep.report.best import Extremes
 from truestep.report.names import METRICS
 from truestep.report.record import read_curves
 

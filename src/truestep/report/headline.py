@@ -8,19 +8,24 @@ from collections.abc import Iterator, Sequence
 from truestep.core.charts.chart import Series
 from truestep.core.charts.curve import Curve
 from truestep.core.charts.markup import Html, tag
+from truestep.core.metric_names import Better
 from truestep.core.wording import byte_size, duration_text, number_text, short_number
-from truestep.report.best import best
+from truestep.report.best import best, declared_best
 from truestep.report.record import ReportedRun
 
 MAX_METRICS, MAX_LOSSES = 3, 3
 
 
 def headline(record: ReportedRun, groups: dict[str, list[Series]], metrics: Sequence[str]) -> Html:
-    """Return the tiles: evaluation metrics, losses, steps, time, throughput, memory, skipped updates, NaN."""
-    chosen = [series for name in metrics for series in groups[name]][:MAX_METRICS]
+    """Return the tiles: the metric of the best checkpoint, other metrics, losses, steps, time, throughput, memory, warnings."""
+    name, way = declared_best(record.config) or ("", None)
+    declared = record.curves.get(name)
+    others = [series for each in metrics for series in groups[each] if series.curve is not declared]
+    losses = [series for series in groups.get("loss", []) if series.curve is not declared]
     tiles = [
-        *(_value_tile(series) for series in chosen),
-        *(_value_tile(series, "loss") for series in groups.get("loss", [])[:MAX_LOSSES]),
+        *([] if declared is None else [_value_tile(Series(name=name, curve=declared), way=way)]),
+        *(_value_tile(series) for series in others[: MAX_METRICS - (declared is not None)]),
+        *(_value_tile(series, "loss") for series in losses[:MAX_LOSSES]),
         *_extent(record),
         *_cost(groups),
         *_warnings(record, groups),
@@ -43,19 +48,19 @@ def _tile(label: str, value: str, note: str = "", *, is_bad: bool = False) -> Ht
     )
 
 
-def _value_tile(series: Series, suffix: str = "") -> Html:
+def _value_tile(series: Series, suffix: str = "", *, way: Better | None = None) -> Html:
     last, label = (
         series.curve.last,
         series.name if suffix in series.name else f"{series.name} {suffix}".strip(),
     )
-    return _tile(label, number_text(last), _best(label, series.curve), is_bad=not math.isfinite(last))
+    return _tile(label, number_text(last), _best(label, series.curve, way), is_bad=not math.isfinite(last))
 
 
-def _best(label: str, curve: Curve) -> str:
-    """Name the best value where the name says which way is better, else the range."""
+def _best(label: str, curve: Curve, way: Better | None) -> str:
+    """Name the best value where the run or the name says which way is better, else the range."""
     if curve.lowest is None or curve.highest is None or curve.num_values == 1:
         return ""
-    if (extreme := best(label, curve)) is not None:
+    if (extreme := best(label, curve, way)) is not None:
         return f"best {number_text(extreme.value)} at step {extreme.step:,}"
     return f"from {number_text(curve.lowest.value)} to {number_text(curve.highest.value)}"
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from truestep.checkpoints.sources import FOLDER
 from truestep.core.errors import OptionError, RunDirectoryError, near_path, nearest_names
 from truestep.core.files import read_regular_file
+from truestep.core.metric_names import better
 from truestep.core.results import RenderableType, Result
-from truestep.report.best import best, better, deciding, declared_best
+from truestep.report.best import best, deciding, declared_best
 from truestep.report.digest import Digest, digest_of, forget_oldest
 from truestep.report.names import CONFIG, METRICS, REPORT
 from truestep.report.state import state_of

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice, check_flag, check_number
+from truestep.core.metric_names import ask_for_mode
 from truestep.engine.policy import NON_FINITE
 from truestep.engine.result import Update
 from truestep.engine.strategies import STRATEGIES
 from truestep.model.layers.interval import Every, check_every
-from truestep.report.best import better
 from truestep.report.metrics import is_metric_name
 from truestep.run.elsewhere import LOGGED
 
@@ -93,11 +93,9 @@ class Saving:
             raise OptionError(
                 f"rollback_after={self.rollback_after}: give at least 1; a run can't go back before an update was skipped."
             )
-        if self.best is not None and self.best_mode is None and better(self.best) == "min":
-            raise OptionError(
-                f"ts.Saving(best={self.best!r}) does not say which way is better, and the highest would be kept: of what is "
-                'called so the lowest is best as a rule. Write best_mode="min", or best_mode="max" where the highest is meant.'
-            )
+        called = f"ts.Saving(best={self.best!r})"
+        if self.best and (said := ask_for_mode(called, self.best, self.best_mode, 'best_mode="{}"')):
+            raise OptionError(said)
         self.retention()
 
     def retention(self) -> "Retention":
@@ -198,8 +196,16 @@ def check_name(name: str, *, by: str) -> None:
         )
 
 
-def check_logged(unnamed: tuple[Any, ...], names: Iterable[str]) -> None:
-    """Raise an OptionError where `run.log` was given values without names, a dict of them, or other loggers' options."""
+def check_logged(unnamed: tuple[Any, ...], names: Iterable[str], *, in_loss: bool) -> None:
+    """Raise an OptionError where `run.log` was given values without names, a dict of them, or other loggers' options, or is
+    called by a loss function."""
+    if in_loss:
+        raise OptionError(
+            f"run.log({', '.join(f'{name}=...' for name in names)}) was called inside of an update. A loss function may be called "
+            "several times for one batch (micro-batches, another try), and each time would write a line. Return the values with "
+            "the loss, ts.weighted(losses, accuracy=correct): they are averaged over all updates of a line. Or log behind it: "
+            "update = net.update(loss, batch), then run.log(...)."
+        )
     if unnamed:
         raise OptionError(f"run.log was given {_unnamed(unnamed)}.")
     for name in names:

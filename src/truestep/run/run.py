@@ -11,6 +11,7 @@ import torch
 from truestep.core.calls import explains_calls, explains_methods
 from truestep.core.errors import DataError
 from truestep.core.held import Sealed
+from truestep.core.metric_names import MEASURED
 from truestep.core.random_streams import key_of
 from truestep.core.results import RenderableType, Shown, result_facts
 from truestep.core.wording import number_text
@@ -33,7 +34,6 @@ from truestep.engine.splitting import MicroBatch
 from truestep.engine.untrained import refuse_untrained
 from truestep.model.layers.interval import Every
 from truestep.nn.seeds.seeded import check_seed, seed_everything
-from truestep.report.best import MEASURED
 from truestep.run import elsewhere
 from truestep.run.announcements import where_run_stands
 from truestep.run.cursor import RunCursor
@@ -43,6 +43,7 @@ from truestep.run.logbook import Logbook
 from truestep.run.loop import Loop
 from truestep.run.made_late import label_of_data, refuse_after_start, refuse_in_loop
 from truestep.run.media.kind import LoggedMedia
+from truestep.run.misread import as_read
 from truestep.run.onward import check_count
 from truestep.run.options import (
     Resume,
@@ -326,7 +327,8 @@ class Run(Sealed, Shown):
             check_count("run.batches(source, limit=...), how many batches a pass has,", limit, at_least=1)
         stream = self.cursor.stream_of(source)
         self._start_pass()
-        return Batches(self._loop.batches(stream, limit), self.cursor.num_left(stream, limit))
+        batches = as_read(self._loop.batches(stream, limit))
+        return Batches(batches, self.cursor.num_left(stream, limit))
 
     def _start_pass(self) -> None:
         for learner in self.context.learners.values():
@@ -343,7 +345,7 @@ class Run(Sealed, Shown):
 
         `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
         """
-        check_logged(unnamed, values)
+        check_logged(unnamed, values, in_loss=self.context.is_busy)
         media = {name: value for name, value in values.items() if isinstance(value, LoggedMedia)}
         for name in media:
             check_name(name, by="run.log was given")

@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 from truestep.core.calls import check_keywords
 from truestep.core.errors import OptionError, check_choice
 from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, schedule_unit
+from truestep.engine.own_steps import step_schedule
 from truestep.engine.schedules.factory import check_factory
 
 
@@ -63,18 +64,23 @@ class Schedules:
                 "lambda o: ts.warmup_cosine(o, warmup_steps=100, total_steps=2000)."
             )
 
+    def update_applied(self) -> None:
+        """Move those on that count updates."""
+        for schedule in self.per_update:
+            step_schedule(schedule)
+
     def epoch_ended(self) -> None:
         """Move those on that count epochs, after a learner's updates."""
         for schedule in self.per_epoch:
             # torch warns where it saw no step in this process; a run that goes on at an epoch's end made them before.
             schedule.optimizer._opt_called = True  # type: ignore[attr-defined]
-            schedule.step()
+            step_schedule(schedule)
 
     def logged(self, metrics: dict[str, float]) -> None:
         """Let plateau schedules see what was logged."""
         for schedule in self._plateaus:
             if schedule.metric in metrics:
-                schedule.scheduler.step(metrics[schedule.metric])
+                step_schedule(schedule.scheduler, metrics[schedule.metric])
 
     @property
     def waits_for(self) -> list[str]:
