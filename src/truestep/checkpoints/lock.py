@@ -46,7 +46,7 @@ class RunLock:
             self.release()
             advice = "Two runs in one directory would delete each other's checkpoints: end that process"
             if holder.startswith(f"process {self._process} on {socket.gethostname()} "):
-                advice = "That is this process itself: close what it made there before (run.close(), store.close()), or go on with it"
+                advice = "That is this process itself: close what it made there (run.close(), store.close()), or go on with it"
             raise RunDirectoryError(
                 f"{self._directory} is in use by {holder}. {advice}, or choose another directory."
             ) from None

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from truestep.core.errors import NO_GUESS, did_you_mean
 
+_MOST_NAMES = 12
+
 
 def no_attribute(called: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str]) -> str:
     """Return the message for a name that something does not have; `elsewhere` says what to write for other libraries' names."""
@@ -14,7 +16,13 @@ def no_attribute(called: str, name: str, known: Iterable[str], elsewhere: Mappin
         return said
     if name in elsewhere:
         return f"{said}: {elsewhere[name]}."
-    return f"{said}. {did_you_mean(name, (each for each in known if not each.startswith('_')))}".rstrip()
+    public = sorted(each for each in known if not each.startswith("_"))
+    return f"{said}. {did_you_mean(name, public) or _all_of(public)}".rstrip()
+
+
+def _all_of(names: list[str]) -> str:
+    """Return the names, where they are few enough to be read."""
+    return f"It has {', '.join(names)}." if 0 < len(names) <= _MOST_NAMES else ""
 
 
 class Held:

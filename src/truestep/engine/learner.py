@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A learner: the handle of what is trained, and with what."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -12,8 +11,10 @@ from truestep.core.calls import explains_calls, explains_methods
 from truestep.core.errors import NO_GUESS, OptionError
 from truestep.engine import state as states
 from truestep.engine.accumulating import Accumulating
+from truestep.engine.averaged_block import AveragedBlock
 from truestep.engine.batches import Batch, Split
 from truestep.engine.context import LearnerContext
+from truestep.engine.elsewhere import NEW_UPDATE
 from truestep.engine.evaluation import Values, evaluate
 from truestep.engine.forwarding import forwarded, set_on_module, unknown_attribute, warn_of_hidden
 from truestep.engine.making import Modules, make_parts
@@ -126,7 +127,7 @@ class Learner:
         """Whether this learner trains yet: `starts_at` batches have been counted."""
         return self._parts.started
 
-    @explains_calls("net.update", otherwise=explain_update)
+    @explains_calls("net.update", NEW_UPDATE, explain_update)
     def update(
         self,
         loss: Loss,
@@ -190,20 +191,13 @@ class Learner:
                 return evaluate(self._parts, values, data, metric)
         return evaluate(self._parts, values, data, metric)
 
-    @contextmanager
-    def averaged(self) -> Iterator[nn.Module]:
-        """Put the moving average in the place of the weights for a while, and the weights back."""
-        parts = self._parts
-        if parts.average is None:
+    def averaged(self) -> AveragedBlock:
+        """Put the moving average in the place of the weights within a `with` block, and the weights back behind it."""
+        if self._parts.average is None:
             raise OptionError(
                 f"{self.name!r} keeps no average of its weights; ask for one with run.learner(..., ema=ts.EMA())."
             )
-        with parts.average.in_place():
-            parts.shows_average = True
-            try:
-                yield parts.module
-            finally:
-                parts.shows_average = False
+        return AveragedBlock(self._parts)
 
     # ------------------------------------------------------------------ state
 

@@ -184,6 +184,7 @@ def as_number(name: str, value: Any) -> float:
             f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
             "tensor, or ts.Image(pixels), ts.Audio(wave, rate) or ts.Text(string). Log several numbers under several names."
             + (" The loss of an update is update.loss." if isinstance(value, Update) else "")
+            + (" It was not called: write its parentheses, too." if callable(value) else "")
         ) from error
 
 

@@ -136,7 +136,7 @@ class Run(Sealed, Shown):
         trackers: Sequence[Tracker] = (),
         watch_layers: Every = "auto",
     ) -> None:
-        seed, statuses = check_seed(seed), check_statuses(exit_statuses)
+        seed, statuses = check_seed(seed, by="ts.Run"), check_statuses(exit_statuses)
         check_flags(progress=progress, quiet=quiet, deterministic=deterministic, doctor=doctor)
         check_options(nonfinite, strategy, saving)
         check_numbers(log_every=log_every, watch_layers=watch_layers, timeout_seconds=timeout_seconds)
@@ -315,6 +315,7 @@ class Run(Sealed, Shown):
         self._start_pass()
         return self._loop.steps(total)
 
+    @explains_calls("run.batches", elsewhere.BATCHES)
     def batches(self, source: BatchSource, *, limit: int | None = None) -> Batches:
         """Yield the batches of a source that are still to do in this pass; between two of them the run is saved.
 

@@ -3,10 +3,10 @@
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
 from truestep.core.calls import check_keywords
 from truestep.core.errors import OptionError, check_choice
@@ -22,6 +22,14 @@ def plateau(optimizer: Optimizer, *, metric: str, mode: str = "min", **options: 
     )
     check_choice("ts.plateau", "mode", mode, ("min", "max"))
     return Plateau(ReduceLROnPlateau(optimizer, mode=mode, **options), metric)  # type: ignore[arg-type]
+
+
+class RateByHand(NamedTuple):
+    """A learning rate that somebody has set beside a schedule, and what the schedule had set."""
+
+    rate: float
+    own: float
+    schedule: str
 
 
 class Schedules:
@@ -81,6 +89,14 @@ class Schedules:
         for schedule in self._plateaus:
             if schedule.metric in metrics:
                 step_schedule(schedule.scheduler, metrics[schedule.metric])
+
+    def set_by_hand(self) -> "RateByHand | None":
+        """Return a rate that is not the one which its schedule has set, where the schedule computes each anew from the first."""
+        for schedule in self.per_update:
+            for group, own in zip(schedule.optimizer.param_groups, schedule._last_lr, strict=True):
+                if isinstance(schedule, LambdaLR | OneCycleLR) and float(group["lr"]) != float(own):
+                    return RateByHand(float(group["lr"]), float(own), type(schedule).__name__)
+        return None
 
     @property
     def waits_for(self) -> list[str]:
