@@ -90,7 +90,7 @@ loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, labe
 for epoch in run.epochs(2):
     for batch in loader: net.update(loss, batch)
 """,
-        r"no batch came from run\.batches.*source = run\.data\(data\), which also takes a DataLoader",
+        r"no batch came from run\.batches.*source = run\.data\(data\) .*which also takes a DataLoader",
     ),
     "a loader in run.batches": ("run.batches(torch.utils.data.DataLoader(inputs))", r"Write train = run\.data\(data_set"),
     "epochs of a pass": ("run.batches(train, epochs=3)", r"for epoch in run\.epochs\(20\)"),

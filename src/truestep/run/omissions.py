@@ -110,8 +110,8 @@ class Omissions:
         if self.trains and not self._cursor.step:
             self._once(
                 "updates were made, and no batch came from run.batches: no step is counted, so no metrics are written between two "
-                "epochs, and a run that is stopped can't find its place in the data. Before the loop write source = run.data(data), "
-                "which also takes a DataLoader, and in it for batch in run.batches(source); without a data set, for step in "
+                "epochs, and a run that is stopped can't find its place in the data. Write source = run.data(data) before the loop, "
+                "which also takes a DataLoader, and for batch in run.batches(source); without a data set, for step in "
                 "run.steps(10_000)",
                 key="batches",
             )

@@ -63,8 +63,8 @@ class Rates:
                 self._named.add(key)
                 self._say(
                     f"the learning rate of {learner.name!r} was set to {found.rate:.3g} by hand, and its schedule= "
-                    f"({found.schedule}) sets it anew after each update, from {found.own:.3g} on: what is set by hand is lost. Leave "
-                    "that line or schedule= out; a rate that falls when a metric stalls is schedule=ts.plateau"
+                    f"({found.schedule}) sets it anew after each update, from {found.own:.3g} on: what is set by hand is lost. "
+                    "Leave that line or schedule= out; a rate that falls when a metric stalls is schedule=ts.plateau"
                 )
 
     def _look_at(self, learner: "LearnerParts", place: "_Place") -> None:
