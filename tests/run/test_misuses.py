@@ -135,6 +135,38 @@ for epoch in run.epochs(2):
         r"with net\.averaged\(\): and call net\(inputs\)",
     ),
     "a layer replaced": ("model[0] = nn.Linear(3, 4)\n" + loop("net.update(loss, batch)"), "a layer was replaced or added"),
+    "a measure that logs": (
+        "net.evaluate(lambda b: (run.log(x=1.0), correct(b))[1], test)",
+        r"by the function that net\.evaluate calls with each batch.*run\.log\(accuracy=net\.evaluate",
+    ),
+    "a pass that is over": (
+        "batches = run.batches(train)\nfor epoch in range(2):\n    for batch in batches: net.update(loss, batch)",
+        r"one pass\. Call it anew for each",
+    ),
+    "a run for its folder": ("ts.write_report(run)", r"not as a Run\. Write run\.directory"),
+    "a run among runs": ("ts.runs(run)", r"Write run\.directory"),
+    "an update behind the end": (
+        loop("net.update(loss, batch)") + "run.close()\nnet.update(loss, (inputs, labels))",
+        r"behind run\.close\(\): what it changes is in no checkpoint",
+    ),
+    "an optimizer put in": (
+        "net.optimizers[0] = torch.optim.SGD(model.parameters(), lr=0.1)",
+        r"net\.optimizers can be read, not changed",
+    ),
+    "optimizers put in": ("net.optimizers = []", r"made by the function that run\.learner\(module, optimizer\) is given"),
+    "parameters put in": (
+        "net.optimizers[0].add_param_group({'params': [nn.Parameter(torch.ones(2))]})\n" + loop("net.update(loss, batch)"),
+        "1 parameters that its module does not have",
+    ),
+    "optimizer and module exchanged": ("run.learner(adamw, model)", r"It comes first, .*run\.learner\(net, lambda p"),
+    "a model for a directory": ("ts.Run(model)", r"ts\.Run was given a Sequential first\. Give the directory"),
+    "a file to go on from": ("ts.Run(folder / 'x', resume='runs/x/1.pt')", r"names a file.*ts\.load_weights\(module, path\)"),
+    "weights and module exchanged": ("ts.load_weights(folder, model)", r"The module comes first"),
+    "weights of a run": ("ts.load_weights(model, run)", r"write run\.directory"),
+    "weights before the first save": (
+        "next(iter(run.batches(train)))\nts.load_weights(nn.Linear(3, 2), run.directory)",
+        "A run writes its first when an epoch has ended",
+    ),
     # ------------------------------------------------------------------ checkpoints
     "a wider model": (
         loop("net.update(loss, batch)")

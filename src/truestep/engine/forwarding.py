@@ -99,9 +99,11 @@ def set_on_module(learner: Forwarding, name: str, value: Any) -> None:
     """Set an attribute of the learner's module; an AttributeError says so where it has none of this name."""
     if hasattr(type(learner), name):
         instead = " Set it in the optimizer: " if name == "learning_rate" else ""
+        if name == "optimizers":
+            instead = " The learner's is made by the function that run.learner(module, optimizer) is given."
         group = (
             f'for group in {learner.name}.optimizers[0].param_groups: group["lr"] = {value!r}'
-            if instead
+            if name == "learning_rate"
             else ""
         )
         raise AttributeError(

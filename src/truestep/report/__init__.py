@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`report.html`: what one wants to see of a run, or of several, in one file that needs no network."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,9 +55,19 @@ def write_page(html: str, directories: Sequence[str | Path], to: str | Path | No
     return path
 
 
+def folder_of(directory: object) -> Path:
+    """Return a folder that was given as a path; an OptionError says so where a run itself was given."""
+    if not isinstance(directory, str | os.PathLike):
+        instead = " Write run.directory." if hasattr(directory, "directory") else ""
+        raise OptionError(
+            f"A folder of runs is given by its path, and not as a {type(directory).__name__}.{instead}"
+        )
+    return Path(directory)
+
+
 def check_directories(directories: Sequence[str | Path]) -> list[Path]:
     """Return the directories; raise where one is not there, or given twice."""
-    paths = [Path(directory) for directory in directories]
+    paths = [folder_of(directory) for directory in directories]
     if not paths:
         raise OptionError("A report is of a run: give the folder that holds its metrics.jsonl.")
     for place, path in enumerate(paths):

@@ -14,6 +14,7 @@ from truestep.core.errors import OptionError, RunDirectoryError, near_path, near
 from truestep.core.files import read_regular_file
 from truestep.core.metric_names import better
 from truestep.core.results import RenderableType, Result
+from truestep.report import folder_of
 from truestep.report.best import best, deciding, declared_best
 from truestep.report.digest import Digest, digest_of, forget_oldest
 from truestep.report.names import CONFIG, METRICS, REPORT
@@ -61,7 +62,7 @@ def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
 
     Raises RunDirectoryError where there is no such folder, OptionError where no run has logged `best`.
     """
-    where = Path(folder)
+    where = folder_of(folder)
     if not where.is_dir():
         raise RunDirectoryError(_without_folder(where))
     found = [(path, digest_of(path)) for path in runs_in(where)]

@@ -31,6 +31,8 @@ class Omissions:
         self._seen_evaluating: set[str] = set()
         self.trains = False
         """Whether a learner has been updated in this process."""
+        self.is_over = False
+        """Whether the run was closed, and no loop was begun since."""
 
     def epochs_begin(self, total: int) -> None:
         """Say so where a loop over epochs begins within another; a notebook may still hold one that an error has left."""
@@ -62,6 +64,11 @@ class Omissions:
     def updated(self, learner: LearnerParts) -> None:
         """See an update: one of a model that is in evaluation mode as a whole was most likely left there by `net.eval()`."""
         self.trains = True
+        if self.is_over:
+            self._once(
+                "net.update was called behind run.close(): what it changes is in no checkpoint, no line and no report. Call "
+                "run.close() last, or leave it out: a run closes itself when its epochs, or the process, are over"
+            )
         if not learner.module.training and learner.name not in self._seen_evaluating:
             self._seen_evaluating.add(learner.name)
             self._tell_of_evaluation_mode(learner)
@@ -110,8 +117,8 @@ class Omissions:
         if self.trains and not self._cursor.step:
             self._once(
                 "updates were made, and no batch came from run.batches: no step is counted, so no metrics are written between two "
-                "epochs, and a run that is stopped can't find its place in the data. Write source = run.data(data) before the loop, "
-                "which also takes a DataLoader, and for batch in run.batches(source); without a data set, for step in "
+                "epochs, and a run that is stopped can't find its place in the data. Write source = run.data(data) before the "
+                "loop, which also takes a DataLoader, and for batch in run.batches(source); without a data set, for step in "
                 "run.steps(10_000)",
                 key="batches",
             )

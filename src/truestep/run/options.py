@@ -13,6 +13,7 @@ from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice, check_flag, check_number
 from truestep.core.metric_names import ask_for_mode
+from truestep.engine.context import LearnerContext
 from truestep.engine.policy import NON_FINITE
 from truestep.engine.result import Update
 from truestep.engine.strategies import STRATEGIES
@@ -197,16 +198,11 @@ def check_name(name: str, *, by: str) -> None:
         )
 
 
-def check_logged(unnamed: tuple[Any, ...], names: Iterable[str], *, in_loss: bool) -> None:
-    """Raise an OptionError where `run.log` was given values without names, a dict of them, or other loggers' options, or is
-    called by a loss function."""
-    if in_loss:
-        raise OptionError(
-            f"run.log({', '.join(f'{name}=...' for name in names)}) was called inside of an update. A loss function may be called "
-            "several times for one batch (micro-batches, another try), and each time would write a line. Return the values with "
-            "the loss, ts.weighted(losses, accuracy=correct): they are averaged over all updates of a line. Or log behind it: "
-            "update = net.update(loss, batch), then run.log(...)."
-        )
+def check_logged(unnamed: tuple[Any, ...], names: Iterable[str], context: LearnerContext) -> None:
+    """Raise an OptionError where `run.log` is called by a function of a batch, or was given values without names, a dict of them,
+    or other loggers' options."""
+    if context.is_busy or context.is_measuring:
+        raise OptionError(_logged_within(names, measuring=context.is_measuring))
     if unnamed:
         raise OptionError(f"run.log was given {_unnamed(unnamed)}.")
     for name in names:
@@ -214,6 +210,20 @@ def check_logged(unnamed: tuple[Any, ...], names: Iterable[str], *, in_loss: boo
             raise OptionError(
                 f"run.log has no option {name!r}, and would log it as a value: leave it out, {LOGGED[name]}."
             )
+
+
+def _logged_within(names: Iterable[str], *, measuring: bool) -> str:
+    called = f"run.log({', '.join(f'{name}=...' for name in names)}) was called"
+    if measuring:
+        return (
+            f"{called} by the function that net.evaluate calls with each batch, and would write a line for each. Return one value "
+            "per example, and log the mean of all: run.log(accuracy=net.evaluate(correct, test)); of several return a dict."
+        )
+    return (
+        f"{called} inside of an update. A loss function may be called several times for one batch (micro-batches, another try), "
+        "and each time would write a line. Return the values with the loss, ts.weighted(losses, accuracy=correct): they are "
+        "averaged over all updates of a line. Or log behind it: update = net.update(loss, batch), then run.log(...)."
+    )
 
 
 def _unnamed(values: tuple[Any, ...]) -> str:
@@ -238,7 +248,8 @@ def check_directory(directory: Any) -> Path | None:
         return None
     if not isinstance(directory, str | os.PathLike):
         raise OptionError(
-            f"ts.Run({directory!r}): give the directory of the run, ts.Run('runs/digits'), say; metrics and checkpoints go there."
+            f"ts.Run was given a {type(directory).__name__} first. Give the directory of the run, ts.Run('runs/digits'), say; "
+            "metrics and checkpoints go there. A model goes to run.learner(module, optimizer)."
         )
     return Path(directory).absolute()
 

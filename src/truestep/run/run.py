@@ -346,7 +346,7 @@ class Run(Sealed, Shown):
 
         `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
         """
-        check_logged(unnamed, values, in_loss=self.context.is_busy)
+        check_logged(unnamed, values, self.context)
         media = {name: value for name, value in values.items() if isinstance(value, LoggedMedia)}
         for name in media:
             check_name(name, by="run.log was given")

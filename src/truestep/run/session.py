@@ -148,7 +148,7 @@ class Session:
         self.owner.check()
         refuse_other_group(self._run.world_size, self._run.strategy)
         self.starting()
-        self._crashed = self._closed = False
+        self._crashed = self._closed = self._omissions.is_over = False
         self._handled = identity(sys.exception())
         self._beside.begin()
         self._first_steps.begin()
@@ -419,7 +419,7 @@ class Session:
         if unsaved:
             self._saver.save_at_end("closed", complete=complete and not self.random.repeats)
         self._finish(ended="closed" if looks and not unsaved and not self._closed else None)
-        self._closed = True
+        self._closed = self._omissions.is_over = True
 
     def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
         if (world := self._run.context.world) is not None and world.error is not None:
