@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`report.html`: what one wants to see of a run, or of several, in one file that needs no network."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truestep.core.errors import OptionError, RunDirectoryError, near_path
 from truestep.core.files import replacing_file
-from truestep.report.names import COMPARISON, REPORT
+from truestep.report.names import COMPARISON, REPORT, folder_of
 
 if TYPE_CHECKING:
     from truestep.report.record import ReportedRun
@@ -53,16 +52,6 @@ def write_page(html: str, directories: Sequence[str | Path], to: str | Path | No
     with replacing_file(path) as file:
         file.write(html.encode("utf-8", "replace"))
     return path
-
-
-def folder_of(directory: object) -> Path:
-    """Return a folder that was given as a path; an OptionError says so where a run itself was given."""
-    if not isinstance(directory, str | os.PathLike):
-        instead = " Write run.directory." if hasattr(directory, "directory") else ""
-        raise OptionError(
-            f"A folder of runs is given by its path, and not as a {type(directory).__name__}.{instead}"
-        )
-    return Path(directory)
 
 
 def check_directories(directories: Sequence[str | Path]) -> list[Path]:

@@ -14,10 +14,9 @@ from truestep.core.errors import OptionError, RunDirectoryError, near_path, near
 from truestep.core.files import read_regular_file
 from truestep.core.metric_names import better
 from truestep.core.results import RenderableType, Result
-from truestep.report import folder_of
 from truestep.report.best import best, deciding, declared_best
 from truestep.report.digest import Digest, digest_of, forget_oldest
-from truestep.report.names import CONFIG, METRICS, REPORT
+from truestep.report.names import CONFIG, METRICS, REPORT, folder_of
 from truestep.report.state import state_of
 
 MAX_DEPTH = 4  # a run lies no deeper: a folder of data below is not searched to its ground
