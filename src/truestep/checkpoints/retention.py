@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from truestep.checkpoints.manifest import CheckpointSummary
 from truestep.core.errors import OptionError, check_number
-from truestep.core.metric_names import Better, ask_for_mode
+from truestep.core.metric_names import Better, ask_for_best_mode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Retention:
             raise OptionError(f"best_mode is {self.best_mode!r}; write 'min' or 'max'.")
         called = f"ts.Retention(best_metric={self.best_metric!r})"
         if self.best_metric and (
-            said := ask_for_mode(called, self.best_metric, self.best_mode, 'best_mode="{}"')
+            said := ask_for_best_mode(called, self.best_metric, self.best_mode, 'best_mode="{}"')
         ):
             raise OptionError(said)
 

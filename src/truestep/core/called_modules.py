@@ -29,8 +29,8 @@ class CalledModule(ModuleType):
         raise OptionError(f"ts.{name} is a module and can't be called. {_INSTEAD[name]}.")
 
 
-def answer_calls() -> None:
-    """Have the modules that are imported by now answer calls."""
+def refuse_calls_of_modules() -> None:
+    """Have the modules that are imported by now say what to write where one is called."""
     for name in _INSTEAD:
         if type(module := sys.modules.get(f"truestep.{name}")) is ModuleType:
             module.__class__ = CalledModule

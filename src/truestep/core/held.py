@@ -9,7 +9,7 @@ from truestep.core.errors import NO_GUESS, did_you_mean
 _MOST_NAMES = 12
 
 
-def no_attribute(called: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str]) -> str:
+def no_attribute_message(called: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str]) -> str:
     """Return the message for a name that something does not have; `elsewhere` says what to write for other libraries' names."""
     said = f"{called} has no attribute {name!r}"
     if name.startswith("_"):  # a protocol that somebody asks for
@@ -25,7 +25,7 @@ def _all_of(names: list[str]) -> str:
     return f"It has {', '.join(names)}." if 0 < len(names) <= _MOST_NAMES else ""
 
 
-class Held:
+class HelpfulAttributes:
     """A name that it does not have can't be read: the AttributeError says what to write."""
 
     __slots__ = ()
@@ -39,11 +39,11 @@ class Held:
         def __getattr__(self, name: str) -> Any:
             """Say what to write."""
             known = () if name.startswith("_") else dir(self)  # which asks for names of its own
-            said = no_attribute(self._called, name, known, self._elsewhere)
+            said = no_attribute_message(self._called, name, known, self._elsewhere)
             raise AttributeError(said, name=name, obj=NO_GUESS)
 
 
-class Sealed(Held):
+class SealedAttributes(HelpfulAttributes):
     """Besides, once `_seal` is called, nothing can be set but what `_settable` names: nobody would read it."""
 
     _settable: ClassVar[frozenset[str]] = frozenset()
@@ -67,5 +67,5 @@ class Sealed(Held):
             return f"{self._called} is not told {name!r} by setting it: {self._set_instead[name]}."
         if hasattr(self, name):
             return f"{name!r} of {self._called[0].lower()}{self._called[1:]} can be read, not set."
-        said = no_attribute(self._called, name, dir(self), self._elsewhere)
+        said = no_attribute_message(self._called, name, dir(self), self._elsewhere)
         return f"{said}{'' if said.endswith(('?', '.')) else '.'} Set, it would be read by nobody."

@@ -15,22 +15,22 @@ MEASURED = {"learning_rate", "gradient_norm", "samples_per_second", "memory_byte
 Better = Literal["max", "min"]
 
 
-def better(name: str) -> Better | None:
+def better_way_of_metric(name: str) -> Better | None:
     """Return whether the max or the min of a metric is its best value; None where its name does not tell."""
     if name.rpartition("/")[2] in MEASURED:
         return None
-    words = words_of(name)
+    words = words_of_metric(name)
     return "max" if words & HIGHER else "min" if words & LOWER else None
 
 
-def words_of(name: str) -> set[str]:
+def words_of_metric(name: str) -> set[str]:
     """Return the words that a metric's name is made of, in lower case."""
     return set(re.split(r"[^a-z0-9]+", name.lower()))
 
 
-def ask_for_mode(called: str, name: str, mode: Better | None, option: str) -> str | None:
+def ask_for_best_mode(called: str, name: str, mode: Better | None, option: str) -> str | None:
     """Return what to say where a metric is to be the best one, its name tells of a loss or an error, and no mode was given."""
-    if mode is not None or better(name) != "min":
+    if mode is not None or better_way_of_metric(name) != "min":
         return None
     return (
         f"{called} does not say which way is better, and the highest would be kept: of what is called so the lowest is best as a "

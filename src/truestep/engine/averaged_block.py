@@ -8,13 +8,13 @@ from torch import nn
 
 from truestep.core.errors import OptionError
 from truestep.core.frames import warn_user
-from truestep.core.held import Held
+from truestep.core.held import HelpfulAttributes
 from truestep.engine.parts import LearnerParts
 
 _WRITE = "Write with net.averaged(): and call net(inputs) within the block."
 
 
-class AveragedBlock(Held):
+class AveragedBlock(HelpfulAttributes):
     """What `net.averaged()` returns; the average stands in for the weights from its entry to its end."""
 
     _called = "The block of net.averaged()"

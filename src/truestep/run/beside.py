@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from truestep.core.call_site import call_site
+from truestep.core.call_site import user_call_site
 from truestep.core.errors import LossError, OptionError
 from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
@@ -25,7 +25,7 @@ from truestep.run.owner import disarm_in_children
 _LOOKED_AT = 16  # a backward of another model's, beside hundreds of weights, must stay as fast as it is
 
 
-class Beside:
+class BesideUpdates:
     """Follows torch's own calls while a run is open. `kept` are the objects that the run tracks."""
 
     def __init__(
@@ -170,7 +170,7 @@ class Beside:
     def _once(self, what: str, learner: LearnerParts, text: str) -> None:
         if not self._was_said(what, learner):
             self._said.add((what, learner.name))
-            site = call_site()
+            site = user_call_site()
             self._say(f"{site.place}: {text}" if site else text)
 
 

@@ -11,17 +11,17 @@ from typing import Any
 from torch import Tensor
 
 from truestep.core.errors import OptionError
-from truestep.core.frames import is_own
-from truestep.engine.structure import leaves
+from truestep.core.frames import is_user_file
+from truestep.engine.structure import batch_leaves
 
 _NUMBERS = {"i", "j", "k", "n", "b", "it", "idx", "ind", "index", "num", "number", "count", "counter", "step", "iteration",
             "iter_num", "batch_idx", "batch_index", "batch_id", "batch_num", "batch_i", "i_batch", "ibatch", "_"}  # fmt: skip
 
 
-def as_read(batches: Generator[Any]) -> Generator[Any]:
+def refuse_misread_batches(batches: Generator[Any]) -> Generator[Any]:
     """Return the batches of a pass; where the loop that asks for them takes a number and a batch, its first batch is looked at."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_own(frame.f_code.co_filename):
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
         frame = frame.f_back
     names = None if frame is None else _targets(frame.f_code, frame.f_lasti)
     return batches if names is None or names[0] not in _NUMBERS else _looked_at(batches, names)
@@ -40,7 +40,9 @@ def _refuse_pair(batch: Any, names: tuple[str, str]) -> None:
     if isinstance(batch, tuple | list) and len(batch) == 2 and _is_number_of_each(batch[0]):
         return  # a data set may give each example its number
     kinds = (
-        ", ".join(_kind(leaf) for _, leaf in leaves(batch)) if not isinstance(batch, Tensor) else _kind(batch)
+        ", ".join(_kind(leaf) for _, leaf in batch_leaves(batch))
+        if not isinstance(batch, Tensor)
+        else _kind(batch)
     )
     raise OptionError(
         f"for {first}, {second} in run.batches(source) takes each batch apart ({kinds}): {first!r} would be its first part, and no "

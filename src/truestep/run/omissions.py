@@ -8,12 +8,12 @@ from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
 from truestep.run.cursor import RunCursor
 from truestep.run.media.kind import LoggedMedia
-from truestep.run.notebook import is_interactive
+from truestep.run.notebook import is_interactive_session
 
 _EPOCHS_WAITED = 2  # with something logged in each; an evaluation may come in every second one only
 
 
-class Omissions:
+class RunOmissions:
     """Looks at the end of each epoch and of the run, and says each thing once. `best`: what `ts.Saving` waits for in vain."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Omissions:
 
     def epochs_begin(self, total: int) -> None:
         """Say so where a loop over epochs begins within another; a notebook may still hold one that an error has left."""
-        if self._cursor.in_epochs and not is_interactive():
+        if self._cursor.in_epochs and not is_interactive_session():
             self._once(
                 f"run.epochs({total}) began inside the body of another loop over run.epochs: a run counts its epochs once, so the "
                 f"inner loop uses them up. Write for ... in range({total}) for the loop inside"
@@ -74,9 +74,9 @@ class Omissions:
             self._tell_of_evaluation_mode(learner)
 
     def _tell_of_evaluation_mode(self, learner: LearnerParts) -> None:
-        from truestep.doctor.runtime.looking import sensitive_layers  # most runs never come here
+        from truestep.doctor.runtime.looking import watched_sensitive_layers  # most runs never come here
 
-        if layers := sensitive_layers(learner.module, training=False):
+        if layers := watched_sensitive_layers(learner.module, training=False):
             self._say(
                 f"{learner.name!r} is updated in evaluation mode, so {' and '.join(layers)} in it act as they do in evaluation: "
                 "dropout drops nothing, batch norm learns no statistics. Write net.train() before the update (net.evaluate "

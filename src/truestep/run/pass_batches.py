@@ -8,7 +8,7 @@ from typing import Any, Self
 from truestep.core.errors import OptionError
 
 
-class ReadAhead:
+class LoopReadAhead:
     """The batches of a pass; one may be asked for before it is given out, and what that raises is raised when it is due."""
 
     def __init__(self, batches: Iterator[Any]) -> None:

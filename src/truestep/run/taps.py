@@ -15,7 +15,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.utils import clip_grad
 from torch.optim import Optimizer, lr_scheduler
 
-from truestep.doctor.runtime.wrapping import Wrappers
+from truestep.doctor.runtime.wrapping import WatchWrappers
 from truestep.engine.own_steps import UNDER_WAY, look_at_steps
 
 Call = Callable[..., Any]
@@ -44,7 +44,7 @@ class TapFollower(Protocol):
 
 
 _followers: "weakref.WeakSet[TapFollower]" = weakref.WeakSet()
-_wrappers = Wrappers()
+_wrappers = WatchWrappers()
 
 
 def follow(follower: TapFollower) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from truestep.doctor.runtime.frames import is_library
+from truestep.doctor.runtime.frames import is_library_file
 
 Maker = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class Wrappers:
+class WatchWrappers:
     """What was replaced, so that it can be put back exactly."""
 
     def __init__(self) -> None:
@@ -79,5 +79,5 @@ def _modules_of_the_user() -> list[dict[str, Any]]:
         names
         for names in found
         if names.get("__name__") == "__main__"
-        or (isinstance(file := names.get("__file__"), str) and not is_library(file))
+        or (isinstance(file := names.get("__file__"), str) and not is_library_file(file))
     ]

@@ -5,7 +5,7 @@ import ast
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 
 
 def activation(module: SourceModule, loss: ast.Call, given: ast.expr | None) -> ast.Call:
@@ -14,10 +14,10 @@ def activation(module: SourceModule, loss: ast.Call, given: ast.expr | None) -> 
         made = module.definitions(given)
         reads = [each for each in module.reads(given.id) if module.scope(each) is module.scope(given)]
         if len(made) != 1 or not all(loss in module.ancestors(each) for each in reads):
-            raise RewriteError
+            raise SourceRewriteError
         given = made[0]
     if not isinstance(given, ast.Call):
-        raise RewriteError
+        raise SourceRewriteError
     return given
 
 
@@ -26,9 +26,9 @@ def without_activation(module: SourceModule, loss: ast.Call, given: ast.expr | N
     made = activation(module, loss, given)
     last = (dotted(made.func) or ast.unparse(made.func)).rsplit(".", 1)[-1]
     if last not in ("softmax", "sigmoid"):
-        raise RewriteError
+        raise SourceRewriteError
     free = (module.qualify(made.func) or "").startswith("torch.")
     inner = (made.args[0] if made.args else None) if free else getattr(made.func, "value", None)
     if inner is None:
-        raise RewriteError
+        raise SourceRewriteError
     return [replaced(module, made, text_of(module, inner))]

@@ -14,7 +14,7 @@ _LOOP = frozenset(("backward", "step", "zero_grad", "train", "eval", "no_grad", 
 
 
 @dataclass(frozen=True)
-class Library:
+class TrainingLibrary:
     """One library, by the beginning of its full names, and what it does of a training."""
 
     prefix: str
@@ -23,23 +23,23 @@ class Library:
 
 
 LIBRARIES = (
-    Library("lightning", ("Trainer", "LightningModule"), _LOOP),
-    Library("pytorch_lightning", ("Trainer", "LightningModule"), _LOOP),
-    Library("lightning", ("Fabric",), frozenset(("set_epoch",))),
-    Library("accelerate", ("Accelerator",), frozenset(("set_epoch",))),
-    Library("transformers", ("Trainer", "Seq2SeqTrainer"), _LOOP),
-    Library("trl", (), _LOOP),
-    Library("timm", ("create_loader",), frozenset(("set_epoch",))),
-    Library("ignite", ("Engine", "create_supervised_trainer", "auto_dataloader"), _LOOP),
-    Library("deepspeed", ("initialize",), frozenset(("backward", "step", "zero_grad", "set_epoch"))),
-    Library("fastai", (), _LOOP),
-    Library("skorch", (), _LOOP),
-    Library("mmengine", (), _LOOP),
-    Library("mmcv", (), _LOOP),
-    Library("catalyst", (), _LOOP),
-    Library("composer", ("Trainer",), _LOOP),
-    Library("detectron2", (), _LOOP),
-    Library("apex", ("DistributedFusedAdam",), frozenset(("zero_grad",))),
+    TrainingLibrary("lightning", ("Trainer", "LightningModule"), _LOOP),
+    TrainingLibrary("pytorch_lightning", ("Trainer", "LightningModule"), _LOOP),
+    TrainingLibrary("lightning", ("Fabric",), frozenset(("set_epoch",))),
+    TrainingLibrary("accelerate", ("Accelerator",), frozenset(("set_epoch",))),
+    TrainingLibrary("transformers", ("Trainer", "Seq2SeqTrainer"), _LOOP),
+    TrainingLibrary("trl", (), _LOOP),
+    TrainingLibrary("timm", ("create_loader",), frozenset(("set_epoch",))),
+    TrainingLibrary("ignite", ("Engine", "create_supervised_trainer", "auto_dataloader"), _LOOP),
+    TrainingLibrary("deepspeed", ("initialize",), frozenset(("backward", "step", "zero_grad", "set_epoch"))),
+    TrainingLibrary("fastai", (), _LOOP),
+    TrainingLibrary("skorch", (), _LOOP),
+    TrainingLibrary("mmengine", (), _LOOP),
+    TrainingLibrary("mmcv", (), _LOOP),
+    TrainingLibrary("catalyst", (), _LOOP),
+    TrainingLibrary("composer", ("Trainer",), _LOOP),
+    TrainingLibrary("detectron2", (), _LOOP),
+    TrainingLibrary("apex", ("DistributedFusedAdam",), frozenset(("zero_grad",))),
 )
 
 # Methods that a library calls for every batch, in this order, by the kind of their class; the one in the middle trains.
@@ -77,7 +77,7 @@ def library_taking_over(module: SourceModule, event: str) -> str | None:
     return next((each.prefix for each in module.of_program(_used) if event in each.does), None)
 
 
-def _used(files: list[SourceModule]) -> list[Library]:
+def _used(files: list[SourceModule]) -> list[TrainingLibrary]:
     """Return the libraries that a program uses; of one that is read itself, what it does is in sight."""
     folders = {part for file in files for part in PurePath(file.path).parts[:-1]}
     return [
@@ -88,7 +88,7 @@ def _used(files: list[SourceModule]) -> list[Library]:
     ]
 
 
-def _uses(file: SourceModule, library: Library) -> bool:
+def _uses(file: SourceModule, library: TrainingLibrary) -> bool:
     inside = any(
         each == library.prefix or each.startswith(f"{library.prefix}.") for each in file.imported_names
     )

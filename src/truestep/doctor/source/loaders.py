@@ -5,25 +5,25 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.source.batches import LOADER
-from truestep.doctor.source.contexts import TOP, Located
+from truestep.doctor.source.contexts import TOP, LocatedExpression
 from truestep.doctor.source.evaluations import evaluations_of
-from truestep.doctor.source.events import Frame, Trace
+from truestep.doctor.source.events import Trace, TraceFrame
 from truestep.doctor.source.module import SourceModule
 
 
-def loader_of(module: SourceModule, trace: Trace, loop: Frame) -> ast.Call | None:
+def loader_of(module: SourceModule, trace: Trace, loop: TraceFrame) -> ast.Call | None:
     """Return `DataLoader(...)` if a loop goes through one, be it through enumerate, zip or a progress bar."""
     source = loop.node.iter if isinstance(loop.node, ast.For) else None
     contexts = trace.contexts
     while source is not None and contexts is not None:
-        made = contexts.origin(Located(source, loop.context or TOP))
+        made = contexts.origin(LocatedExpression(source, loop.context or TOP))
         if not isinstance(made.node, ast.Call):
             return None
         if module.qualify(made.node.func) == LOADER:
             return made.node
         given = made.node.args
         source = given[0] if given and module.resolver.target(made.node) is None else None
-        loop = Frame("loop", loop.node, made.context)
+        loop = TraceFrame("loop", loop.node, made.context)
     return None
 
 

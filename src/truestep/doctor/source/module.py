@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from truestep.doctor.replacement import lines_of, parse_source
+from truestep.doctor.replacement import parse_source, source_lines
 from truestep.doctor.source import kinds
-from truestep.doctor.source.names import Binder, Binding, Class, Function, Index, Node, Scope, dotted
+from truestep.doctor.source.names import Binding, Class, Function, Index, Node, Scope, SourceBinder, dotted
 from truestep.doctor.source.questions import attributes_read_of, identifiers_of, texts_of
 from truestep.doctor.source.resolving import MAX_DEPTH, Resolver
 from truestep.doctor.source.settings import is_setting
@@ -59,11 +59,11 @@ class SourceModule:
     ) -> None:
         self.path = path
         self.text = text
-        self.lines = lines_of(text)
+        self.lines = source_lines(text)
         self.tree = parse_source(text, path)
         self.resolver = resolver or Resolver(Index(), lambda *_: None)
         self.index = self.resolver.index
-        self._binder = Binder(self.tree, self.index)
+        self._binder = SourceBinder(self.tree, self.index)
         self.resolver.noted_returns(self._binder.nodes.get(ast.Return, []))
         self.parents = self.index.parents
         self.children = self.index.children

@@ -77,7 +77,7 @@ def is_none(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def public(name: str) -> str:
+def public_source_name(name: str) -> str:
     """Return the public address of a qualified name."""
     for pattern, replacement in _PUBLIC:
         name = pattern.sub(replacement, name)
@@ -191,7 +191,7 @@ _BINDING = frozenset((
 ))  # fmt: skip
 
 
-class Binder:
+class SourceBinder:
     """Walks a file once and notes every binding, every parent and every enclosing scope."""
 
     def __init__(self, tree: ast.Module, index: Index) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.source import kinds
-from truestep.doctor.source.linking import FindModule, Linker
+from truestep.doctor.source.linking import FindModule, SourceLinker
 from truestep.doctor.source.names import Binding, Class, Function, Index, Scope, dotted, is_none
 
 _MOVES = {
@@ -20,7 +20,7 @@ class Resolver:
 
     def __init__(self, index: Index, find_module: FindModule) -> None:
         self.index = index
-        self.linker = Linker(index, find_module)
+        self.linker = SourceLinker(index, find_module)
         self._definitions: dict[ast.AST, list[ast.expr | None]] = {}
         self._classes_of: dict[ast.expr, Class | None] = {}
         self._blind: tuple[dict[ast.AST, list[ast.expr | None]], dict[ast.expr, Class | None]] = ({}, {})

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
-from truestep.core.calls import check_keywords
+from truestep.core.calls import check_keyword_options
 from truestep.core.errors import OptionError, check_choice
 from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, schedule_unit
 from truestep.engine.own_steps import step_schedule
-from truestep.engine.schedules.factory import check_factory
+from truestep.engine.schedules.factory import check_schedule_factory
 
 
 def plateau(optimizer: Optimizer, *, metric: str, mode: str = "min", **options: Any) -> Plateau:
     """Lower the learning rate when `run.log(metric=...)` stops improving; `options` are torch's ReduceLROnPlateau's."""
-    check_keywords(
+    check_keyword_options(
         "ts.plateau", options, ["metric", *list(inspect.signature(ReduceLROnPlateau).parameters)[1:]]
     )
     check_choice("ts.plateau", "mode", mode, ("min", "max"))
@@ -32,7 +32,7 @@ class RateByHand(NamedTuple):
     schedule: str
 
 
-class Schedules:
+class LearnerSchedules:
     """The schedules of one learner, one for each of its optimizers."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Schedules:
         self._plateaus: list[Plateau] = []
         if factory is None:
             return
-        check_factory(factory, learner)
+        check_schedule_factory(factory, learner)
         for optimizer in optimizers:
             self._add(factory, factory(optimizer), learner)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, replaced, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 
 _NAMES = (
     "key_padding_mask",
@@ -64,7 +64,7 @@ class PaddingMaskInverted(SourceCheck):
         """Turn the mask round where it is given."""
         given = [word.value for word in node.keywords if word.arg in _NAMES]
         if len(given) != 1 or not isinstance(given[0], ast.Name | ast.Attribute):
-            raise RewriteError
+            raise SourceRewriteError
         return [replaced(module, given[0], f"~{text_of(module, given[0])}")]
 
 

@@ -11,7 +11,7 @@ from truestep.doctor.source.batches import LOADER
 from truestep.doctor.source.loaders import trained_on
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.rewriting import Edits, RewriteError, with_keyword
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, with_keyword
 from truestep.doctor.source.values import argument, forwards_all, literal
 
 TRAINING = re.compile(r"(^|_)train", re.IGNORECASE)
@@ -57,7 +57,7 @@ class TrainingNotShuffled(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Shuffle."""
         if len(node.args) > 2:
-            raise RewriteError
+            raise SourceRewriteError
         return [with_keyword(module, node, "shuffle", "True")]
 
 

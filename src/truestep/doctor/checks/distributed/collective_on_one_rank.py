@@ -9,7 +9,7 @@ from typing import Any
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, moved_before
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, moved_before
 
 COLLECTIVES = {
     f"torch.distributed.{name}"
@@ -59,7 +59,7 @@ class CollectiveOnOneRank(SourceCheck):
         """Call it before the branch."""
         branch = _branch(module, node)
         if branch is None or branch.body[0] is not module.parents[node] or branch.orelse:
-            raise RewriteError
+            raise SourceRewriteError
         return moved_before(module, node, branch)
 
     def _elsewhere(self, module: SourceModule, branch: ast.If, call: ast.Call) -> bool:

@@ -9,7 +9,13 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, inserted_behind, replaced, with_keyword
+from truestep.doctor.source.rewriting import (
+    Edits,
+    SourceRewriteError,
+    inserted_behind,
+    replaced,
+    with_keyword,
+)
 from truestep.doctor.source.values import argument, constant, forwards_all, literal, value_origins
 
 _DRAWN = ("ones", "ones_like", "rand", "rand_like", "randn", "randn_like", "full", "bernoulli", "normal")
@@ -62,7 +68,7 @@ class DropoutIgnoresMode(SourceCheck):
         """Pass the mode of the module on."""
         method = module.enclosing(node, ast.FunctionDef)
         if method is None or not method.args.args or method.args.args[0].arg != "self":
-            raise RewriteError
+            raise SourceRewriteError
         rate = argument(node, 4, "dropout_p")
         if rate is not None:
             return [inserted_behind(module, rate, " if self.training else 0.0")]
