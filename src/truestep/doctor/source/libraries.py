@@ -44,6 +44,52 @@ LIBRARIES = (
 
 # Methods that a library calls for every batch, in this order, by the kind of their class; the one in the middle trains.
 _HOOKS = {"lightning module": ("on_train_batch_start", "training_step", "on_train_batch_end")}
+# The methods that a library asks for the loaders it goes through, by the kind of their class and by what it does there;
+_LOADING = {
+    "trained": ("train_dataloader",),
+    "evaluated": ("val_dataloader", "test_dataloader"),
+}
+LOADERS_ASKED = {"lightning module": _LOADING, "lightning data module": _LOADING}
+# and where it is given them: position and name
+LOADERS_GIVEN: dict[str, dict[str, tuple[int, str]]] = {
+    "fit": {"trained": (1, "train_dataloaders"), "evaluated": (2, "val_dataloaders")},
+    "validate": {"evaluated": (1, "dataloaders")},
+    "test": {"evaluated": (1, "dataloaders")},
+}
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """Where the constructor of what watches a metric is given the metric's name, and which way is better."""
+
+    metric: tuple[int | None, str]
+    mode: tuple[int | None, str]
+    modes: dict[object, str]
+    default: str | None  # None: what is called a loss is to fall, anything else to rise
+    logged: bool = True  # whether it watches what a LightningModule logs
+
+
+_MODES: dict[object, str] = {"min": "min", "max": "max"}
+_CALLBACKS = ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks")
+MONITORS = {
+    **{
+        f"{home}.ModelCheckpoint": Monitor((2, "monitor"), (None, "mode"), _MODES, "min")
+        for home in _CALLBACKS
+    },
+    **{f"{home}.EarlyStopping": Monitor((0, "monitor"), (4, "mode"), _MODES, "min") for home in _CALLBACKS},
+    "transformers.TrainingArguments": Monitor(
+        (None, "metric_for_best_model"), (None, "greater_is_better"), {True: "max", False: "min"}, None, False
+    ),
+}
+
+# What divides the loss by the number of batches in an update, by the option that tells it that number.
+DIVIDES_LOSS = {
+    "accelerate.Accelerator": "gradient_accumulation_steps",
+    "lightning.Trainer": "accumulate_grad_batches",
+    "lightning.pytorch.Trainer": "accumulate_grad_batches",
+    "pytorch_lightning.Trainer": "accumulate_grad_batches",
+}
+
 # The methods whose result a library takes backward itself, as long as this attribute does not say otherwise.
 _LOSSES = {"lightning module": ("training_step", "automatic_optimization"), "trainer": ("compute_loss", "")}
 

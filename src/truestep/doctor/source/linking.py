@@ -4,15 +4,7 @@
 import ast
 from collections.abc import Callable
 
-from truestep.doctor.source.names import (
-    Binding,
-    Function,
-    Index,
-    Scope,
-    dotted,
-    imported,
-    public_source_name,
-)
+from truestep.doctor.source.names import Binding, Function, Index, Scope, dotted, imported, public_source_name
 
 # What a star import of these, or a cell without its imports, is taken to mean.
 _USUAL = {"nn": "torch.nn", "F": "torch.nn.functional", "optim": "torch.optim", "np": "numpy"}

@@ -12,14 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from truestep.doctor.source.contexts import (
-    OTHER,
-    TOP,
-    CallFrame,
-    CallFrames,
-    LocatedExpression,
-    UnknownValue,
-)
+from truestep.doctor.source.contexts import OTHER, TOP, CallFrame, CallFrames, LocatedExpression, UnknownValue
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
 from truestep.doctor.source.libraries import hooks_around
 from truestep.doctor.source.module import SourceModule

@@ -13,12 +13,7 @@ from truestep.core.results import RenderableType, Result
 from truestep.machine.gpus.read import read_gpus
 from truestep.machine.memory.amounts import MemoryAmounts, gpu_backend_in_use, measure_memory
 from truestep.machine.memory.holders import MAX_PATHS, MemoryHolders
-from truestep.machine.memory.processes import (
-    HoldingProcess,
-    ProcessEnding,
-    end_process,
-    holding_processes,
-)
+from truestep.machine.memory.processes import HoldingProcess, ProcessEnding, end_process, holding_processes
 from truestep.machine.memory.tensors import LiveStorages, LiveTensor, describe_storage
 
 _MAX_TENSORS_ASKED = 3
