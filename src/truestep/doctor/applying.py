@@ -30,19 +30,15 @@ def apply_checks(
     reading: SourceReading,
 ) -> None:
     """Apply the checks to one file; a finding in a notebook or a page has its place there."""
-    found = SourceReading()
+    found, wanted = SourceReading(), list(checks)
+    present = module.words_of_program(frozenset(word for check in wanted for word in check.words))
     with _room_to_nest():
-        for check in checks:
-            if _may_have(check, module):
+        for check in wanted:
+            if not check.words or not present.isdisjoint(check.words):
                 _apply(check, module, found)
     if blocks is not None:
         _put_into_blocks(found, module.path, blocks)
     reading.add(found)
-
-
-def _may_have(check: SourceCheck, module: SourceModule) -> bool:
-    """Tell whether one of the words without which a fault can't be stands in a file, or where it leads to."""
-    return not check.words or any(module.program_has(word) for word in check.words)
 
 
 def _put_into_blocks(found: SourceReading, path: str, blocks: NotebookText | Markdown) -> None:

@@ -120,6 +120,7 @@ def _read_unit(unit: Unit, wanted: list[SourceCheck]) -> SourceReading:
             if file is not None:
                 apply_checks(file.module, file.blocks, wanted, reading)
             count_source_read(path)
+        project.forget()
     return reading
 
 

@@ -66,7 +66,6 @@ class SourceModule:
         self._binder = Binder(self.tree, self.index)
         self.resolver.noted_returns(self._binder.nodes.get(ast.Return, []))
         self.parents = self.index.parents
-        self.children = self.index.children
         self.remembered = self.resolver.remembered
         self.shown: set[ast.stmt] = set()  # expressions that a notebook shows: the last of their cells
         self.was_followed = False  # whether anyone asked for the order of calls
@@ -87,7 +86,7 @@ class SourceModule:
         if len(types) == 1:
             return binder.inside(node, types[0])
         found = [each for kind in types for each in binder.inside(node, kind)]
-        return sorted(found, key=binder.first.__getitem__)
+        return sorted(found, key=lambda each: each.number)  # type: ignore[attr-defined]
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield what encloses the node, innermost first."""
@@ -238,11 +237,14 @@ class SourceModule:
         known = node in self.index.scope_of and self._follower is not None
         return self._follower.module_of(node) if known and self._follower is not None else self
 
-    def program_has(self, word: str) -> bool:
-        """Tell whether a word stands somewhere in the program; each is looked for once."""
-        if word not in self._answers:
-            self._answers[word] = any(word in each.text for each in self.linked)
-        return bool(self._answers[word])
+    def words_of_program(self, words: frozenset[str]) -> frozenset[str]:
+        """Return those of some words that stand somewhere in the program; it is searched once for them."""
+        if words not in self._answers:
+            self._answers[words] = frozenset(
+                word for word in words if any(word in each.text for each in self.linked)
+            )
+        found: frozenset[str] = self._answers[words]
+        return found
 
     # ── what the resolver of the whole program answers ────────────────────────────────────────
 

@@ -44,6 +44,7 @@ _OF_OWN_CLASS = {
         "toggle_optimizer": None, "untoggle_optimizer": None, "log": None, "log_dict": None, "clip_gradients": "clip",
     },
 }  # fmt: skip
+_OWN_METHODS = frozenset().union(*_OF_OWN_CLASS.values())
 _ZEROING = ("zero_", "fill_", "detach_")
 _MOVES = ("sub_", "add_", "addcmul_", "addcdiv_", "copy_")
 _BUILTINS = frozenset(dir(builtins))
@@ -147,7 +148,7 @@ class Protocol:
 
     def _of_own_class(self, function: ast.Attribute) -> tuple[str, ...] | None:
         """Return the events of a method that a class of the program has from a library; None for any other method."""
-        if not any(function.attr in methods for methods in _OF_OWN_CLASS.values()):
+        if function.attr not in _OWN_METHODS:
             return None
         owner = self.module.class_of(function.value)
         methods = _OF_OWN_CLASS.get(self.module.class_kind(owner) or "", {}) if owner is not None else {}

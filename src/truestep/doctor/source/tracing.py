@@ -296,8 +296,8 @@ class _Tracer:
             around = (*around, ("loop", node))
         if isinstance(node, ast.IfExp):
             around = (*around, ("if", node))
-        for child in self.resolver.index.children[node]:
-            if not isinstance(child, ast.Name | ast.Constant):
+        for child in node.beneath:  # type: ignore[attr-defined]
+            if not isinstance(child, (ast.Name, ast.Constant)):
                 yield from self.evaluations(child, around)
         if isinstance(node, ast.Yield | ast.Assign | ast.AugAssign) or (
             isinstance(node, ast.Call) and not self.is_quiet(node)
