@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from truestep.doctor.catalogue import topic_of
 from truestep.doctor.check import At, SourceCheck
@@ -30,8 +31,8 @@ def apply_checks(
     reading: SourceReading,
 ) -> None:
     """Apply the checks to one file; a finding in a notebook or a page has its place there."""
-    found, wanted = SourceReading(), list(checks)
-    present = module.words_of_program(frozenset(word for check in wanted for word in check.words))
+    found, wanted = SourceReading(), tuple(checks)
+    present = module.words_of_program(_words_of(wanted))
     with _room_to_nest():
         for check in wanted:
             if not check.words or not present.isdisjoint(check.words):
@@ -39,6 +40,11 @@ def apply_checks(
     if blocks is not None:
         _put_into_blocks(found, module.path, blocks)
     reading.add(found)
+
+
+@lru_cache(4)
+def _words_of(checks: tuple[SourceCheck, ...]) -> frozenset[str]:
+    return frozenset(word for check in checks for word in check.words)
 
 
 def _put_into_blocks(found: SourceReading, path: str, blocks: NotebookText | Markdown) -> None:

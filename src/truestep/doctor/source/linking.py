@@ -20,6 +20,7 @@ _USUAL = {"nn": "torch.nn", "F": "torch.nn.functional", "optim": "torch.optim", 
 MAX_IMPORTS = 12  # how many files a name is followed through
 BENEATH = -1  # instead of a number of dots: a file beneath the folder of a package
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
+Variable = tuple[Scope | None, ast.Module, str]  # the scope that owns it, the file, its name
 _NAMED = (ast.Name, ast.Attribute)
 FindModule = Callable[[ast.Module, str, int], ast.Module | None]  # importing file, name, dots before it
 
@@ -31,11 +32,11 @@ class Linker:
         self.index = index
         self._find_module = find_module
         self._qualified: dict[ast.AST, str | None] = {}
-        self._names: dict[tuple[Scope | None, ast.Module, str], str | None] = {}  # of variables, as `_qualified`
+        self._names: dict[Variable, str | None] = {}  # of variables, as `_qualified`
         self._owners: dict[tuple[Scope, str], Scope | None] = {}
         self._local: dict[tuple[Scope, str], list[Binding]] = {}
         self._modules_named: dict[ast.AST, ast.Module | None] = {}
-        self._variables_of_modules: dict[tuple[Scope | None, ast.Module, str], ast.Module | None] = {}
+        self._variables_of_modules: dict[Variable, ast.Module | None] = {}
         self._defined: dict[ast.AST, Definition | None] = {}
         self._passing: set[tuple[ast.Module, str]] = set()  # files that import a name from one another
 
@@ -116,7 +117,7 @@ class Linker:
         if isinstance(node, ast.Attribute):
             inside = self.module_named(node.value)
             return self._submodule(inside, node.attr) if inside is not None else self._by_path(node)
-        variable = self._variable(node)
+        variable = self.variable(node)
         if variable not in self._variables_of_modules:
             self._variables_of_modules[variable] = self._module_of_variable(node)
         return self._variables_of_modules[variable]
@@ -208,7 +209,7 @@ class Linker:
             return public(f"{base}.{node.attr}") if base else None
         if not isinstance(node, ast.Name):
             return None
-        variable = self._variable(node)
+        variable = self.variable(node)
         if variable not in self._names:
             self._names[variable] = self._qualify_name(node)
         return self._names[variable]
@@ -221,8 +222,8 @@ class Linker:
             return _USUAL.get(node.id, node.id)  # a builtin, a star import, or a cell without its imports
         return self._agreed(bindings, tree, node.id)
 
-    def _variable(self, node: ast.Name) -> tuple[Scope | None, ast.Module, str]:
-        """Return what all names of one variable have in common: what owns it, the file, and how it is called there."""
+    def variable(self, node: ast.Name) -> Variable:
+        """Return what all names of one variable have in common: what owns it, the file, its name there."""
         scope = self.index.scope_of[node]
         return self.owner(node.id, scope), self.index.names[scope].tree, node.id
 

@@ -31,10 +31,19 @@ def losses_of(module: SourceModule, *wanted: str) -> Iterator[ast.Call]:
     """Yield the calls that compute one of these losses (any, if none is named)."""
     for function in wanted or _FUNCTIONS:
         yield from module.calls(f"torch.nn.functional.{function}")
-    for call in module.all(ast.Call):
-        layer = constructor_of(module, call)
-        if layer is not None and (not wanted or function_of(module, layer) in wanted):
+    for call, function_name in _by_layers(module):
+        if not wanted or function_name in wanted:
             yield call
+
+
+def _by_layers(module: SourceModule) -> list[tuple[ast.Call, str | None]]:
+    """Return the calls of layers that compute losses, each with the name of its function; found once for a file."""
+    key = (_by_layers, module)
+    if key not in module.remembered:
+        layers = [(call, constructor_of(module, call)) for call in module.all(ast.Call)]
+        module.remembered[key] = [(call, function_of(module, layer)) for call, layer in layers if layer is not None]
+    found: list[tuple[ast.Call, str | None]] = module.remembered[key]
+    return found
 
 
 def constructor_of(module: SourceModule, call: ast.Call) -> ast.Call | None:

@@ -4,6 +4,7 @@
 import ast
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from truestep.doctor.replacement import lines_of, parse_source
@@ -28,6 +29,7 @@ _USES = {
 }
 
 
+_NUMBER = attrgetter("number")  # of a node, in the order of the file
 Answer = TypeVar("Answer")
 
 
@@ -77,7 +79,7 @@ class SourceModule:
         """Return every node of these types, in the order of the file."""
         found = [node for kind in types for node in self._binder.nodes.get(kind, [])]
         if len(types) > 1:
-            found.sort(key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+            found.sort(key=_NUMBER)
         return found  # type: ignore[return-value]
 
     def inside(self, node: ast.AST, *types: type[Node]) -> list[Node]:
@@ -86,7 +88,20 @@ class SourceModule:
         if len(types) == 1:
             return binder.inside(node, types[0])
         found = [each for kind in types for each in binder.inside(node, kind)]
-        return sorted(found, key=lambda each: each.number)  # type: ignore[attr-defined]
+        return sorted(found, key=_NUMBER)
+
+    @cached_property
+    def _in_scopes(self) -> dict[type[ast.AST], dict[Scope, list[ast.AST]]]:
+        return {}
+
+    def directly_in(self, scope: Scope, kind: type[Node]) -> list[Node]:
+        """Return the nodes of a type in a function, not in one inside of it, or outside of all functions of the file."""
+        if kind not in self._in_scopes:
+            table: dict[Scope, list[ast.AST]] = {}
+            for node in self._binder.nodes.get(kind, []):
+                table.setdefault(self.index.scope_of[node], []).append(node)
+            self._in_scopes[kind] = table
+        return self._in_scopes[kind].get(scope, [])  # type: ignore[return-value]
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield what encloses the node, innermost first."""
@@ -101,11 +116,21 @@ class SourceModule:
         found = self.enclosing(node, ast.For, ast.While)
         return found if isinstance(found, ast.For | ast.While) else None
 
+    @cached_property
+    def _read(self) -> dict[str, list[ast.Name | ast.Attribute]]:
+        """Where names and attributes are read, by their last part, in the order of the file."""
+        nodes: list[ast.Name | ast.Attribute] = [*self.all(ast.Name), *self.all(ast.Attribute)]
+        found: dict[str, list[ast.Name | ast.Attribute]] = {}
+        for node in nodes:
+            if isinstance(node.ctx, ast.Load):
+                found.setdefault(node.id if isinstance(node, ast.Name) else node.attr, []).append(node)
+        for each in found.values():
+            each.sort(key=lambda node: (node.lineno, node.col_offset))
+        return found
+
     def reads(self, name: str) -> list[ast.expr]:
         """Return every place that reads a name or a chain of attributes (`self.opt`)."""
-        nodes: list[ast.Name | ast.Attribute] = [*self.all(ast.Name), *self.all(ast.Attribute)]
-        found = [node for node in nodes if isinstance(node.ctx, ast.Load) and dotted(node) == name]
-        return sorted(found, key=lambda node: (node.lineno, node.col_offset))
+        return [node for node in self._read.get(name.rpartition(".")[2], ()) if dotted(node) == name]
 
     def scope(self, node: ast.AST) -> Scope:
         """Return the function or module in whose body the node stands."""
@@ -240,8 +265,11 @@ class SourceModule:
     def words_of_program(self, words: frozenset[str]) -> frozenset[str]:
         """Return those of some words that stand somewhere in the program; it is searched once for them."""
         if words not in self._answers:
+            written = "\n".join(set().union(*(each.text.split() for each in self.linked)))
             self._answers[words] = frozenset(
-                word for word in words if any(word in each.text for each in self.linked)
+                word
+                for word in words
+                if word in written or (" " in word and any(word in each.text for each in self.linked))
             )
         found: frozenset[str] = self._answers[words]
         return found
@@ -335,10 +363,11 @@ class SourceModule:
 
     def kind(self, node: ast.expr, depth: int = 0) -> str | None:
         """Return what sort of thing an expression is: optimizer, module, loader, loss, ..."""
-        if node not in self.resolver.kinds:
-            self.resolver.kinds[node] = None
-            self.resolver.kinds[node] = self._kind(node, depth)
-        return self.resolver.kinds[node]
+        place, kinds_of_places = self.resolver.place(node), self.resolver.kinds
+        if place not in kinds_of_places:
+            kinds_of_places[place] = None
+            kinds_of_places[place] = self._kind(node, depth)
+        return kinds_of_places[place]
 
     def _kind(self, node: ast.expr, depth: int) -> str | None:
         if isinstance(node, ast.Call):
@@ -368,7 +397,7 @@ class SourceModule:
         if named is not None and self.home(node).is_of_other_framework:
             return None
         if named is not None and not self._is_unbound(node):
-            self.resolver.guessed.add(node)
+            self.resolver.guessed.add(self.resolver.place(node))
         return named
 
     def _kind_of_part(self, node: ast.expr) -> str | None:
@@ -405,7 +434,7 @@ class SourceModule:
                 continue
             seen.add(current)
             self.kind(current)
-            if current in self.resolver.guessed:
+            if self.resolver.place(current) in self.resolver.guessed:
                 return not self.is_used_as(node, kind)
             if isinstance(current, ast.Name | ast.Attribute):
                 waiting += self.definitions(current)

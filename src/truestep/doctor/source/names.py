@@ -29,7 +29,7 @@ _PUBLIC = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)  # nobody changes one; a frozen class takes three times as long to make
 class Binding:
     """One place that gives a name its value; `value` is None where the value has no expression."""
 
@@ -178,6 +178,7 @@ class Index:
     written: dict[str, list[tuple[ast.expr, Binding]]] = field(
         default_factory=dict
     )  # `run.opt = x`, by "opt"
+    held: set[str] = field(default_factory=set)  # all names of attributes that a class, an object or a file has
     items: dict[Scope, list[tuple[ast.expr, Any, ast.expr]]] = field(default_factory=dict)  # `table["a"] = x`
     parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
     scope_of: dict[ast.AST, Scope] = field(default_factory=dict)
@@ -228,6 +229,8 @@ class Binder:
         self.nodes: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
         self._numbers: defaultdict[type[ast.AST], list[int]] = defaultdict(list)  # their places among all nodes
         self._visit(tree)
+        own = [self.attributes[each] for each in self.nodes[ast.ClassDef] if isinstance(each, ast.ClassDef)]
+        index.held.update(self.names[tree].bindings, *own)
 
     def _visit(self, tree: ast.Module) -> None:
         """Number the nodes, each with the last one beneath it, and note what walks through them will ask for."""
@@ -337,6 +340,7 @@ class Binder:
             if owner is not None and dotted(target) == f"self.{target.attr}":
                 self.attributes.setdefault(owner, {}).setdefault(target.attr, []).append(binding)
             else:
+                self.index.held.add(target.attr)
                 self.index.written.setdefault(target.attr, []).append((target.value, binding))
         elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) and binding.value:
             items = self.index.items.setdefault(scope, [])

@@ -36,7 +36,7 @@ class AvailabilityNotAsked(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a function where its truth is asked."""
         for node in module.all(ast.Attribute, ast.Name):
-            if module.qualify(node) in QUESTIONS and self._asked(module, node):
+            if self._asked(module, node) and module.qualify(node) in QUESTIONS:
                 yield At(node, f"{ast.unparse(node)} is not called: a function is always true.")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:

@@ -54,7 +54,7 @@ class MetricKeptWithGraph(SourceCheck):
         """Report a term of the loss that is put into a dict of metrics as it is, where others there are detached."""
         for function in module.functions:
             items: dict[str, list[tuple[ast.Assign, ast.expr]]] = {}
-            for node in (each for each in module.all(ast.Assign) if module.scope(each) is function):
+            for node in module.directly_in(function, ast.Assign):
                 target = node.targets[0]
                 place = dotted(target.value) if isinstance(target, ast.Subscript) else None
                 if place is not None and _METRICS.search(place):
