@@ -390,13 +390,11 @@ class SourceModule:
                 return kind
         if (part := self._kind_of_part(node)) is not None:
             return part
-        last = dotted(node)
-        named = (
-            kinds.of_name(last.rsplit(".", 1)[-1]) if last and not is_setting(self.resolver, node) else None
-        )
-        if named is not None and self.home(node).is_of_other_framework:
+        place = dotted(node)
+        named = kinds.of_name(place.rpartition(".")[2]) if place else None
+        if named is None or is_setting(self.resolver, node) or self.home(node).is_of_other_framework:
             return None
-        if named is not None and not self._is_unbound(node):
+        if not self._is_unbound(node):
             self.resolver.guessed.add(self.resolver.place(node))
         return named
 
