@@ -88,7 +88,11 @@ def _stores(module: SourceModule, node: ast.expr) -> list[ast.Assign | ast.AugAs
     if key not in module.remembered:
         table: dict[str, list[ast.Assign | ast.AugAssign]] = {}
         home = module.home(node)
-        for each in (*home.directly_in(scope, ast.Assign), *home.directly_in(scope, ast.AugAssign)):
+        every: list[ast.Assign | ast.AugAssign] = [
+            *home.directly_in(scope, ast.Assign),
+            *home.directly_in(scope, ast.AugAssign),
+        ]
+        for each in every:
             if (stored := dotted(stored_in(each))) is not None:
                 table.setdefault(stored, []).append(each)
         module.remembered[key] = table

@@ -64,6 +64,16 @@ _BY_METHOD = {
 SAME_MODULE = ("torch.compile", "torch.nn.SyncBatchNorm.convert_sync_batchnorm")
 HANDLES = {"learner": ("truestep.Run", "modules")}  # method: the class whose it is, and the argument's name
 
+# Methods and attributes that tell what an object is where nothing shows how it was made.
+USES = {
+    "optimizer": ("zero_grad", "param_groups", "add_param_group"),
+    "module": ("parameters", "named_parameters", "train", "eval", "modules"),
+    "ddp": ("parameters", "named_parameters", "train", "eval", "modules", "no_sync"),
+    "scheduler": ("get_last_lr", "get_lr", "last_epoch"),
+    "scaler": ("unscale_", "get_scale", "scale"),
+    "loader": ("dataset", "batch_size", "sampler"),
+}
+
 _REMEMBERED = 4_096  # names for which the patterns need not be tried again
 
 # Only where a value's origin is out of sight (a parameter, an import): the field's own habits.

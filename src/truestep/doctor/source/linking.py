@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from truestep.doctor.source.names import (
     Binding,
-    Function,
     Index,
     Scope,
     ScopeNames,
@@ -143,7 +142,9 @@ class Linker:
         root: ast.expr = node
         while isinstance(root, ast.Attribute):
             root = root.value
-        if isinstance(root, ast.Name) and any(isinstance(each.node, ast.Import) for each in self.bindings(root)):
+        if isinstance(root, ast.Name) and any(
+            isinstance(each.node, ast.Import) for each in self.bindings(root)
+        ):
             return self._find_module(self.index.tree_of(node), dotted(node) or "", 0)
         return None
 

@@ -41,7 +41,9 @@ def _by_layers(module: SourceModule) -> list[tuple[ast.Call, str | None]]:
     key = (_by_layers, module)
     if key not in module.remembered:
         layers = [(call, constructor_of(module, call)) for call in module.all(ast.Call)]
-        module.remembered[key] = [(call, function_of(module, layer)) for call, layer in layers if layer is not None]
+        module.remembered[key] = [
+            (call, function_of(module, layer)) for call, layer in layers if layer is not None
+        ]
     found: list[tuple[ast.Call, str | None]] = module.remembered[key]
     return found
 

@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from truestep.doctor.replacement import lines_of, parse_source
 from truestep.doctor.source import kinds
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.names import Binder, Binding, Class, Function, Index, Node, Scope, dotted
-from truestep.doctor.source.questions import attributes_read_of, identifiers_of, texts_of
+from truestep.doctor.source.questions import (
+    attributes_read_of,
+    by_scope,
+    identifiers_of,
+    imported_by,
+    methods_in,
+    reads_in,
+    texts_of,
+    words_in,
+)
 from truestep.doctor.source.resolving import MAX_DEPTH, Resolver
 from truestep.doctor.source.settings import is_setting
 
 if TYPE_CHECKING:
     from truestep.doctor.source.events import Trace
-
-
-# Methods and attributes that tell what an object is where nothing shows how it was made.
-_USES = {
-    "optimizer": ("zero_grad", "param_groups", "add_param_group"),
-    "module": ("parameters", "named_parameters", "train", "eval", "modules"),
-    "ddp": ("parameters", "named_parameters", "train", "eval", "modules", "no_sync"),
-    "scheduler": ("get_last_lr", "get_lr", "last_epoch"),
-    "scaler": ("unscale_", "get_scale", "scale"),
-    "loader": ("dataset", "batch_size", "sampler"),
-}
 
 
 _NUMBER = attrgetter("number")  # of a node, in the order of the file
@@ -97,10 +96,7 @@ class SourceModule:
     def directly_in(self, scope: Scope, kind: type[Node]) -> list[Node]:
         """Return the nodes of a type in a function, not in one inside of it, or outside of all functions of the file."""
         if kind not in self._in_scopes:
-            table: dict[Scope, list[ast.AST]] = {}
-            for node in self._binder.nodes.get(kind, []):
-                table.setdefault(self.index.scope_of[node], []).append(node)
-            self._in_scopes[kind] = table
+            self._in_scopes[kind] = by_scope(self._binder.nodes.get(kind, []), self.index.scope_of)
         return self._in_scopes[kind].get(scope, [])  # type: ignore[return-value]
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -119,14 +115,7 @@ class SourceModule:
     @cached_property
     def _read(self) -> dict[str, list[ast.Name | ast.Attribute]]:
         """Where names and attributes are read, by their last part, in the order of the file."""
-        nodes: list[ast.Name | ast.Attribute] = [*self.all(ast.Name), *self.all(ast.Attribute)]
-        found: dict[str, list[ast.Name | ast.Attribute]] = {}
-        for node in nodes:
-            if isinstance(node.ctx, ast.Load):
-                found.setdefault(node.id if isinstance(node, ast.Name) else node.attr, []).append(node)
-        for each in found.values():
-            each.sort(key=lambda node: (node.lineno, node.col_offset))
-        return found
+        return reads_in(self.all(ast.Name), self.all(ast.Attribute))
 
     def reads(self, name: str) -> list[ast.expr]:
         """Return every place that reads a name or a chain of attributes (`self.opt`)."""
@@ -161,11 +150,7 @@ class SourceModule:
 
     @cached_property
     def _methods(self) -> dict[str, list[ast.Call]]:
-        found: dict[str, list[ast.Call]] = {}
-        for call in self.all(ast.Call):
-            if isinstance(call.func, ast.Attribute):
-                found.setdefault(call.func.attr, []).append(call)
-        return found
+        return methods_in(self.all(ast.Call))
 
     def calls(self, *names: str) -> list[ast.Call]:
         """Return the calls of these full names (`torch.nn.functional.dropout`)."""
@@ -222,9 +207,7 @@ class SourceModule:
     @cached_property
     def imported_names(self) -> set[str]:
         """The full names of what this file imports from elsewhere."""
-        found = {alias.name for node in self.all(ast.Import) for alias in node.names}
-        names = [(node.module, alias.name) for node in self.all(ast.ImportFrom) for alias in node.names]
-        return found | {f"{home}.{name}" for home, name in names if home}
+        return imported_by(self.all(ast.Import), self.all(ast.ImportFrom))
 
     @property
     def identifiers(self) -> set[str]:
@@ -265,12 +248,7 @@ class SourceModule:
     def words_of_program(self, words: frozenset[str]) -> frozenset[str]:
         """Return those of some words that stand somewhere in the program; it is searched once for them."""
         if words not in self._answers:
-            written = "\n".join(set().union(*(each.text.split() for each in self.linked)))
-            self._answers[words] = frozenset(
-                word
-                for word in words
-                if word in written or (" " in word and any(word in each.text for each in self.linked))
-            )
+            self._answers[words] = words_in(self.linked, words)
         found: frozenset[str] = self._answers[words]
         return found
 
@@ -302,7 +280,7 @@ class SourceModule:
 
     def argument_for(self, function: Function, call: ast.Call, name: str) -> ast.expr | None:
         """Return the expression that a call gives for one parameter, or its default."""
-        return self.resolver.argument_for(function, call, name)
+        return argument_for(function, call, name)
 
     def target(self, call: ast.Call) -> Function | None:
         """Return the function or method of the program that a call runs, if exactly one can be meant."""
@@ -440,18 +418,14 @@ class SourceModule:
 
     def is_used_as(self, node: ast.expr, kind: str | None) -> bool:
         """Tell whether a method that only such objects have is called on it, or an attribute of theirs is read."""
-        wanted = _USES.get(kind or "", ())
+        wanted = kinds.USES.get(kind or "", ())
         place, home = dotted(node), self.home(node)
         scope = home.scope(node)
         owner = home.enclosing(node, ast.ClassDef)
         for each in home.all(ast.Attribute):
             bare = isinstance(home.parents[each], ast.Expr)  # `net.eval`: what is not called tells nothing
             if each.attr in wanted and not bare and dotted(each.value) == place:
-                shared = (
-                    place is not None
-                    and place.startswith("self.")
-                    and home.enclosing(each, ast.ClassDef) is owner
-                )
+                shared = (place or "").startswith("self.") and home.enclosing(each, ast.ClassDef) is owner
                 if shared or home.scope(each) is scope:
                     return True
         return False

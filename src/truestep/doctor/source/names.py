@@ -134,7 +134,9 @@ class _Fields(dict[type[ast.AST], tuple[str, ...]]):
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
         of_nodes = tuple(
-            each for each in kind._fields if each not in _TEXTS or (kind.__name__, each) == ("TypeAlias", "name")
+            each
+            for each in kind._fields
+            if each not in _TEXTS or (kind.__name__, each) == ("TypeAlias", "name")
         )
         self[kind] = () if kind in _WITHOUT_NODES else of_nodes
         return self[kind]
@@ -178,7 +180,9 @@ class Index:
     written: dict[str, list[tuple[ast.expr, Binding]]] = field(
         default_factory=dict
     )  # `run.opt = x`, by "opt"
-    held: set[str] = field(default_factory=set)  # all names of attributes that a class, an object or a file has
+    held: set[str] = field(
+        default_factory=set
+    )  # all names of attributes that a class, an object or a file has
     items: dict[Scope, list[tuple[ast.expr, Any, ast.expr]]] = field(default_factory=dict)  # `table["a"] = x`
     parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
     scope_of: dict[ast.AST, Scope] = field(default_factory=dict)
@@ -227,7 +231,9 @@ class Binder:
         self.parents, self.scope_of = index.parents, index.scope_of
         self.names[tree] = ScopeNames(tree, tree)
         self.nodes: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
-        self._numbers: defaultdict[type[ast.AST], list[int]] = defaultdict(list)  # their places among all nodes
+        self._numbers: defaultdict[type[ast.AST], list[int]] = defaultdict(
+            list
+        )  # their places among all nodes
         self._visit(tree)
         own = [self.attributes[each] for each in self.nodes[ast.ClassDef] if isinstance(each, ast.ClassDef)]
         index.held.update(self.names[tree].bindings, *own)

@@ -72,7 +72,15 @@ class Project:
         """Let go of everything: what holds itself in circles would wait for the garbage collector, which takes longer."""
         traces = [trace for found in (self._traces or {}).values() for trace in found]
         contexts = [trace.contexts for trace in traces if trace.contexts is not None]
-        for each in (*traces, *contexts, *self.modules.values(), self.resolver.linker, self.resolver, self.index, self):
+        for each in (
+            *traces,
+            *contexts,
+            *self.modules.values(),
+            self.resolver.linker,
+            self.resolver,
+            self.index,
+            self,
+        ):
             each.__dict__.clear()
 
     # ── imports ───────────────────────────────────────────────────────────────────────────────

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.source import kinds
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.linking import FindModule, Linker, Variable
 from truestep.doctor.source.names import Binding, Class, Function, Index, Scope, dotted, is_none
 
@@ -275,7 +276,7 @@ class Resolver:
         """Return what the calls in the program give for a parameter."""
         if not self._sees_callers:
             return [None]
-        found = [self.argument_for(function, call, name) for call in self.callers(function)]
+        found = [argument_for(function, call, name) for call in self.callers(function)]
         return found or [None]
 
     def callers(self, function: Function) -> list[ast.Call]:
@@ -315,24 +316,6 @@ class Resolver:
                 for base in self.lineage(each)[1:]:
                     self._heirs.setdefault(base, []).append(each)
         return self._heirs.get(owner, [])
-
-    def argument_for(self, function: Function, call: ast.Call, name: str) -> ast.expr | None:
-        """Return the expression that a call gives for one parameter, or its default."""
-        for keyword in call.keywords:
-            if keyword.arg == name:
-                return keyword.value
-        positional = [argument.arg for argument in [*function.args.posonlyargs, *function.args.args]]
-        bound = bool(positional) and positional[0] in ("self", "cls")
-        positions = positional[1:] if bound else positional
-        if name in positions and positions.index(name) < len(call.args):
-            before = call.args[: positions.index(name) + 1]
-            return None if any(isinstance(each, ast.Starred) for each in before) else before[-1]
-        if any(keyword.arg is None for keyword in call.keywords):
-            return None
-        defaults = dict(zip(reversed(positional), reversed(function.args.defaults), strict=False))
-        named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-        defaults |= {argument.arg: default for argument, default in named if default is not None}
-        return defaults.get(name)
 
     def target(self, call: ast.Call) -> Function | None:
         """Return the function or method of the program that a call runs, if exactly one can be meant."""

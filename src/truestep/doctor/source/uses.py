@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, walk
+from truestep.doctor.source.names import dotted, walk
 
 Names = frozenset[str]
 _NONE: Names = frozenset()

@@ -46,7 +46,11 @@ class ListingsPairedUnsorted(SourceCheck):
         for node in module.all(ast.Subscript):
             if isinstance(node.slice, ast.Name) and isinstance(node.ctx, ast.Load):
                 name, scope = dotted(node.value), module.scope(node)
-                if name and not isinstance(scope, ast.Module | ast.Lambda) and _is_listing(module, node.value):
+                if (
+                    name
+                    and not isinstance(scope, ast.Module | ast.Lambda)
+                    and _is_listing(module, node.value)
+                ):
                     pairs.setdefault((scope, node.slice.id), {}).setdefault(name, node)
         for paired in pairs.values():
             nodes = list(paired.values())

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument, forwards_all
 
 # options that have an effect where they are not given: then it is torch's default that trains
