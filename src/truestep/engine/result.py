@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
-from truestep.core.held import Held
-from truestep.engine.clipping import norms_of, total_norm
+from truestep.core.held import HelpfulAttributes
+from truestep.engine.clipping import gradient_norms, total_gradient_norm
 from truestep.engine.elsewhere import UPDATE
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
@@ -29,7 +29,7 @@ class NotedNorm:
 
     def __float__(self) -> float:
         if self.number is None:
-            self.number = float(total_norm(self.copies))
+            self.number = float(total_gradient_norm(self.copies))
         return self.number
 
 
@@ -39,13 +39,13 @@ def read_norms(noted: Iterable[NotedNorm]) -> None:
     for each in noted:
         alike.setdefault((len(each.copies), each.copies[0].dtype), []).append(each)
     for (count, _), found in alike.items():
-        norms = norms_of([copy for each in found for copy in each.copies])
+        norms = gradient_norms([copy for each in found for copy in each.copies])
         rows = torch.stack(norms).view(len(found), count)
         for each, number in zip(found, torch.linalg.vector_norm(rows, dim=1).tolist(), strict=True):
             each.number = number
 
 
-class Update(Held):
+class Update(HelpfulAttributes):
     """What one update of one learner gave; every value is a 0-d tensor on the device, read only if you read it.
 
     Attributes:
@@ -109,7 +109,9 @@ class Update(Held):
                     "next update has replaced it. Read update.gradient_norm right after the update."
                 )
             tensors = self._weights.gather().tensors
-            self._norm = total_norm(tensors) if tensors else torch.zeros((), device=self.skipped.device)
+            self._norm = (
+                total_gradient_norm(tensors) if tensors else torch.zeros((), device=self.skipped.device)
+            )
         return self._norm
 
     def note_norm(self) -> Tensor | NotedNorm:

@@ -7,7 +7,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from truestep.doctor.replacement import lines_of, parse_source
+from truestep.doctor.replacement import parse_source, source_lines
 from truestep.doctor.source import kinds
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.names import Binder, Binding, Class, Function, Index, Node, Scope, dotted
@@ -60,7 +60,7 @@ class SourceModule:
     ) -> None:
         self.path = path
         self.text = text
-        self.lines = lines_of(text)
+        self.lines = source_lines(text)
         self.tree = parse_source(text, path)
         self.resolver = resolver or Resolver(Index(), lambda *_: None)
         self.index = self.resolver.index
