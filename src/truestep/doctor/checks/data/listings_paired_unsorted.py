@@ -5,10 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 
-_LISTINGS = ("os.listdir", "glob.glob", "glob.iglob")
+_LISTINGS = functions("lists files")
 
 
 class ListingsPairedUnsorted(SourceCheck):

@@ -5,11 +5,12 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.values import seen_through
 
-_SHAPING = ("mean", "sum", "unsqueeze", "squeeze", "view", "reshape", "clone", "to", "float")
+_SHAPING = operations(numbers="kept home moved rounded averaged", graph="kept")
 
 
 class LikelihoodMadeSmall(SourceCheck):
