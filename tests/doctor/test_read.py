@@ -13,7 +13,7 @@ from rich.console import Console
 from truestep.core.errors import OptionError
 from truestep.doctor import processes, tally
 from truestep.doctor.read import read_paths, read_text
-from truestep.doctor.replacement import apply_edits, source_lines
+from truestep.doctor.replacement import apply_source_edits, source_lines
 from truestep.doctor.reporting.documents import sarif_document
 from truestep.doctor.reporting.terminal import show_reading
 from truestep.doctor.selection import CheckSelection, configured_selection, write_baseline
@@ -63,7 +63,7 @@ def test_a_finding_has_its_line_however_the_file_is_written(tmp_path, raw, line)
 def test_an_edit_counts_lines_as_python_does():
     text = "# a\x0bb\fc\u2028d\n" + FAULTY
     (finding,) = read_text(text).findings
-    assert apply_edits(text, finding.replacement.edits) == text + "    opt.zero_grad()\n"
+    assert apply_source_edits(text, finding.replacement.edits) == text + "    opt.zero_grad()\n"
     assert source_lines("a\r\nb\rc\n\n") == ["a", "b", "c", ""]
 
 

@@ -87,7 +87,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
 
 
-def near_path(path: Path) -> str:
+def did_you_mean_path(path: Path) -> str:
     """Return the end of a message about a path that is not there: the nearest names beside it, nothing without one."""
     try:
         names = [each.name for each in path.parent.iterdir()]

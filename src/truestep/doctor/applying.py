@@ -14,11 +14,11 @@ from truestep.doctor.finding import Abstention, CheckFailure, Place, Severity
 from truestep.doctor.markdown import Markdown
 from truestep.doctor.notebook import NotebookText
 from truestep.doctor.reading import SourceReading
-from truestep.doctor.replacement import Replacement, apply_edits, parse_source, replacement
+from truestep.doctor.replacement import Replacement, apply_source_edits, parse_source, replacement
 from truestep.doctor.selection import ignore_comments_in
 from truestep.doctor.source.guards import is_for_other_versions, is_meant_to_fail
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import RewriteError
+from truestep.doctor.source.rewriting import SourceRewriteError
 
 _NESTING = 12_000
 _OF_PAGES = {"module": "net", "ddp": "net", "optimizer": "opt", "scheduler": "sched"}  # by the kind
@@ -160,8 +160,8 @@ def _rewritten(
     try:
         change = replacement(module.text, check.rewrite(module, node))
         if change is not None:
-            parse_source(apply_edits(module.text, change.edits))
-    except (RewriteError, SyntaxError):
+            parse_source(apply_source_edits(module.text, change.edits))
+    except (SourceRewriteError, SyntaxError):
         return None
     except Exception as error:  # noqa: BLE001 - the finding is true whether or not it can be mended here
         reading.failures.append(CheckFailure(check.code, module.path, f"{type(error).__name__}: {error}"))

@@ -29,7 +29,7 @@ def shares_of(sizes: Sequence[int]) -> list[tuple[int, int]]:
     return list(pairwise(dict.fromkeys([*bounds, len(sizes)])))
 
 
-def read_in_processes(
+def read_sources_in_processes(
     function: Callable[..., Result],
     arguments: Sequence[tuple[Any, ...]],
     sizes: Sequence[int],

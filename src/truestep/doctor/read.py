@@ -18,17 +18,17 @@ from truestep.doctor.catalogue import source_checks
 from truestep.doctor.check import SourceCheck
 from truestep.doctor.files import files_to_read
 from truestep.doctor.finding import Place
-from truestep.doctor.kept import forget_oldest_readings, keep_reading, kept_reading, reading_key
+from truestep.doctor.kept import forget_oldest_source_readings, keep_reading, kept_reading, reading_key
 from truestep.doctor.markdown import Markdown, parse_markdown
 from truestep.doctor.notebook import NotebookText, parse_notebook
-from truestep.doctor.processes import is_large, read_in_processes, shares_of
+from truestep.doctor.processes import is_large, read_sources_in_processes, shares_of
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.replacement import parse_source
 from truestep.doctor.selection import CheckSelection, FindingsBaseline
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.places import SourceTexts
 from truestep.doctor.source.project import SourceProject
-from truestep.doctor.source.units import FileUnit, idle_units, units_of
+from truestep.doctor.source.units import SourceUnit, idle_source_units, source_units_of
 from truestep.doctor.tally import ReadTally, Waiting, count_source_read
 
 Result = TypeVar("Result")
@@ -62,7 +62,7 @@ def read_paths(
     files = list(files_to_read(paths, selection))
     relevant = [each for each in files if _is_relevant(each)]
     known = set(relevant)
-    units = units_of(relevant) + idle_units([each for each in files if each not in known])
+    units = source_units_of(relevant) + idle_source_units([each for each in files if each not in known])
     reading = SourceReading()
     for part in _read_units(units, wanted, cache, ReadTally(files, waiting)):
         reading.add(part)
@@ -84,7 +84,7 @@ def _is_relevant(path: Path) -> bool:
 
 
 def _read_units(
-    units: list[FileUnit], wanted: list[SourceCheck], cache: Path | None, tally: ReadTally
+    units: list[SourceUnit], wanted: list[SourceCheck], cache: Path | None, tally: ReadTally
 ) -> Iterator[SourceReading]:
     """Yield what each unit gives: as it was kept, or read anew, several at a time."""
     codes = ",".join(check.code for check in wanted)
@@ -100,17 +100,17 @@ def _read_units(
     tally.add([path for unit in found for path in unit.named])
     sizes = [unit.num_bytes for unit in new]
     tasks = [(unit, wanted, is_large(unit.num_bytes, sizes)) for unit in new]
-    parts = read_in_processes(_read_unit, tasks, sizes, meanwhile=tally.tell)
+    parts = read_sources_in_processes(_read_unit, tasks, sizes, meanwhile=tally.tell)
     for unit, part in zip(new, parts, strict=True):
         found[unit] = part
         if cache is not None and unit in keys and not part.failures:
             keep_reading(cache, keys[unit], part)
     if cache is not None and new:
-        forget_oldest_readings(cache)
+        forget_oldest_source_readings(cache)
     yield from (found[unit] for unit in units)
 
 
-def _read_unit(unit: FileUnit, wanted: list[SourceCheck], is_large: bool = False) -> SourceReading:
+def _read_unit(unit: SourceUnit, wanted: list[SourceCheck], is_large: bool = False) -> SourceReading:
     global _followed
     with _without_collector():
         if unit.is_idle:
@@ -124,7 +124,7 @@ def _read_unit(unit: FileUnit, wanted: list[SourceCheck], is_large: bool = False
             sizes = [len(file.module.text) if file is not None else 0 for file in files]
             tasks = [(start, end, wanted) for start, end in shares_of(sizes)]
             shares = [sum(sizes[start:end]) for start, end, _ in tasks]
-            for part in read_in_processes(_apply_to, tasks, shares, meanwhile=lambda: None):
+            for part in read_sources_in_processes(_apply_to, tasks, shares, meanwhile=lambda: None):
                 reading.add(part)
         else:
             reading.add(_apply_to(0, len(files), wanted))
@@ -148,7 +148,7 @@ def _apply_to(start: int, end: int, wanted: list[SourceCheck]) -> SourceReading:
     return reading
 
 
-def _parse_all(unit: FileUnit) -> SourceReading:
+def _parse_all(unit: SourceUnit) -> SourceReading:
     """Name the files that Python can't parse."""
     reading = SourceReading(num_files=len(unit.named))
     for path in unit.named:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from truestep.engine.processes.shards import is_divided_tensor
+from truestep.engine.processes.shards import is_divided_over_ranks
 
 _gradient: Callable[[Tensor], Any] = attrgetter("grad")
 _nothing = repeat(None)
@@ -193,7 +193,7 @@ def _is_plain(group: dict[str, Any]) -> bool:
     kinds = {(parameter.device, parameter.dtype) for parameter in group["params"]}
     unusual = group.get("amsgrad") or group.get("differentiable") or isinstance(group["lr"], Tensor)
     betas = group.get("betas", (0.0, 0.0))
-    if any(map(is_divided_tensor, group["params"])):
+    if any(map(is_divided_over_ranks, group["params"])):
         return False
     return len(kinds) == 1 and bool(group.get("fused")) and not unusual and not isinstance(betas[0], Tensor)
 

@@ -15,12 +15,12 @@ from truestep.engine.accumulating import Accumulating
 from truestep.engine.batches import Batch, Split
 from truestep.engine.context import LearnerContext
 from truestep.engine.evaluation import Values, evaluate
-from truestep.engine.forwarding import forwarded, set_on_module, unknown_attribute, warn_of_hidden
+from truestep.engine.forwarding import forwarded_to_module, set_on_module, unknown_attribute, warn_of_hidden
 from truestep.engine.making import Modules, make_parts
 from truestep.engine.optimizers import OptimizerFactory
 from truestep.engine.options import LearnerOptions
 from truestep.engine.parts import LearnerParts
-from truestep.engine.precision.weights import cast_floats
+from truestep.engine.precision.weights import cast_to_precision
 from truestep.engine.result import Update
 from truestep.engine.splitting import BatchSplitting, MicroBatch
 from truestep.engine.untrained import warn_of_frozen
@@ -66,16 +66,17 @@ class Learner:
         if self._input_dtype is None:
             return self._parts.module(*inputs, **named_inputs)
         output = self._parts.module(
-            *cast_floats(inputs, self._input_dtype), **cast_floats(named_inputs, self._input_dtype)
+            *cast_to_precision(inputs, self._input_dtype),
+            **cast_to_precision(named_inputs, self._input_dtype),
         )
-        return output if self._output_dtype is None else cast_floats(output, self._output_dtype)
+        return output if self._output_dtype is None else cast_to_precision(output, self._output_dtype)
 
     def __getattr__(self, name: str) -> Any:
         if "_parts" not in self.__dict__:  # not made yet
             raise AttributeError(name)
         module = self._parts.module
         try:
-            return forwarded(self, name)
+            return forwarded_to_module(self, name)
         except AttributeError as error:
             if hasattr(type(module), name) or name.startswith("__"):
                 raise  # a property of the module that failed, a protocol that somebody asks for

@@ -96,7 +96,7 @@ def _option_meant(name: str) -> str | None:
     return near[0] if near else option_by_other_name(name, options)
 
 
-def negative_weights_error() -> LossError:
+def negative_loss_weights() -> LossError:
     """Return the error for weights below zero."""
     return LossError(
         "ts.weighted was given negative weights: a mean divided by their sum says nothing, and may divide by nearly zero. Weights "
@@ -104,7 +104,7 @@ def negative_weights_error() -> LossError:
     )
 
 
-def nonzero_weight(weight: Tensor) -> Tensor:
+def nonzero_loss_weight(weight: Tensor) -> Tensor:
     """Keep a sum of weights from dividing by zero: with no weight there is no gradient either."""
     return torch.where(weight == 0, torch.ones_like(weight), weight)
 
@@ -136,7 +136,7 @@ class LossOutput(NamedTuple):
         values = self.values.detach()
         if self.weights is None:
             return values.mean()
-        return (values * self.weights).sum() / nonzero_weight(self.weights.sum())
+        return (values * self.weights).sum() / nonzero_loss_weight(self.weights.sum())
 
 
 def read_loss(result: Any, *, num_examples: int | None, whole: bool) -> LossOutput:

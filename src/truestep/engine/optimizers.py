@@ -122,14 +122,14 @@ def _is_matrix(_: str, module: nn.Module, parameter: nn.Parameter) -> bool:
     return parameter.ndim == 2 and not isinstance(module, nn.Embedding | nn.EmbeddingBag)
 
 
-def sparse_embeddings(module: nn.Module) -> list[nn.Module]:
+def sparse_gradient_embeddings(module: nn.Module) -> list[nn.Module]:
     """Return the embeddings of `module` that make sparse gradients."""
     return [
         part for part in module.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse
     ]
 
 
-def needs_closure(optimizers: Sequence[Optimizer]) -> bool:
+def optimizer_needs_closure(optimizers: Sequence[Optimizer]) -> bool:
     """Whether one of them evaluates the loss itself while it steps."""
     return any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers)
 
@@ -201,7 +201,7 @@ def _check_membership(optimizers: Sequence[Optimizer], parameters: Parameters) -
         )
 
 
-def choose_fused(
+def choose_fused_optimizer(
     optimizer: Optimizer, device: torch.device, *, sparse: bool = False, divided: bool = False
 ) -> str | None:
     """Switch an optimizer to its fused kernel unless the user chose; return the reason, None where nothing was chosen."""

@@ -18,7 +18,7 @@ MOST_NOTED_VALUES = 1 << 15
 """Of gradients that are copied for their norm; those of 64 lines that wait take 8 MB at most."""
 
 
-class NotedNorm:
+class NotedGradientNorm:
     """The norm of gradients that were copied, computed where somebody reads it; its bits are the same."""
 
     __slots__ = ("copies", "number")
@@ -33,9 +33,9 @@ class NotedNorm:
         return self.number
 
 
-def read_norms(noted: Iterable[NotedNorm]) -> None:
+def read_gradient_norms(noted: Iterable[NotedGradientNorm]) -> None:
     """Compute many norms in few calls; each has the bits that it has alone (tests/engine/test_means.py)."""
-    alike: dict[tuple[int, torch.dtype], list[NotedNorm]] = {}
+    alike: dict[tuple[int, torch.dtype], list[NotedGradientNorm]] = {}
     for each in noted:
         alike.setdefault((len(each.copies), each.copies[0].dtype), []).append(each)
     for (count, _), found in alike.items():
@@ -114,7 +114,7 @@ class Update(HelpfulAttributes):
             )
         return self._norm
 
-    def note_norm(self) -> Tensor | NotedNorm:
+    def note_norm(self) -> Tensor | NotedGradientNorm:
         """Return the gradient's norm, of a small gradient on a CPU as one that is computed later.
 
         Its kernels take three times as long in the middle of updates, where others have driven them from the caches.
@@ -123,7 +123,7 @@ class Update(HelpfulAttributes):
             tensors = self._weights.gather().tensors
             at_hand = tensors and all(each.is_cpu for each in tensors)
             if at_hand and sum(each.numel() for each in tensors) <= MOST_NOTED_VALUES:
-                return NotedNorm(tensors)
+                return NotedGradientNorm(tensors)
         return self.gradient_norm
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from truestep.core.errors import LossError
-from truestep.engine.batches import Batch, is_pair_of_tensors, map_batch_tensors
+from truestep.engine.batches import Batch, is_pair_batch, map_batch_tensors
 from truestep.engine.parts import LearnerParts
 
 _HOOK = -1  # torch numbers its own from 0
@@ -86,7 +86,7 @@ def refuse_batch_with_graph(batch: Batch, why: str) -> None:
             raise LossError(_reused_graph(why))
         return tensor
 
-    if is_pair_of_tensors(batch):
+    if is_pair_batch(batch):
         look(batch[0])
         look(batch[1])
     else:

@@ -11,7 +11,7 @@ from torch import Tensor
 from truestep.core.errors import LossError, NonFiniteError
 from truestep.engine.clipping import Gradients, gradient_norm_with_others
 from truestep.engine.delayed_reports import UpdateReport
-from truestep.engine.losses import negative_weights_error
+from truestep.engine.losses import negative_loss_weights
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import (
     APPLY,
@@ -223,7 +223,7 @@ def follow_update_report(learner: LearnerParts, report: UpdateReport) -> None:
     counters = learner.counters
     if report.least < 0:
         counters.note_skipped()
-        raise negative_weights_error()
+        raise negative_loss_weights()
     if not report.skipped:
         counters.note_applied()
         for schedule in learner.schedules.per_update:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from truestep.core.errors import OptionError, RunDirectoryError, near_path
+from truestep.core.errors import OptionError, RunDirectoryError, did_you_mean_path
 from truestep.core.files import replacing_file
 from truestep.report.names import COMPARISON, REPORT
 
@@ -62,7 +62,7 @@ def directories_to_report(directories: Sequence[str | Path]) -> list[Path]:
     for place, path in enumerate(paths):
         if not path.is_dir():
             raise RunDirectoryError(
-                f"There is no folder {path}, so there is no run to report on.{near_path(path)} Give the folder that holds "
+                f"There is no folder {path}, so there is no run to report on.{did_you_mean_path(path)} Give the folder that holds "
                 "metrics.jsonl; `truestep runs` lists those there are."
             )
         if any(path.resolve() == other.resolve() for other in paths[:place]):

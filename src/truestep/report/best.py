@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from truestep.core.charts.curve import ChartCurve, CurveExtreme
+from truestep.core.charts.curve import ChartCurve, ChartExtreme
 
 HIGHER = {"accuracy", "acc", "f1", "auc", "precision", "recall", "iou", "dice", "bleu", "rouge", "psnr",
           "ssim", "score", "r2", "map", "top1", "top5", "reward", "return"}  # fmt: skip
@@ -22,8 +22,8 @@ Better = Literal["max", "min"]
 class MetricExtremes(NamedTuple):
     """The min and the max of a metric, each with its step; None where no value was finite."""
 
-    lowest: CurveExtreme | None
-    highest: CurveExtreme | None
+    lowest: ChartExtreme | None
+    highest: ChartExtreme | None
 
 
 def better_way_of_metric(name: str) -> Better | None:
@@ -36,7 +36,7 @@ def better_way_of_metric(name: str) -> Better | None:
 
 def best_metric_value(
     name: str, curve: ChartCurve | MetricExtremes, way: Better | None = None
-) -> CurveExtreme | None:
+) -> ChartExtreme | None:
     """Return the best value of a metric and its step; `way`: which is better, where it was told."""
     return {"max": curve.highest, "min": curve.lowest, None: None}[way or better_way_of_metric(name)]
 

@@ -23,7 +23,7 @@ class SettingDifference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestValue:
+class BestMetricValue:
     """The best value of a metric in one run, and the first step that had it."""
 
     value: float
@@ -31,12 +31,12 @@ class BestValue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestValues:
+class BestMetricValues:
     """The best value of a metric in each run, and the number of the run that has the best of all."""
 
     metric: str
     better: Better
-    values: tuple[BestValue | None, ...]
+    values: tuple[BestMetricValue | None, ...]
     best_run: int
 
 
@@ -47,7 +47,7 @@ class RunComparison(Result):
     runs: tuple[str, ...]
     differences: tuple[SettingDifference, ...]
     circumstances: tuple[SettingDifference, ...]
-    best: tuple[BestValues, ...]
+    best: tuple[BestMetricValues, ...]
     steps: tuple[int, ...]
     elapsed_seconds: tuple[float, ...]
 
@@ -93,16 +93,16 @@ def _differences(settings: Sequence[Mapping[str, Any]]) -> Iterator[SettingDiffe
             yield SettingDifference(setting=name, values=values)
 
 
-def _best_values(records: Sequence[ReportedRun]) -> Iterator[BestValues]:
+def _best_values(records: Sequence[ReportedRun]) -> Iterator[BestMetricValues]:
     for metric in shared_metrics(record.curves for record in records):
         way = better_way_of_metric(metric)
         found = [
             best_metric_value(metric, record.curves[metric]) if metric in record.curves else None
             for record in records
         ]
-        values = tuple(BestValue(value=each.value, step=each.step) if each else None for each in found)
+        values = tuple(BestMetricValue(value=each.value, step=each.step) if each else None for each in found)
         known = [(each.value, number) for number, each in enumerate(values) if each]
         if way is not None and known:
             sign = -1 if way == "max" else 1
             _, best_run = min((sign * value, number) for value, number in known)
-            yield BestValues(metric=metric, better=way, values=values, best_run=best_run)
+            yield BestMetricValues(metric=metric, better=way, values=values, best_run=best_run)

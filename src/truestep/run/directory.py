@@ -104,18 +104,18 @@ def _numbered(base: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
-def ways_out_of_refusal(directory: Path, *, edited: str = "go on here with what the code says now") -> str:
+def ways_out_for_run(directory: Path, *, edited: str = "go on here with what the code says now") -> str:
     """Return the end of a refusal: how to start anew, and how to go on as the code is."""
     numbers = [number for number, _ in _numbered(directory)]
     new = f"{directory.name}-{max([1, *numbers]) + 1}"
     return f'Two ways on: ts.Run(..., resume="anew") starts a new run beside it, in {new}; resume="edited" would {edited}.'
 
 
-def refused_edits(kind: type[Exception], edits: Sequence[str], directory: Path) -> Exception:
+def refused_run_edits(kind: type[Exception], edits: Sequence[str], directory: Path) -> Exception:
     """Return the error for settings that the code gives otherwise than the run was started with."""
     listed = "\n".join(edits)
     return kind(
-        f"{listed}\nA run that goes on with another value is another run. {ways_out_of_refusal(directory)}"
+        f"{listed}\nA run that goes on with another value is another run. {ways_out_for_run(directory)}"
     )
 
 
@@ -213,7 +213,7 @@ def _edits(directory: Path, saved: dict[str, Any], config: dict[str, Any], resum
         listed = "\n".join(f"  {key}: {_shown(before, key)} there, {_shown(now, key)} now" for key in keys)
         raise RunDirectoryError(
             f"{directory} holds another run:\n{listed}\nGoing on with other settings gives a run that is neither. "
-            f"{ways_out_of_refusal(directory)}"
+            f"{ways_out_for_run(directory)}"
         )
     return [f"{key}={_shown(now, key)}, before {_shown(before, key)}" for key in keys]
 

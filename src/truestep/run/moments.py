@@ -8,7 +8,7 @@ import torch
 from truestep.engine.context import LearnerContext
 from truestep.run.cursor import RunCursor, StreamCursor
 from truestep.run.onward import STEPS
-from truestep.run.taken_ahead import BatchesTakenAhead
+from truestep.run.taken_ahead import LoopTakenAhead
 
 
 class SaveMoments:
@@ -24,7 +24,7 @@ class SaveMoments:
     ) -> None:
         self._context, self._cursor, self._trains, self._say = context, cursor, trains, say
         self._told_of_sums = self._told_of_ahead = self._told_of_waiting = False
-        self._ahead = BatchesTakenAhead()
+        self._ahead = LoopTakenAhead()
         self._empty: tuple[StreamCursor, int] | None = (
             None  # a pass that gave nothing since the resume, and what it had given
         )

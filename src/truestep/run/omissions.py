@@ -56,9 +56,9 @@ class RunOmissions:
             self._tell_of_evaluation_mode(learner)
 
     def _tell_of_evaluation_mode(self, learner: LearnerParts) -> None:
-        from truestep.doctor.runtime.looking import sensitive_layers  # most runs never come here
+        from truestep.doctor.runtime.looking import watched_sensitive_layers  # most runs never come here
 
-        if layers := sensitive_layers(learner.module, training=False):
+        if layers := watched_sensitive_layers(learner.module, training=False):
             self._say(
                 f"{learner.name!r} is updated in evaluation mode, so {' and '.join(layers)} in it act as they do in evaluation: "
                 "dropout drops nothing, batch norm learns no statistics. Write net.train() before the update (net.evaluate "

@@ -236,7 +236,7 @@ def check_run_directory(directory: Any) -> Path | None:
     return Path(directory).absolute()
 
 
-def check_exit_statuses(statuses: Any) -> dict[int, int]:
+def check_run_exit_statuses(statuses: Any) -> dict[int, int]:
     """Return the statuses to exit with by signal; raises an OptionError for a signal that can't be caught, or no status."""
     if statuses is None:
         return {}

@@ -15,7 +15,7 @@ from typing import Protocol
 from truestep.core.errors import OptionError, RunDirectoryError
 
 
-class DisarmedInChildren(Protocol):
+class RunDisarmedInChildren(Protocol):
     """Whatever must not act in a forked process."""
 
     def disarm(self) -> None:
@@ -85,11 +85,11 @@ def refuse_other_group(world_size: int, strategy: str) -> None:
             )
 
 
-_armed: "weakref.WeakSet[DisarmedInChildren]" = weakref.WeakSet()
+_armed: "weakref.WeakSet[RunDisarmedInChildren]" = weakref.WeakSet()
 _hooked = False
 
 
-def disarm_in_children(armed: DisarmedInChildren) -> None:
+def disarm_in_children(armed: RunDisarmedInChildren) -> None:
     """Have `armed` disarmed in every process that is forked from this one."""
     global _hooked
     if not _hooked:

@@ -16,7 +16,7 @@ from truestep.run.agreement import LoopWishes
 from truestep.run.announcements import nothing_is_left, said_at_run_start
 from truestep.run.cursor import StreamCursor
 from truestep.run.directory import write_run_json
-from truestep.run.endings import LoopEndings, error_identity, noting_error, print_explanation
+from truestep.run.endings import LoopEndings, error_identity, explain_loop_error, noting_error
 from truestep.run.fingerprint import run_fingerprint
 from truestep.run.first_steps import DoctorOfFirstSteps
 from truestep.run.layers import RunLayers
@@ -283,7 +283,7 @@ class RunSession:
 
     def failed(self, error: Exception) -> None:
         """Explain an exception out of a loss or a measure, before anybody shows it."""
-        print_explanation(error)
+        explain_loop_error(error)
 
     def say(self, text: str) -> None:
         """Print a message on standard error, above the progress bar."""
@@ -348,7 +348,7 @@ class RunSession:
         if self._moments.explained(error):
             self._give_up_behind_passes(error)
             return
-        print_explanation(error)
+        explain_loop_error(error)
         meant = isinstance(error, SystemExit | GeneratorExit)
         try:
             with noting_error(error, "besides, the run could not be saved: "):  # a full disk, say

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
-from truestep.checkpoints.memory import tensor_memory
+from truestep.checkpoints.memory import saved_bytes_of
 from truestep.checkpoints.regions import why_tensor_cannot_be_saved
 from truestep.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
 from truestep.core.errors import CheckpointError
@@ -146,7 +146,7 @@ def run_state_digest(tree: Any) -> str | None:
 def _bytes_of_leaf(path: tuple[Any, ...], leaf: Any) -> Iterator[bytes | memoryview]:
     if isinstance(leaf, Tensor):
         yield repr((path, leaf.dtype, tuple(leaf.shape))).encode()
-        yield tensor_memory(leaf.detach().resolve_conj().resolve_neg().cpu().contiguous())
+        yield saved_bytes_of(leaf.detach().resolve_conj().resolve_neg().cpu().contiguous())
     else:
         yield repr((path, leaf)).encode("utf-8", "backslashreplace")
 

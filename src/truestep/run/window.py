@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.engine.means import means_as_numbers, value_of_noted_mean
-from truestep.engine.result import NotedNorm, Update, read_norms
+from truestep.engine.means import metric_means_as_numbers, noted_metric_value
+from truestep.engine.result import NotedGradientNorm, Update, read_gradient_norms
 from truestep.engine.sums import LossTotals
 from truestep.run.options import check_run_name
 
@@ -30,7 +30,7 @@ class LogWindow:
         self._weights: dict[str, list[Tensor | float]] = {}
         self._last: Update | None = None
         self._gradient_norm: Tensor | None = None
-        self._noted_norm: Tensor | NotedNorm | None = None  # as a line has it
+        self._noted_norm: Tensor | NotedGradientNorm | None = None  # as a line has it
 
     def add(self, update: Update) -> None:
         """Note an update; nothing is read from the device."""
@@ -73,7 +73,7 @@ class LogWindow:
             self._gradient_norm = last.gradient_norm if last.has_gradient else None
         return self._gradient_norm
 
-    def note_norm(self) -> Tensor | NotedNorm | None:
+    def note_norm(self) -> Tensor | NotedGradientNorm | None:
         """Return the same, of a small gradient on a CPU to be computed where it is read."""
         if self._last is None or not self._last.has_gradient:
             return self.gradient_norm
@@ -123,7 +123,9 @@ class LogWindow:
 def read_log_windows(windows: Sequence[LogWindow]) -> None:
     """Have numbers in the place of what is on the host, of many windows in one pass."""
     held: list[list[Tensor | float]] = []
-    read_norms(each._noted_norm for each in windows if isinstance(each._noted_norm, NotedNorm))
+    read_gradient_norms(
+        each._noted_norm for each in windows if isinstance(each._noted_norm, NotedGradientNorm)
+    )
     for each in windows:
         each._take_in()
         if not _are_on_device(each._values):
@@ -134,14 +136,14 @@ def read_log_windows(windows: Sequence[LogWindow]) -> None:
 def _read(held: Iterable[list[Tensor | float]]) -> None:
     lists = [values for values in held if any(isinstance(value, Tensor) for value in values)]
     numbers = iter(
-        means_as_numbers([each for values in lists for each in values if isinstance(each, Tensor)])
+        metric_means_as_numbers([each for values in lists for each in values if isinstance(each, Tensor)])
     )
     for values in lists:
         values[:] = [next(numbers) if isinstance(each, Tensor) else each for each in values]
 
 
 def _mean_of(value: Tensor | float) -> Tensor | float:
-    return value_of_noted_mean(value) if isinstance(value, Tensor) else value
+    return noted_metric_value(value) if isinstance(value, Tensor) else value
 
 
 def _are_on_device(values: Mapping[str, Sequence[Tensor | float]]) -> bool:

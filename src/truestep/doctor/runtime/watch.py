@@ -13,13 +13,13 @@ from truestep.doctor.finding import CheckFailure, Finding
 from truestep.doctor.probe import Probe
 from truestep.doctor.runtime.dispatcher import Dispatcher
 from truestep.doctor.runtime.history import WatchHistory
-from truestep.doctor.runtime.layers import LayerHooks
+from truestep.doctor.runtime.layers import WatchedLayerHooks
 from truestep.doctor.runtime.not_run import reasons_not_run
 from truestep.doctor.runtime.pace import WatchPace
 from truestep.doctor.runtime.recorder import Recorder
 from truestep.doctor.runtime.scope import WatchScope, whole_script
-from truestep.doctor.runtime.warned_lines import warn_at_users_lines
-from truestep.doctor.runtime.wrapping import Wrappers
+from truestep.doctor.runtime.warned_lines import warn_at_script_lines
+from truestep.doctor.runtime.wrapping import WatchWrappers
 from truestep.doctor.selection import CheckSelection
 from truestep.doctor.watcher import Watcher
 
@@ -54,9 +54,9 @@ class Watch:
         self.recorder = Recorder(self.history)
         checks = [*self.watchers, *self.probes]
         self.dispatcher = Dispatcher(self.recorder, checks, WatchPace(options.max_steps))
-        hooks = LayerHooks(self.dispatcher)
+        hooks = WatchedLayerHooks(self.dispatcher)
         self.dispatcher.switch_layers, self.dispatcher.rest_operations = hooks.switch, hooks.rest
-        self._wrappers = Wrappers()
+        self._wrappers = WatchWrappers()
 
     def __enter__(self) -> Self:
         for other in [each for each in _active if each.options.gives_way]:
@@ -72,7 +72,7 @@ class Watch:
         started = time.perf_counter()
         self._scope.wrap(self.dispatcher, self._wrappers)
         self._wrappers.exchange()
-        self._wrappers.call(warn_at_users_lines())
+        self._wrappers.call(warn_at_script_lines())
         self.dispatcher.seconds += time.perf_counter() - started
         self.dispatcher.look(True)
         return self

@@ -12,7 +12,7 @@ from truestep.doctor.runtime.frames import is_library_file
 Maker = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class Wrappers:
+class WatchWrappers:
     """What was replaced, so that it can be put back exactly."""
 
     def __init__(self) -> None:

@@ -40,6 +40,10 @@ _BY_CONSTRUCTOR = [
     ),
     (re.compile(r"^torch\.nn\.SyncBatchNorm\.convert_sync_batchnorm$|^torch\.compile$"), "module"),
     (re.compile(r"^transformers\.\w+\.from_pretrained$"), "pretrained"),
+    (
+        re.compile(r"^(pytorch_lightning|lightning(\.pytorch)?)(\.trainer(\.\w+)?)?\.Trainer$"),
+        "lightning trainer",
+    ),
 ]
 
 _BY_BASE = [
@@ -51,6 +55,10 @@ _BY_BASE = [
     (
         re.compile(r"^(pytorch_lightning|lightning(\.pytorch)?)(\.core(\.\w+)?)?\.LightningModule$"),
         "lightning module",
+    ),
+    (
+        re.compile(r"^(pytorch_lightning|lightning(\.pytorch)?)(\.core(\.\w+)?)?\.LightningDataModule$"),
+        "lightning data module",
     ),
     (re.compile(r"^transformers\.\w*Trainer$"), "trainer"),
 ]

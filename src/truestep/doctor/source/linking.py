@@ -11,7 +11,7 @@ from truestep.doctor.source.names import (
     ScopeNames,
     dotted,
     imported,
-    public,
+    public_source_name,
 )
 
 # What a star import of these, or a cell without its imports, is taken to mean.
@@ -24,7 +24,7 @@ _NAMED = (ast.Name, ast.Attribute)
 FindModule = Callable[[ast.Module, str, int], ast.Module | None]  # importing file, name, dots before it
 
 
-class Linker:
+class SourceLinker:
     """Follows names through scopes, aliases and the imports between the files of an index."""
 
     def __init__(self, index: Index, find_module: FindModule) -> None:
@@ -207,7 +207,7 @@ class Linker:
             if tree is not None:
                 return self._agreed(self.exported(tree, node.attr), tree, node.attr)
             base = self.qualify(node.value)
-            return public(f"{base}.{node.attr}") if base else None
+            return public_source_name(f"{base}.{node.attr}") if base else None
         if not isinstance(node, ast.Name):
             return None
         variable = self.variable(node)
@@ -239,7 +239,7 @@ class Linker:
         imports.sort(key=lambda each: isinstance(parents[each], ast.ExceptHandler), reverse=True)
         for node in reversed(imports):
             if found := self._imported_name(node, name):
-                return public(found)
+                return public_source_name(found)
         return None
 
     def _imported_name(self, node: ast.AST, name: str) -> str | None:

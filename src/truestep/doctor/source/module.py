@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from truestep.doctor.replacement import parse_source, source_lines
 from truestep.doctor.source import kinds
 from truestep.doctor.source.arguments import argument_for
-from truestep.doctor.source.names import Binder, Binding, Class, Function, Index, Node, Scope, dotted
+from truestep.doctor.source.names import Binding, Class, Function, Index, Node, Scope, SourceBinder, dotted
 from truestep.doctor.source.questions import (
     attributes_read_of,
     by_scope,
@@ -64,7 +64,7 @@ class SourceModule:
         self.tree = parse_source(text, path)
         self.resolver = resolver or Resolver(Index(), lambda *_: None)
         self.index = self.resolver.index
-        self._binder = Binder(self.tree, self.index)
+        self._binder = SourceBinder(self.tree, self.index)
         self.resolver.noted_returns(self._binder.nodes.get(ast.Return, []))
         self.parents = self.index.parents
         self.remembered = self.resolver.remembered

@@ -82,7 +82,7 @@ def is_none(node: ast.expr | None) -> bool:
 
 
 @lru_cache(4_096)
-def public(name: str) -> str:
+def public_source_name(name: str) -> str:
     """Return the public address of a qualified name."""
     for pattern, replacement in _PUBLIC:
         name = pattern.sub(replacement, name)
@@ -222,7 +222,7 @@ _BINDING = frozenset((
 _INNER = frozenset((ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef))  # what names live in
 
 
-class Binder:
+class SourceBinder:
     """Walks a file once and notes every binding, every parent and every enclosing scope."""
 
     def __init__(self, tree: ast.Module, index: Index) -> None:

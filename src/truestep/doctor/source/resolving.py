@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.source import kinds
 from truestep.doctor.source.arguments import argument_for
-from truestep.doctor.source.linking import FindModule, Linker, Variable
+from truestep.doctor.source.linking import FindModule, SourceLinker, Variable
 from truestep.doctor.source.names import Binding, Class, Function, Index, Scope, dotted, is_none
 
 _MOVES = {
@@ -22,7 +22,7 @@ class Resolver:
 
     def __init__(self, index: Index, find_module: FindModule) -> None:
         self.index = index
-        self.linker = Linker(index, find_module)
+        self.linker = SourceLinker(index, find_module)
         self._definitions: dict[Place, list[ast.expr | None]] = {}
         self._classes_of: dict[Place, Class | None] = {}
         self._blind: tuple[dict[Place, list[ast.expr | None]], dict[Place, Class | None]] = ({}, {})

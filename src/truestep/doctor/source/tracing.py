@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from truestep.doctor.source.contexts import OTHER, TOP, CallFrame, CallFrames, LocatedExpression, UnknownValue
-from truestep.doctor.source.events import Frame, Path, Trace, TraceEvent
+from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
 from truestep.doctor.source.libraries import hooks_around
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, walk
@@ -130,7 +130,7 @@ class _Tracer:
         hooks = hooks_around(self.modules[0], root)
         for each in hooks:  # a library calls them for every batch
             self.entered.add(each)
-            self.statements(each.body, (Frame("loop", root),), CallFrame(each))
+            self.statements(each.body, (TraceFrame("loop", root),), CallFrame(each))
         if not hooks:
             self.statements(body, (), CallFrame(root) if isinstance(root, Function) else TOP)
         return self.trace
@@ -155,10 +155,10 @@ class _Tracer:
                 self.statements(node.body, path, context)
             case ast.For() | ast.AsyncFor():
                 self.expressions(node.iter, path, context)
-                self.statements(node.body, (*path, Frame("loop", node, context)), context)
+                self.statements(node.body, (*path, TraceFrame("loop", node, context)), context)
                 self.statements(node.orelse, path, context)
             case ast.While():
-                inner = (*path, Frame("loop", node, context))
+                inner = (*path, TraceFrame("loop", node, context))
                 self.expressions(node.test, inner, context)
                 self.statements(node.body, inner, context)
             case ast.If():
@@ -174,7 +174,7 @@ class _Tracer:
     def block(self, node: ast.With | ast.AsyncWith, index: int, path: Path, context: CallFrame) -> None:
         """Run a with block inside of its managers: a generator's at its yield, an object's between enter and exit."""
         if index == len(node.items):
-            self.statements(node.body, (*path, Frame("with", node)), context)
+            self.statements(node.body, (*path, TraceFrame("with", node)), context)
             return
 
         def rest() -> None:
@@ -219,8 +219,8 @@ class _Tracer:
         if not isinstance(holds, UnknownValue):
             return self.statements(node.body if holds else node.orelse, path, context)
         before = len(self.trace.events)
-        leaves = self.statements(node.body, (*path, Frame("if", node, context)), context)
-        leaves &= self.statements(node.orelse, (*path, Frame("else", node, context)), context)
+        leaves = self.statements(node.body, (*path, TraceFrame("if", node, context)), context)
+        leaves &= self.statements(node.orelse, (*path, TraceFrame("else", node, context)), context)
         inside = {event.kind for event in self.trace.events[before:]}
         if not inside.issubset(_QUIET):
             for name, values in self.asked(LocatedExpression(node.test, context)):
@@ -270,7 +270,7 @@ class _Tracer:
     def attempt(self, node: ast.Try, path: Path, context: CallFrame) -> None:
         self.statements(node.body, path, context)
         for handler in node.handlers:
-            self.statements(handler.body, (*path, Frame("if", node, context)), context)
+            self.statements(handler.body, (*path, TraceFrame("if", node, context)), context)
         self.statements(node.orelse, path, context)
         self.statements(node.finalbody, path, context)
 
@@ -281,7 +281,7 @@ class _Tracer:
         if node not in self.evaluated:
             self.evaluated[node] = list(self.evaluations(node, ()))
         for each, around in self.evaluated[node]:
-            here = (*path, *(Frame(kind, frame, context) for kind, frame in around)) if around else path
+            here = (*path, *(TraceFrame(kind, frame, context) for kind, frame in around)) if around else path
             if isinstance(each, ast.Call):
                 self.call(each, here, context)
             elif isinstance(each, ast.Assign | ast.AugAssign):
@@ -351,7 +351,7 @@ class _Tracer:
             return
         self.num_calls += 1
         self.stack.append(target)
-        below = (*path, Frame("call", call))
+        below = (*path, TraceFrame("call", call))
         if isinstance(target, ast.Lambda):
             self.expressions(target.body, below, inside)
         else:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 import numpy.typing as npt
 import torch
 
-from truestep.core.calls import check_keywords
+from truestep.core.calls import check_keyword_options
 from truestep.core.errors import OptionError, check_flag
 
 Numbers = Sequence[float] | npt.NDArray[Any] | torch.Tensor
@@ -114,7 +114,9 @@ class DataOptions:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "DataOptions":
         """Return the options given by name; an unknown name is answered with the nearest known ones."""
-        check_keywords("run.data", options, [field.name for field in dataclasses.fields(cls)], _ELSEWHERE)
+        check_keyword_options(
+            "run.data", options, [field.name for field in dataclasses.fields(cls)], _ELSEWHERE
+        )
         return cls(**options)
 
 

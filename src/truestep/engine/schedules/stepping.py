@@ -8,7 +8,7 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
-from truestep.core.calls import check_keywords
+from truestep.core.calls import check_keyword_options
 from truestep.core.errors import OptionError, check_choice
 from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, schedule_unit
 from truestep.engine.schedules.factory import check_schedule_factory
@@ -16,7 +16,7 @@ from truestep.engine.schedules.factory import check_schedule_factory
 
 def plateau(optimizer: Optimizer, *, metric: str, mode: str = "min", **options: Any) -> Plateau:
     """Lower the learning rate when `run.log(metric=...)` stops improving; `options` are torch's ReduceLROnPlateau's."""
-    check_keywords(
+    check_keyword_options(
         "ts.plateau", options, ["metric", *list(inspect.signature(ReduceLROnPlateau).parameters)[1:]]
     )
     check_choice("ts.plateau", "mode", mode, ("min", "max"))

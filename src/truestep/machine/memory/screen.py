@@ -9,7 +9,7 @@ from rich.text import Text
 
 from truestep.core.quantities import bytes_text
 from truestep.machine.gpus.columns import UNKNOWN
-from truestep.machine.gpus.table import Cell, gpu_table, one_line_command
+from truestep.machine.gpus.table import Cell, gpu_table, process_command_text
 from truestep.machine.memory.amounts import MemoryAmounts
 from truestep.machine.memory.free import MemoryReport
 from truestep.machine.memory.leftover import LeftoverMemory
@@ -98,5 +98,5 @@ def _process(one: HoldingProcess) -> tuple[Cell, ...]:
         Text(process.user or UNKNOWN),
         bytes_text(process.memory_used_bytes),
         ",".join(map(str, one.cards)) or "open",
-        one_line_command(command),
+        process_command_text(command),
     )

@@ -119,9 +119,7 @@ class Seeded(Result):
             if self.flags.deterministic_algorithms:
                 verb = "warn" if self.flags.warn_only else "raise"
             title = f"\noperations without a deterministic form, which {verb}"
-            shown.append(
-                result_facts(title, (("", operation) for operation in self.without_deterministic_form))
-            )
+            shown.append(result_facts(title, (("", each) for each in self.without_deterministic_form)))
         return Group(*shown)
 
     def __enter__(self) -> Self:

@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, name_of, replaced, with_first
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, name_of, replaced, with_first
 
 MODERN = {
     "torch.cuda.amp.autocast": 'torch.autocast("cuda")',
@@ -52,5 +52,5 @@ class CudaAmp(SourceCheck):
             return [replaced(module, node, modern.replace("torch", torch, 1))]
         function, _, given = modern.rstrip(")").replace("torch", torch, 1).partition("(")
         if call.args and "GradScaler" not in modern:  # the old autocast's first argument was another one
-            raise RewriteError
+            raise SourceRewriteError
         return [replaced(module, node, function), with_first(module, call, given)]

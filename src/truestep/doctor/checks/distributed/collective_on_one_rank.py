@@ -10,7 +10,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, moved_before
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, moved_before
 
 COLLECTIVES = functions("asks all ranks")
 _RANK = re.compile(r"(^|_|\b)rank$|is_main|is_master|get_rank\(\)$", re.IGNORECASE)
@@ -53,7 +53,7 @@ class CollectiveOnOneRank(SourceCheck):
         """Call it before the branch."""
         branch = _branch(module, node)
         if branch is None or branch.body[0] is not module.parents[node] or branch.orelse:
-            raise RewriteError
+            raise SourceRewriteError
         return moved_before(module, node, branch)
 
     def _elsewhere(self, module: SourceModule, branch: ast.If, call: ast.Call) -> bool:

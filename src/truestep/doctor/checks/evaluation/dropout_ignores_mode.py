@@ -10,7 +10,13 @@ from truestep.doctor.finding import Severity
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, inserted_behind, replaced, with_keyword
+from truestep.doctor.source.rewriting import (
+    Edits,
+    SourceRewriteError,
+    inserted_behind,
+    replaced,
+    with_keyword,
+)
 from truestep.doctor.source.values import argument, constant, forwards_all, literal, value_origins
 
 _DRAWN = operations(numbers="drawn filled")
@@ -63,7 +69,7 @@ class DropoutIgnoresMode(SourceCheck):
         """Pass the mode of the module on."""
         method = module.enclosing(node, ast.FunctionDef)
         if method is None or not method.args.args or method.args.args[0].arg != "self":
-            raise RewriteError
+            raise SourceRewriteError
         rate = argument(node, 4, "dropout_p")
         if rate is not None:
             return [inserted_behind(module, rate, " if self.training else 0.0")]

@@ -9,7 +9,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, inserted_behind, text_of
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, inserted_behind, text_of
 from truestep.doctor.source.values import argument
 
 MOVES = operations(numbers="moved")
@@ -60,7 +60,7 @@ class CriterionLeftOnHost(SourceCheck):
                 given = ", ".join(text_of(module, each) for each in call.args)
                 method = call.func.attr if isinstance(call.func, ast.Attribute) else "to"
                 return [inserted_behind(module, node.value, f".{method}({given})")]
-        raise RewriteError
+        raise SourceRewriteError
 
     def _moves_a_model(self, module: SourceModule) -> bool:
         if "set_default_device" in module.text:
