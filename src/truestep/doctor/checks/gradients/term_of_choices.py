@@ -78,7 +78,7 @@ class TermOfChoices(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the choice behind a function's result that goes backward, where all ways to it end in such."""
         for function in module.functions:
-            if not any(each in ast.dump(function) for each in _CHOICES):
+            if not any(each.attr in _CHOICES for each in module.inside(function, ast.Attribute)):
                 continue
             for value in module.resolver.results(function):
                 ends = list(_ends_of(module, value, function)) if isinstance(value, ast.expr) else []
