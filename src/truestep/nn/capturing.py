@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from truestep.core.errors import LossError, OptionError
 from truestep.core.modules import as_module
 from truestep.nn.derivatives.undisturbed import derivatives_without_compiled_code
-from truestep.nn.layers import select_layer_names
+from truestep.nn.layers import layer_names_like
 
 Layers = str | nn.Module | Sequence[str | nn.Module]
 Edit = Callable[[str, Any], Any]
@@ -186,7 +186,7 @@ def _named_layers(model: nn.Module, layers: Layers) -> dict[str, nn.Module]:
     found: dict[str, nn.Module] = {}
     for each in asked:
         if isinstance(each, str):
-            names = select_layer_names(each, known, "layer")
+            names = layer_names_like(each, known, "layer")
         elif not (names := [name for name, module in known.items() if module is each]):
             raise OptionError(
                 f"The layer {type(each).__name__} is no part of the model; give one of its modules, or their names."

@@ -13,12 +13,7 @@ from truestep.core.results import RenderableType, Result
 from truestep.machine.gpus.read import read_gpus
 from truestep.machine.memory.amounts import MemoryAmounts, gpu_backend_in_use, measure_memory
 from truestep.machine.memory.holders import MAX_PATHS, MemoryHolders
-from truestep.machine.memory.processes import (
-    HoldingProcess,
-    ProcessEnding,
-    end_process,
-    holding_processes,
-)
+from truestep.machine.memory.processes import HoldingProcess, ProcessEnding, end_process, holding_processes
 from truestep.machine.memory.tensors import LiveStorages, LiveTensor, describe_storage
 
 _MAX_TENSORS_ASKED = 3
@@ -40,9 +35,9 @@ class MemoryReport(Result):
     endings: tuple[ProcessEnding, ...] = ()
 
     def __rich__(self) -> RenderableType:
-        from truestep.machine.memory.screen import memory_screen
+        from truestep.machine.memory.screen import memory_report_table
 
-        return memory_screen(self)
+        return memory_report_table(self)
 
 
 def free_memory(

@@ -23,6 +23,7 @@ Forward = Callable[[Any], object]
 Passes = Callable[[], Iterator[None]]
 BatchNorm = nn.modules.batchnorm._BatchNorm
 Statistics = tuple[Tensor, Tensor, int]
+Moments = dict[BatchNorm, StreamMoments]
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,9 @@ def _run_all(forward: Forward, batches: Iterable[Any]) -> Iterator[None]:
         raise OptionError("There are no batches, so there are no statistics to take.")
 
 
-def _measure(layers: Iterable[BatchNorm], passes: Passes) -> dict[BatchNorm, StreamMoments]:
+def _measure(layers: Iterable[BatchNorm], passes: Passes) -> Moments:
     """Return the moments of what one pass gives to these layers, in the order in which they are first called."""
-    moments: dict[BatchNorm, StreamMoments] = {}
+    moments: Moments = {}
 
     @torch.no_grad()
     def look(layer: BatchNorm, inputs: tuple[Tensor, ...]) -> None:
@@ -180,7 +181,7 @@ def _measure(layers: Iterable[BatchNorm], passes: Passes) -> dict[BatchNorm, Str
     return moments
 
 
-def _one_pass(layers: dict[BatchNorm, str], passes: Passes) -> dict[BatchNorm, StreamMoments]:
+def _one_pass(layers: dict[BatchNorm, str], passes: Passes) -> Moments:
     for layer in layers:
         layer.train()
     try:
@@ -194,10 +195,8 @@ def _one_pass(layers: dict[BatchNorm, str], passes: Passes) -> dict[BatchNorm, S
         ) from error
 
 
-def _layer_by_layer(
-    layers: dict[BatchNorm, str], passes: Passes, unbiased: bool
-) -> dict[BatchNorm, StreamMoments]:
-    found: dict[BatchNorm, StreamMoments] = {}
+def _layer_by_layer(layers: dict[BatchNorm, str], passes: Passes, unbiased: bool) -> Moments:
+    found: Moments = {}
     for layer in _order(layers, passes):
         found |= _measure([layer], passes)
         _write(layer, _statistics(layers[layer], found[layer], unbiased))

@@ -21,7 +21,7 @@ from truestep.nn.derivatives.undisturbed import (
     undisturbed_derivatives,
     without_autocast,
 )
-from truestep.nn.layers import refuse_lazy_layers, select_layer_names_within
+from truestep.nn.layers import layer_names_within, refuse_lazy_layers
 
 Patterns = str | Sequence[str]
 _INSTEAD = (
@@ -31,7 +31,7 @@ _INSTEAD = (
 
 
 @dataclass(frozen=True)
-class DifferentiatedFunction:
+class DerivedFunction:
     """A function of tensors without side effects, and the point where its derivatives are taken.
 
     Attributes:
@@ -52,7 +52,7 @@ class DifferentiatedFunction:
         inputs: tuple[Any, ...],
         parameters: Patterns | None,
         purpose: str | None = None,
-    ) -> "DifferentiatedFunction":
+    ) -> "DerivedFunction":
         """Read a user's arguments; with a `purpose` layers that mix examples are refused because of it."""
         if not callable(function):
             raise OptionError(f"A derivative is of a function or a module, got {type(function).__name__}.")
@@ -61,12 +61,10 @@ class DifferentiatedFunction:
         if parameters is None:
             _check_inputs(inputs)
             primals = tuple(map(derivative_input_under_autocast, inputs))
-            run = _quiet(
-                function, lambda values, _: function(*map(_copy, values)), primals[0].device, purpose
-            )
+            run = _quiet(function, lambda given, _: function(*map(_copy, given)), primals[0].device, purpose)
             return cls(run, primals, primals, None)
         module = _by_parameters(function)
-        named = parameters_to_differentiate(module, parameters)
+        named = derivative_parameters(module, parameters)
         names, primals = tuple(named), tuple(named.values())
 
         def with_parameters(values: tuple[Tensor, ...], given: tuple[Any, ...]) -> Any:
@@ -149,15 +147,13 @@ def _check_inputs(inputs: tuple[Any, ...]) -> None:
         check_differentiable(f"Input {number} is", value, _INSTEAD, complex_too=False)
 
 
-def parameters_to_differentiate(module: nn.Module, patterns: Patterns) -> dict[str, Tensor]:
+def derivative_parameters(module: nn.Module, patterns: Patterns) -> dict[str, Tensor]:
     """Return the parameters that the patterns name, a tied one once, in the order of the module."""
     asked = [patterns] if isinstance(patterns, str) else patterns
     if not isinstance(asked, Sequence) or not asked or not all(isinstance(each, str) for each in asked):
         raise OptionError(f'parameters={patterns!r} names none; write names, patterns, or "*" for all.')
     parameters = dict(module.named_parameters(remove_duplicate=False))
-    names = {
-        name for pattern in asked for name in select_layer_names_within(pattern, parameters, "parameter")
-    }
+    names = {name for pattern in asked for name in layer_names_within(pattern, parameters, "parameter")}
     chosen: dict[Tensor, str] = {}
     for name, parameter in parameters.items():
         if name in names:

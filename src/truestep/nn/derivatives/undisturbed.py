@@ -35,7 +35,7 @@ def undisturbed_derivatives(function: object, device: torch.device, purpose: str
         buffers.set_aside(part)
 
     def look(module: nn.Module, _: Any) -> None:
-        if purpose is not None and batch_norm_mixes_examples(module):
+        if purpose is not None and norm_mixes_examples(module):
             raise LossError(_mixing_message(root, module, purpose))
         buffers.set_aside(module)
 
@@ -83,7 +83,7 @@ def _compiled_parts_are_quiet(called: nn.Module | None) -> Iterator[None]:
         yield
 
 
-def batch_norm_mixes_examples(module: nn.Module) -> bool:
+def norm_mixes_examples(module: nn.Module) -> bool:
     """Whether the layer's output for one example depends on the others: batch normalisation on the batch's statistics."""
     return isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
 
@@ -136,9 +136,7 @@ class _Buffers:
 
 
 def _mixing_message(root: nn.Module | None, layer: nn.Module, purpose: str) -> str:
-    names = (
-        [repr(name) for name, part in root.named_modules() if batch_norm_mixes_examples(part)] if root else []
-    )
+    names = [repr(name) for name, part in root.named_modules() if norm_mixes_examples(part)] if root else []
     what = f"{', '.join(names[:6])} ({type(layer).__name__})" if names else repr(layer)
     return (
         f"Batch normalisation in training mode, {what}, mixes the examples of a batch: an output depends on all inputs, so "

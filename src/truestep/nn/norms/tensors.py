@@ -107,6 +107,6 @@ def _weights(module: nn.Module) -> list[str]:
     return ["weight"] if is_matrix else []
 
 
-def output_axis_of_weight(module: nn.Module) -> int:
+def weight_output_axis(module: nn.Module) -> int:
     """Return the dimension of a weight that counts outputs: 1 for transposed convolutions, else 0."""
     return 1 if isinstance(module, TRANSPOSED) else 0
