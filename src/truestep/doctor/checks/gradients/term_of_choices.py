@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.flow import goes_backward
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function
+from truestep.doctor.source.names import Function, walk
 from truestep.doctor.source.values import constant
 
 _CHOICES = ("argmax", "argmin", "round", "sign", "topk_indices")
@@ -81,7 +81,8 @@ class TermOfChoices(SourceCheck):
             if not any(each.attr in _CHOICES for each in module.inside(function, ast.Attribute)):
                 continue
             for value in module.resolver.results(function):
-                ends = list(_ends_of(module, value, function)) if isinstance(value, ast.expr) else []
+                computed = any(isinstance(each, ast.BinOp) for each in walk(value))  # else it may be an index
+                ends = list(_ends_of(module, value, function)) if computed else []
                 choices = [each for kind, each in ends if kind == _CHOICE]
                 if choices and len(choices) == len(ends) and goes_backward(module, value):
                     yield At(
