@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from truestep.core.metric_names import Better, better_way_of_metric
 from truestep.core.results import RenderableType, Result
-from truestep.report.best import Better, best_metric_value, better_way_of_metric, shared_metrics
+from truestep.report.best import best_metric_value, shared_metrics
 from truestep.report.record import ReportedRun
 from truestep.report.tables import setting_leaves
 

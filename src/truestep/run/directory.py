@@ -42,6 +42,11 @@ def choose_run_directory(directory: Path | None, resume: Resume) -> Path:
             f'ts.Run(resume={resume!r}) is not needed: by default, resume="auto", a run goes on by itself, where it stood. '
             'resume="must" refuses to begin where there is none.'
         )
+    if isinstance(resume, Path) or (isinstance(resume, str) and "/" in resume):
+        raise OptionError(
+            f"ts.Run(resume={str(resume)!r}) names a file, and a run goes on from the newest sound checkpoint of its own directory "
+            "by itself: ts.Run('runs/x'). For the weights of another one write ts.load_weights(module, path) before run.learner."
+        )
     check_choice("ts.Run", "resume", resume, RESUME)
     if directory is None and resume in ("must", "edited"):
         raise OptionError(

@@ -54,7 +54,8 @@ class Watch:
         self.recorder = Recorder(self.history)
         checks = [*self.watchers, *self.probes]
         self.dispatcher = Dispatcher(self.recorder, checks, WatchPace(options.max_steps))
-        self.dispatcher.switch_layers = WatchedLayerHooks(self.dispatcher).switch
+        hooks = WatchedLayerHooks(self.dispatcher)
+        self.dispatcher.switch_layers, self.dispatcher.rest_operations = hooks.switch, hooks.rest
         self._wrappers = WatchWrappers()
 
     def __enter__(self) -> Self:
