@@ -2,7 +2,6 @@
 """What there is in a run, for people and programs that look at it from outside. Imports no torch."""
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -155,14 +154,3 @@ def checkpoint_problem(checkpoint: Checkpoint) -> str | None:
     except CheckpointError as error:
         return str(error.__cause__ or error)
     return None
-
-
-def checkpoint_value_as_json(value: Any) -> Any:
-    """Return a value as strict JSON can hold it: numbers it lacks as strings, as in metrics.jsonl."""
-    if isinstance(value, dict):
-        return {key: checkpoint_value_as_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [checkpoint_value_as_json(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    return value

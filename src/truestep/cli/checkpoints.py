@@ -15,7 +15,6 @@ from truestep.checkpoints.listing import (
     checkpoint_contents,
     checkpoint_overview,
     checkpoint_problem,
-    checkpoint_value_as_json,
     select_checkpoint,
 )
 from truestep.cli import screen
@@ -278,4 +277,4 @@ def _print(text: str) -> None:
 
 
 def _print_json(document: dict[str, Any]) -> None:
-    screen.print_json_document({"schema_version": 1, **checkpoint_value_as_json(document)})
+    screen.print_json_document({"schema_version": 1, **document})

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from truestep.doctor.catalogue import topic_of
 from truestep.doctor.check import At, SourceCheck
@@ -30,19 +31,20 @@ def apply_checks(
     reading: SourceReading,
 ) -> None:
     """Apply the checks to one file; a finding in a notebook or a page has its place there."""
-    found = SourceReading()
+    found, wanted = SourceReading(), tuple(checks)
+    present = module.words_of_program(_words_of(wanted))
     with _room_to_nest():
-        for check in checks:
-            if _may_have(check, module):
+        for check in wanted:
+            if not check.words or not present.isdisjoint(check.words):
                 _apply(check, module, found)
     if blocks is not None:
         _put_into_blocks(found, module.path, blocks)
     reading.add(found)
 
 
-def _may_have(check: SourceCheck, module: SourceModule) -> bool:
-    """Tell whether one of the words without which a fault can't be stands in a file, or where it leads to."""
-    return not check.words or any(module.program_has(word) for word in check.words)
+@lru_cache(4)
+def _words_of(checks: tuple[SourceCheck, ...]) -> frozenset[str]:
+    return frozenset(word for check in checks for word in check.words)
 
 
 def _put_into_blocks(found: SourceReading, path: str, blocks: NotebookText | Markdown) -> None:

@@ -53,9 +53,9 @@ class RunComparison(Result):
     elapsed_seconds: tuple[float, ...]
 
     def __rich__(self) -> RenderableType:
-        from truestep.report.screen import comparison_screen
+        from truestep.report.screen import run_comparison_table
 
-        return comparison_screen(self)
+        return run_comparison_table(self)
 
 
 def compare_runs(records: Sequence[ReportedRun]) -> RunComparison:

@@ -46,9 +46,9 @@ class RunList(Result):
     runs: tuple[RunSummary, ...]
 
     def __rich__(self) -> RenderableType:
-        from truestep.report.screen import runs_screen
+        from truestep.report.screen import run_list_table
 
-        return runs_screen(self)
+        return run_list_table(self)
 
 
 def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:

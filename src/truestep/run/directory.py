@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from truestep.checkpoints.names import LOCK
 from truestep.core.errors import OptionError, RunDirectoryError, check_choice
-from truestep.core.files import is_partial_file, read_regular_file, replacing_file
+from truestep.core.files import is_unfinished_file, read_regular_file, replacing_file
 from truestep.run.launchers import LauncherJob, launcher_job
 from truestep.run.options import RESUME, Resume
 from truestep.run.own_code import name_of_run_script
@@ -180,7 +180,7 @@ def _foreign(directory: Path) -> list[str]:
     return sorted(
         entry.name
         for entry in directory.iterdir()
-        if not is_partial_file(entry) and not _is_empty_store(entry) and entry.name != LAUNCHED
+        if not is_unfinished_file(entry) and not _is_empty_store(entry) and entry.name != LAUNCHED
     )
 
 

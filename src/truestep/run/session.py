@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from truestep.core.errors import CheckpointError, RunDirectoryError
-from truestep.core.files import remove_partial_files
+from truestep.core.files import remove_unfinished_files
 from truestep.engine.parts import LearnerParts
 from truestep.engine.result import Update
 from truestep.run.agreement import LoopWishes
@@ -126,7 +126,7 @@ class RunSession:
     def _restore(self) -> None:
         run = self._run
         if run.is_main:
-            remove_partial_files(run.directory)
+            remove_unfinished_files(run.directory)
             write_run_json(run.directory / "environment.json", run_fingerprint(run.context.device))
         refuse_different_ranks(run.agreement, run.context.learners)
         self._saver.divide()

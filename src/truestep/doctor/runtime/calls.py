@@ -77,7 +77,9 @@ def _optimizers(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if gate.live and watch_may_look() and gate.sees():
-            gate.tell("on_step", optimizer, len(args) > 1 or kwargs.get("closure") is not None)
+            has_closure = len(args) > 1 or kwargs.get("closure") is not None
+            gate.tell("on_step", optimizer, has_closure)
+            gate.rest_operations(not has_closure)
 
     def after(optimizer: Optimizer, *_: Any) -> None:
         if gate.sees() and not torch.compiler.is_compiling():

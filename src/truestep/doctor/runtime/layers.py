@@ -30,6 +30,11 @@ class WatchedLayerHooks:
         elif not live:
             self._detach()
 
+    def rest(self, resting: bool) -> None:
+        """Leave out the operations of an optimizer's step: nothing asks for them, and they are most of all there are."""
+        if self._handles and self._unfollowed is None:
+            self._operations.switch(not resting)
+
     def _attach(self) -> None:
         self._operations.switch(True)
         self._handles = [

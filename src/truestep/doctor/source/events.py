@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from truestep.doctor.source.contexts import CallFrame, CallFrames
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class TraceFrame:
     """Something that encloses an event: a loop, a branch, a with block, a call."""
 
@@ -33,7 +33,7 @@ class TraceFrame:
 Path = tuple[TraceFrame, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # not frozen: that takes three times as long
 class TraceEvent:
     """One call of the protocol."""
 

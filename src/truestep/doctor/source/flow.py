@@ -5,6 +5,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from truestep.doctor.library.operations import CUTS
 from truestep.doctor.source.applications import applications
 from truestep.doctor.source.libraries import gives_loss
 from truestep.doctor.source.module import SourceModule
@@ -15,10 +16,7 @@ from truestep.doctor.source.uses import names_read
 from truestep.doctor.source.values import constant, literal
 
 # what gives back no part of the graph, or nothing that a loss could be made of
-_CUTS = (
-    "detach", "item", "tolist", "numpy", "backward", "size", "dim", "shape", "append", "update", "extend", "lt", "gt",
-    "le", "ge", "eq", "ne", "argmax", "argmin", "argsort", "sign", "sgn", "bool", "long", "int",
-)  # fmt: skip
+_CUTS = CUTS | {"backward", "append", "update", "extend"}
 _HANDS_ON = ("sum", "zip", "list", "tuple", "enumerate", "reversed", "map")
 _OF_TENSORS = ("torch.", "truestep.")
 _COEFFICIENT = re.compile(

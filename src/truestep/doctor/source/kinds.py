@@ -2,6 +2,7 @@
 """What sort of thing a constructor makes, and what a name suggests where nothing else is known."""
 
 import re
+from functools import lru_cache
 
 # Frameworks of their own: what they make is none of torch's objects, whatever its name or its methods suggest.
 FRAMEWORKS = frozenset((
@@ -71,6 +72,18 @@ _BY_METHOD = {
 SAME_MODULE = ("torch.compile", "torch.nn.SyncBatchNorm.convert_sync_batchnorm")
 HANDLES = {"learner": ("truestep.Run", "modules")}  # method: the class whose it is, and the argument's name
 
+# Methods and attributes that tell what an object is where nothing shows how it was made.
+USES = {
+    "optimizer": ("zero_grad", "param_groups", "add_param_group"),
+    "module": ("parameters", "named_parameters", "train", "eval", "modules"),
+    "ddp": ("parameters", "named_parameters", "train", "eval", "modules", "no_sync"),
+    "scheduler": ("get_last_lr", "get_lr", "last_epoch"),
+    "scaler": ("unscale_", "get_scale", "scale"),
+    "loader": ("dataset", "batch_size", "sampler"),
+}
+
+_REMEMBERED = 4_096  # names for which the patterns need not be tried again
+
 # Only where a value's origin is out of sight (a parameter, an import): the field's own habits.
 _BY_NAME = [
     (re.compile(r"^(lr_?)?sched(uler)?s?(_\w+)?$|_sched(uler)?$", re.I), "scheduler"),
@@ -95,6 +108,7 @@ _BY_NAME = [
 ]
 
 
+@lru_cache(_REMEMBERED)
 def of_constructor(qualified: str) -> str | None:
     """Return what calling this qualified name makes."""
     return next((kind for pattern, kind in _BY_CONSTRUCTOR if pattern.match(qualified)), None)
@@ -110,11 +124,13 @@ def of_method(kind: str, method: str) -> str | None:
     return _BY_METHOD.get((kind, method))
 
 
+@lru_cache(_REMEMBERED)
 def of_base(qualified: str) -> str | None:
     """Return what an instance of a subclass of this class is."""
     return next((kind for pattern, kind in _BY_BASE if pattern.match(qualified)), None)
 
 
+@lru_cache(_REMEMBERED)
 def of_name(name: str) -> str | None:
     """Return what a bare name suggests."""
     return next((kind for pattern, kind in _BY_NAME if pattern.search(name)), None)

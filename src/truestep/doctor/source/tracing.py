@@ -72,6 +72,7 @@ class _Tracer:
         self.contexts = CallFrames(resolver)
         self.protocol = Protocol(modules[0])
         self._methods: dict[str, list[Function]] | None = None
+        self.targets: dict[ast.Call, list[Function]] = {}  # what each call may run
         self.eventful = self._eventful()
         held = self.resolver.index.attributes.values()
         self.kept = set(self.resolver.index.written).union(
@@ -298,8 +299,8 @@ class _Tracer:
             around = (*around, ("loop", node))
         if isinstance(node, ast.IfExp):
             around = (*around, ("if", node))
-        for child in self.resolver.index.children[node]:
-            if not isinstance(child, ast.Name | ast.Constant):
+        for child in node.beneath:  # type: ignore[attr-defined]
+            if not isinstance(child, (ast.Name, ast.Constant)):
                 yield from self.evaluations(child, around)
         if isinstance(node, ast.Yield | ast.Assign | ast.AugAssign) or (
             isinstance(node, ast.Call) and not self.is_quiet(node)
@@ -308,7 +309,7 @@ class _Tracer:
 
     def is_quiet(self, call: ast.Call) -> bool:
         """Tell a call that is no event, whatever it is called with: of a library, or of what has none inside."""
-        if self.protocol.call(call) or any(each in self.eventful for each in self._targets(call)):
+        if self.protocol.call(call) or not self.eventful.isdisjoint(self.targets[call]):
             return False
         function, linker = call.func, self.resolver.linker
         if isinstance(
@@ -392,7 +393,8 @@ class _Tracer:
             for call in module.all(ast.Call):
                 if self.protocol.call(call):
                     found.add(scopes[call])
-                for target in self._targets(call):
+                targets = self.targets[call] = list(self._targets(call))
+                for target in targets:
                     callers.setdefault(target, set()).add(scopes[call])
             assignments: list[ast.Assign | ast.AugAssign] = [
                 *module.all(ast.Assign),

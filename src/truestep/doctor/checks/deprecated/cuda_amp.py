@@ -34,18 +34,14 @@ class CudaAmp(SourceCheck):
 
     code = "OLD001"
     rewrites = "safe"
-    words = ("amp",)
+    words = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report calls and decorators of the old names."""
         nodes: list[ast.Name | ast.Attribute] = [*module.all(ast.Name), *module.all(ast.Attribute)]
         for node in nodes:
-            name = module.qualify(node)
-            if (
-                name in MODERN
-                and not isinstance(module.parents[node], ast.Attribute)
-                and isinstance(node.ctx, ast.Load)
-            ):
+            whole = isinstance(node.ctx, ast.Load) and not isinstance(module.parents[node], ast.Attribute)
+            if whole and (name := module.qualify(node)) in MODERN:
                 yield At(node, f"{name} is deprecated: write {MODERN[name]}.", ADVICE)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.shapes import COLUMN, ROW, row_or_column
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from truestep.doctor.runtime.origins import WatchedOrigin
 
 # what turns outputs into predictions; labels beside labels are compared each with each by right
-DECIDES = frozenset({"argmax", "max", "round", "topk", "gt", "ge", "lt", "le"})
+DECIDES = operations(numbers="ordered chosen index stepped")
 
 
 class ComparisonBroadcast(SourceCheck, Watcher):

@@ -7,6 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import (
@@ -18,8 +19,8 @@ from truestep.doctor.source.rewriting import (
 )
 from truestep.doctor.source.values import argument, constant, forwards_all, literal, value_origins
 
-_DRAWN = ("ones", "ones_like", "rand", "rand_like", "randn", "randn_like", "full", "bernoulli", "normal")
-FUNCTIONS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+_DRAWN = operations(numbers="drawn filled")
+FUNCTIONS = operations(numbers="dropped")
 
 
 class DropoutIgnoresMode(SourceCheck):
@@ -45,7 +46,7 @@ class DropoutIgnoresMode(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the call without it, or with a literal True, inside of a module."""
-        for name in FUNCTIONS:
+        for name in sorted(FUNCTIONS):
             for call in module.calls(f"torch.nn.functional.{name}"):
                 training = argument(call, 2, "training")
                 if forwards_all(call) or (training is not None and literal(module, training) is not True):

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import BUG, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced
 from truestep.doctor.source.values import argument, forwards_all, last_operations, literal, value_origins
 
-_LOGARITHMS = {"log_softmax", "logsigmoid", "log_sigmoid", "log"}
-_PROBABILITIES = {"softmax", "sigmoid"}
+_LOGARITHMS = operations(numbers="log-share logarithm")
+_PROBABILITIES = operations(numbers="share")
 
 
 class DivergenceOfRawValues(SourceCheck):

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.flow import goes_backward
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.terms import Term, terms_of
 from truestep.doctor.source.values import literal, seen_through
 
-_SHAPING = ("mean", "sum", "unsqueeze", "squeeze", "view", "reshape", "clone", "to", "float")
+_SHAPING = operations(numbers="kept home moved rounded averaged", graph="kept")
 _ENTROPY = "The entropy is added to what is made small: the policy loses its randomness."
 _LIKELIHOOD = "A log-probability is added to what is made small, without a minus."
 _GOOD = re.compile(r"(^|_)(returns?|rewards?|adv(antages?)?|gaes?|reward_to_go)(_|$)", re.IGNORECASE)

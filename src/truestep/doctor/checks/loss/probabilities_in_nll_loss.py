@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.activations import activation
 from truestep.doctor.source.losses import losses_of
@@ -19,7 +20,7 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory
 
-NOT_LOGARITHMS = {"softmax", "sigmoid", "relu", "linear", "tanh", "softmax2d"}
+NOT_LOGARITHMS = operations(numbers="share projected rectified activated")
 
 
 class ProbabilitiesInNllLoss(SourceCheck, Watcher):

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.events import TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, moved_after
 
-AUTOCAST = ("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast")
+AUTOCAST = functions("casts within")
 
 
 class BackwardInsideAutocast(SourceCheck):
