@@ -159,7 +159,8 @@ class CheckpointStore:
                 complete=_checked(complete, "complete", bool),
                 metrics=_encoded_metrics(metrics or {}),
             )
-            pending = self._prepare(state, summary, copies=self.background or only_if is not None)
+            copies = self.background or only_if is not None
+            pending = self._prepare(state, summary, copies=copies, may_share=only_if is None)
             if only_if is not None:
                 before = time.perf_counter()
                 goes_on = only_if()
@@ -169,7 +170,7 @@ class CheckpointStore:
             self._sequence += 1  # used up even if the save fails
             pending = self._shared(pending)
             if self.background or pending.shared is not None:
-                self._writer.start(lambda: self._write(pending, keep))
+                pending.copying.share(self._writer.start, lambda: self._write(pending, keep))
             else:
                 self._write(pending, keep)
             return True
@@ -177,15 +178,15 @@ class CheckpointStore:
             last = time.perf_counter() - started - asked
             self.stall_seconds = Stall(last, self.stall_seconds.total + last)
 
-    def _prepare(self, state: Any, summary: CheckpointSummary, *, copies: bool) -> Pending:
+    def _prepare(self, state: Any, summary: CheckpointSummary, *, copies: bool, may_share: bool) -> Pending:
         # imported here so that looking at checkpoints needs no torch
         from truestep.checkpoints.prepare import Preparing
         from truestep.checkpoints.snapshot import SnapshotBuffers
 
         if self._preparing is None or (copies and not self._preparing.copies):
             self._preparing = Preparing(SnapshotBuffers() if copies else None)
-        images, tree = self._preparing.prepared(state)
-        return Pending(summary=summary, images=images, state=tree)
+        images, tree, copying = self._preparing.prepared(state, may_share=may_share)
+        return Pending(summary=summary, images=images, state=tree, copying=copying)
 
     def _shared(self, pending: Pending) -> Pending:
         """Make the folder that others write in, and tell them of it, where there are others."""
