@@ -159,8 +159,7 @@ class CheckpointStore:
                 complete=_checked(complete, "complete", bool),
                 metrics=_encoded_metrics(metrics or {}),
             )
-            copies = self.background or only_if is not None
-            pending = self._prepare(state, summary, copies=copies, may_share=only_if is None)
+            pending = self._prepare(state, summary, asks=only_if is not None)
             if only_if is not None:
                 before = time.perf_counter()
                 goes_on = only_if()
@@ -178,14 +177,16 @@ class CheckpointStore:
             last = time.perf_counter() - started - asked
             self.stall_seconds = Stall(last, self.stall_seconds.total + last)
 
-    def _prepare(self, state: Any, summary: CheckpointSummary, *, copies: bool, may_share: bool) -> Pending:
+    def _prepare(self, state: Any, summary: CheckpointSummary, *, asks: bool) -> Pending:
+        """Take a copy of a state, or of a first one let the writer take its share, unless it is asked first whether to write."""
         # imported here so that looking at checkpoints needs no torch
         from truestep.checkpoints.prepare import Preparing
         from truestep.checkpoints.snapshot import SnapshotBuffers
 
+        copies = self.background or asks
         if self._preparing is None or (copies and not self._preparing.copies):
             self._preparing = Preparing(SnapshotBuffers() if copies else None)
-        images, tree, copying = self._preparing.prepared(state, may_share=may_share)
+        images, tree, copying = self._preparing.prepared(state, may_share=not asks)
         return Pending(summary=summary, images=images, state=tree, copying=copying)
 
     def _shared(self, pending: Pending) -> Pending:
