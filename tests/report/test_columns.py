@@ -95,7 +95,27 @@ def test_two_halves_of_a_line_are_no_line(tmp_path):
 
 
 NUMBERS = st.one_of(
-    st.sampled_from(["0", "-0", "1e5", "1E-3", "-2.5", "01", "+1", "1.", ".5", "1e", "--1", "", "1 2", "NaN", '"NaN"', "true", "null"]),
+    st.sampled_from(
+        [
+            "0",
+            "-0",
+            "1e5",
+            "1E-3",
+            "-2.5",
+            "01",
+            "+1",
+            "1.",
+            ".5",
+            "1e",
+            "--1",
+            "",
+            "1 2",
+            "NaN",
+            '"NaN"',
+            "true",
+            "null",
+        ]
+    ),
     st.integers(-(10**20), 10**20).map(str),
     st.floats().map(repr),
 )

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from truestep.report.alike import LinePattern
 from truestep.report.media import MediaLine, decode_media
-from truestep.report.metrics import MAX_STEP, NOT_IN_JSON, MetricsLine, decode, is_metric_name, lines_of, raw_blocks
+from truestep.report.metrics import (
+    MAX_STEP,
+    NOT_IN_JSON,
+    MetricsLine,
+    decode,
+    is_metric_name,
+    lines_of,
+    raw_blocks,
+)
 
 MOST_PATTERNS = 8  # of lines read together; where there are more, JSON is as quick
 
