@@ -50,8 +50,9 @@ class CopyPiece:
             yield self
             return
         flat = self._sources[0].detach().reshape(-1).view(torch.uint8)
-        for memory, source in zip(self._memory.split(PIECE_BYTES), flat.split(PIECE_BYTES), strict=True):
-            yield type(self)(memory, [memory], [source])
+        for begin in range(0, len(flat), PIECE_BYTES):
+            memory = self._memory[begin : begin + PIECE_BYTES]
+            yield type(self)(memory, [memory], [flat[begin : begin + PIECE_BYTES]])
 
     @property
     def _is_plain(self) -> bool:
