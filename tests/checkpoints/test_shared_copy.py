@@ -10,7 +10,7 @@ import torch
 from truestep.checkpoints import CheckpointStore, shared_copy, snapshot
 from truestep.checkpoints.checksum import PIECE_BYTES
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.shared_copy import AbandonedError, CopyPiece, SharedCopy
+from truestep.checkpoints.shared_copy import CopyAbandonedError, CopyPiece, SharedCopy
 
 SMALL_PIECE = 1000
 
@@ -173,7 +173,7 @@ def test_what_was_changed_while_it_was_read_is_refused():
 
     with pytest.raises(KeyboardInterrupt):
         shared.share(start, lambda: None)
-    with pytest.raises(AbandonedError):
+    with pytest.raises(CopyAbandonedError):
         shared.release(numbers.stop)
 
 

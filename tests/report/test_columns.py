@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from truestep.report import columns as columns_module
 from truestep.report import metrics as metrics_module
-from truestep.report.columns import read_columns
+from truestep.report.columns import read_metric_columns
 from truestep.report.metrics import MetricsFile, read_metrics
 
 SPOILED = [
@@ -57,14 +57,14 @@ def one_by_one(path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(columns_module, "_alike", lambda text: None)
         patch.setattr(columns_module, "_at_once", lambda lines: None)
-        return plain(list(read_columns(path)))
+        return plain(list(read_metric_columns(path)))
 
 
 @pytest.mark.parametrize("at_once", [1, 300, 1 << 19])
 def test_both_ways_of_reading_agree(at_once, tmp_path, monkeypatch):
     monkeypatch.setattr(metrics_module, "BLOCK_BYTES", at_once)
     write(tmp_path / "metrics.jsonl", 60)
-    found = list(read_columns(tmp_path / "metrics.jsonl"))
+    found = list(read_metric_columns(tmp_path / "metrics.jsonl"))
     assert plain(found) == one_by_one(tmp_path / "metrics.jsonl", monkeypatch)
     assert list(plain(found)["values"]) == ["loss", "whole", "large", "accuracy"]
 
@@ -72,7 +72,7 @@ def test_both_ways_of_reading_agree(at_once, tmp_path, monkeypatch):
 def test_whole_lines_are_read_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(columns_module, "_one_by_one", None)
     write(tmp_path / "metrics.jsonl", 60)
-    assert sum(len(each.steps) for each in read_columns(tmp_path / "metrics.jsonl")) == 60
+    assert sum(len(each.steps) for each in read_metric_columns(tmp_path / "metrics.jsonl")) == 60
 
 
 @pytest.mark.parametrize("spoiled", SPOILED)
@@ -81,7 +81,7 @@ def test_a_spoiled_line_costs_itself_alone(spoiled, tmp_path, monkeypatch):
     write(path, 20)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:9], spoiled, *lines[9:]]))
-    found = plain(list(read_columns(path)))
+    found = plain(list(read_metric_columns(path)))
     assert found == one_by_one(path, monkeypatch)
     assert found["spoiled"] == 1
     assert found["steps"] == [line.step for line in read_metrics(path)] == list(range(20))
@@ -91,7 +91,7 @@ def test_two_halves_of_a_line_are_no_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
     line = json.dumps({"step": 1, "epoch": 0, "elapsed_seconds": 0, "values": {"a": 1, "b": 2}}).encode()
     path.write_bytes(line.replace(b', "b"', b'\n"b"') + b"\n" + line + b"," + line + b"\n")
-    assert plain(list(read_columns(path)))["spoiled"] == 3
+    assert plain(list(read_metric_columns(path)))["spoiled"] == 3
 
 
 NUMBERS = st.one_of(
@@ -136,8 +136,8 @@ LINES = st.builds(
 def test_whatever_the_lines_are_both_ways_agree(kinds, order):
     text = b"".join(kinds[number % len(kinds)] for number in order)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns_module, "raw_blocks", lambda path: [text] if text else [])
-        found = list(read_columns("it"))
+        patch.setattr(columns_module, "raw_metrics_blocks", lambda path: [text] if text else [])
+        found = list(read_metric_columns("it"))
         assert not found or plain(found) == one_by_one("it", patch)
 
 
@@ -148,4 +148,4 @@ def test_lines_of_a_few_patterns_are_read_as_numbers(tmp_path, monkeypatch):
             values = {"loss": 1 / (step + 1)} if step % 7 else {"accuracy": 0.5}
             file.append(step=step, epoch=step // 7, elapsed_seconds=step / 8, values=values)
     monkeypatch.setattr(columns_module, "_at_once", None)
-    assert sum(len(each.steps) for each in read_columns(path)) == 60
+    assert sum(len(each.steps) for each in read_metric_columns(path)) == 60

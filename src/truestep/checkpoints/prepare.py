@@ -12,34 +12,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from truestep.checkpoints.layout import FileLayout, lay_out
+from truestep.checkpoints.layout import FileLayout, lay_out_files
 from truestep.checkpoints.regions import regions_of
-from truestep.checkpoints.retrace import ChangedError, part_of
-from truestep.checkpoints.save import FileImage
+from truestep.checkpoints.retrace import SavedStateChangedError, part_of_saved_state
+from truestep.checkpoints.save import CheckpointFileImage
 from truestep.checkpoints.shared_copy import SharedCopy
-from truestep.checkpoints.snapshot import SnapshotBuffers, direct_image
-from truestep.checkpoints.tree import Encoded, encode_state
+from truestep.checkpoints.snapshot import CheckpointStaging, direct_image
+from truestep.checkpoints.tree import EncodedState, encode_state
 from truestep.core.collector import collector_at_rest
 
 # Each is compared with all the others; beyond this the layout is made anew instead.
 MOST_MOVED = 100  # tensors at another address than last time that are looked at one by one
 
 
-class Prepared(NamedTuple):
+class PreparedCheckpoint(NamedTuple):
     """A state that can be written: the files with its tensors, its tree, and what is still to be copied."""
 
-    images: list[FileImage]
+    images: list[CheckpointFileImage]
     tree: Any
     copying: SharedCopy
 
 
-class Preparing:
+class CheckpointPreparer:
     """Makes checkpoints to be written, one after another, of the states of one run.
 
     With buffers they hold a copy; without, the tensors themselves. Files are those of the process of this rank.
     """
 
-    def __init__(self, buffers: SnapshotBuffers | None, *, rank: int = 0) -> None:
+    def __init__(self, buffers: CheckpointStaging | None, *, rank: int = 0) -> None:
         self._buffers, self._rank = buffers, rank
         self._last: _Plan | None = None
 
@@ -48,7 +48,7 @@ class Preparing:
         """Whether what it makes outlives changes of the state."""
         return self._buffers is not None
 
-    def prepared(self, state: Any, *, may_share: bool) -> Prepared:
+    def prepared(self, state: Any, *, may_share: bool) -> PreparedCheckpoint:
         """Return what is to be written of a state; with `may_share` a first copy may be left to be shared with the writer.
 
         Raises CheckpointError with the path of whatever can't be saved.
@@ -56,39 +56,41 @@ class Preparing:
         with collector_at_rest():
             return self._made(state, may_share=may_share)
 
-    def _made(self, state: Any, *, may_share: bool) -> Prepared:
+    def _made(self, state: Any, *, may_share: bool) -> PreparedCheckpoint:
         last, self._last = self._last, None  # what fails half way is no plan
         if last is not None:
             try:
                 tree, tensors = last.tree_of(state)
-            except ChangedError:
+            except SavedStateChangedError:
                 pass
             else:
                 self._last = last
                 return self._prepared(last, tensors, tree, may_share=may_share)
         encoded = encode_state(state)
-        plan = _Plan(state, encoded, lay_out(regions_of(encoded.leaves), self._rank))
+        plan = _Plan(state, encoded, lay_out_files(regions_of(encoded.leaves), self._rank))
         tensors = [leaf.tensor for leaf in encoded.leaves]
         prepared = self._prepared(plan, tensors, encoded.tree, may_share=may_share)
         if plan.can_be_kept():
             self._last = plan
         return prepared
 
-    def _prepared(self, plan: "_Plan", tensors: list[Tensor], tree: Any, *, may_share: bool) -> Prepared:
+    def _prepared(
+        self, plan: "_Plan", tensors: list[Tensor], tree: Any, *, may_share: bool
+    ) -> PreparedCheckpoint:
         sources, copying = plan.sources(tensors), SharedCopy()
         if self._buffers is None:
             images = [direct_image(file, source) for file, source in zip(plan.layout, sources, strict=True)]
         else:
             images = self._buffers.take(plan.layout, sources, copying if may_share else None)
-        return Prepared(images, tree, copying)
+        return PreparedCheckpoint(images, tree, copying)
 
 
 class _Plan:
     """What was worked out for a state, and where its tensors lay."""
 
-    def __init__(self, state: Any, encoded: Encoded, layout: list[FileLayout]) -> None:
+    def __init__(self, state: Any, encoded: EncodedState, layout: list[FileLayout]) -> None:
         self.layout = layout
-        self._part = part_of(state, encoded.tree)
+        self._part = part_of_saved_state(state, encoded.tree)
         self._names = [leaf.name for leaf in encoded.leaves]
         tensors = [leaf.tensor for leaf in encoded.leaves]
         self._kinds = _kinds(tensors)
@@ -102,16 +104,16 @@ class _Plan:
         tensors: list[Tensor] = []
         tree = self._part.node(state, tensors)
         if _kinds(tensors) != self._kinds:
-            raise ChangedError
+            raise SavedStateChangedError
         addresses = np.fromiter(map(Tensor.data_ptr, tensors), np.uint64, len(tensors))
         moved = np.flatnonzero(addresses != self._addresses).tolist()
         if len(moved) > MOST_MOVED:
-            raise ChangedError
+            raise SavedStateChangedError
         ends = addresses + self._bytes
         for number in moved:  # made anew, as the states of generators are: it may share memory with no other
             touching = (addresses < ends[number]) & (ends > addresses[number])
             if self._num_leaves[self._names[number]] != 1 or int(touching.sum()) > 1:
-                raise ChangedError
+                raise SavedStateChangedError
         # Moved tensors are known by their new place from now on; all checks are behind us.
         self._addresses = addresses
         return tree, tensors

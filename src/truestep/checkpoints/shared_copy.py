@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from truestep.checkpoints.checksum import PIECE_BYTES, Checksum
-from truestep.checkpoints.memory import bytes_of
+from truestep.checkpoints.memory import saved_bytes_of
 
 
-class AbandonedError(Exception):
+class CopyAbandonedError(Exception):
     """The owner of the tensors was interrupted before they were copied, so that they can't be written."""
 
 
@@ -68,14 +68,14 @@ class CopyPiece:
         if self._is_plain:
             # NumPy copies in this thread alone: all processors are at work already
             np.copyto(
-                np.frombuffer(bytes_of(self._memory), np.uint8), np.frombuffer(self._source(), np.uint8)
+                np.frombuffer(saved_bytes_of(self._memory), np.uint8), np.frombuffer(self._source(), np.uint8)
             )
         else:
             with torch.no_grad():
                 torch._foreach_copy_(self._places, self._sources)
 
     def _source(self) -> memoryview:
-        return bytes_of(self._sources[0].detach())
+        return saved_bytes_of(self._sources[0].detach())
 
     def let_go(self) -> None:
         """Keep no tensor alive: it is copied, or written."""
@@ -83,7 +83,7 @@ class CopyPiece:
 
     def copied(self) -> memoryview:
         """Return its part of the buffer."""
-        return bytes_of(self._memory)
+        return saved_bytes_of(self._memory)
 
     def direct(self) -> memoryview:
         """Return the memory of its tensor, not copied; of several, or one that does not lie in a row, a copy."""
@@ -134,14 +134,14 @@ class SharedCopy:
             else:
                 self._changed.wait_for(lambda: self._abandoned or self._copied <= number)
             if self._abandoned:
-                raise AbandonedError
+                raise CopyAbandonedError
             return is_direct
 
     def release(self, number: int) -> None:
         """Say that the tensors of the pieces before this one are not read any more."""
         with self._changed:
             if self._abandoned and self._num_released < self._num_read:
-                raise AbandonedError  # perhaps they were changed while they were read
+                raise CopyAbandonedError  # perhaps they were changed while they were read
             self._num_released = min(number, self._num_read)
             self._changed.notify_all()
 
@@ -164,7 +164,7 @@ class SharedCopy:
     def _do(self, job: Callable[[], None]) -> None:
         try:
             job()
-        except AbandonedError:
+        except CopyAbandonedError:
             pass  # the owner knows
         finally:
             # However it ended, nothing is read any more.

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from truestep.checkpoints.layout import FileLayout
-from truestep.checkpoints.memory import bytes_of
-from truestep.checkpoints.save import FileImage
+from truestep.checkpoints.memory import saved_bytes_of
+from truestep.checkpoints.save import CheckpointFileImage
 from truestep.checkpoints.shared_copy import CopyPiece, SharedCopy
 
 MIN_SHARED_BYTES = 32 << 20  # a new buffer of less is filled before a writer has begun
 
 
-class SnapshotBuffers:
+class CheckpointStaging:
     """Host memory for copies, one flat buffer a file, kept from save to save.
 
     Allocating memory costs several times what copying into memory in use does, so that only the first save
@@ -28,7 +28,7 @@ class SnapshotBuffers:
 
     def take(
         self, files: list[FileLayout], sources: list[list[Tensor]], shared: SharedCopy | None = None
-    ) -> list[FileImage]:
+    ) -> list[CheckpointFileImage]:
         """Copy what the files are to hold. The images are valid until the next call.
 
         What goes into large new buffers is not copied but added to `shared`, if that is given.
@@ -39,7 +39,9 @@ class SnapshotBuffers:
         self._places = {name: place for name, place in self._places.items() if name in wanted}
         return images
 
-    def _take(self, file: FileLayout, sources: list[Tensor], shared: SharedCopy | None) -> FileImage:
+    def _take(
+        self, file: FileLayout, sources: list[Tensor], shared: SharedCopy | None
+    ) -> CheckpointFileImage:
         devices = {source.device for source in sources if source.is_cuda}
         before = self._buffers.get(file.name)
         buffer = self._buffer(file.name, file.data_bytes, pinned=bool(devices))
@@ -55,9 +57,9 @@ class SnapshotBuffers:
             for event in events:
                 event.synchronize()
             yield memoryview(file.header())
-            yield bytes_of(buffer[: file.data_bytes])
+            yield saved_bytes_of(buffer[: file.data_bytes])
 
-        return FileImage(file.name, file.manifest_text, file.data_bytes, pieces)
+        return CheckpointFileImage(file.name, file.manifest_text, file.data_bytes, pieces)
 
     def _places_in(self, file: FileLayout, buffer: Tensor) -> list[Tensor]:
         """Return the memory of each tensor in a buffer, kept as long as layout and buffer are the same."""
@@ -79,25 +81,25 @@ class SnapshotBuffers:
         return buffer
 
 
-def _shared_image(file: FileLayout, whole: CopyPiece, shared: SharedCopy) -> FileImage:
+def _shared_image(file: FileLayout, whole: CopyPiece, shared: SharedCopy) -> CheckpointFileImage:
     numbers = shared.add(list(whole.parts()))
 
     def pieces() -> Iterator[memoryview]:
         yield memoryview(file.header())
         yield from shared.read(numbers)
 
-    return FileImage(
+    return CheckpointFileImage(
         file.name, file.manifest_text, file.data_bytes, pieces, lambda: shared.release(numbers.stop)
     )
 
 
-def direct_image(file: FileLayout, sources: list[Tensor]) -> FileImage:
+def direct_image(file: FileLayout, sources: list[Tensor]) -> CheckpointFileImage:
     """Return an image that reads the tensors themselves, for a writer during which their owner waits."""
 
     def pieces() -> Iterator[memoryview]:
         yield memoryview(file.header())
         for source in sources:
             # One tensor at a time on the host: memory for the largest is enough.
-            yield bytes_of(source.detach().cpu().contiguous())
+            yield saved_bytes_of(source.detach().cpu().contiguous())
 
-    return FileImage(file.name, file.manifest_text, file.data_bytes, pieces)
+    return CheckpointFileImage(file.name, file.manifest_text, file.data_bytes, pieces)

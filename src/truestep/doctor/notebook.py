@@ -7,7 +7,13 @@ import re
 from dataclasses import dataclass, replace
 
 from truestep.doctor.finding import Finding, Place
-from truestep.doctor.replacement import Edit, Replacement, lines_of, replacement, why_no_python
+from truestep.doctor.replacement import (
+    Replacement,
+    SourceEdit,
+    replacement,
+    source_lines,
+    why_source_is_no_python,
+)
 
 # Cells of another language, or that IPython keeps from Python; of these the body is Python after all.
 _PYTHON_CELLS = re.compile(r"%%(time|timeit|capture|prun|python3?)\b")
@@ -47,11 +53,11 @@ class NotebookText:
             return None
         cell = cells.pop()
         first, after = self.starts[cell] - 1, [*self.starts, len(self.text) + 2][cell + 1] - 1
-        own = _joined(lines_of(self.text)[first:after])  # the lines beside a change are its cell's, too
+        own = _joined(source_lines(self.text)[first:after])  # the lines beside a change are its cell's, too
         return replacement(own, (_shifted(each, -first) for each in change.edits))
 
 
-def _shifted(edit: Edit, lines: int) -> Edit:
+def _shifted(edit: SourceEdit, lines: int) -> SourceEdit:
     return replace(edit, line=edit.line + lines, end_line=edit.end_line + lines)
 
 
@@ -72,8 +78,8 @@ def parse_notebook(raw: str) -> NotebookText:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
             numbers.append(number)
             starts.append(len(lines) + 1)
-            code = _python_of(source_of(cell))
-            if reason := why_no_python(_joined(code), "cell"):
+            code = _python_of(cell_source(cell))
+            if reason := why_source_is_no_python(_joined(code), "cell"):
                 unreadable.append((number, reason))
                 code = ["" for _ in code]
             lines += code
@@ -91,7 +97,7 @@ def _language(document: dict[str, object]) -> str:
     return "python"
 
 
-def source_of(cell: dict[str, object]) -> str:
+def cell_source(cell: dict[str, object]) -> str:
     """Return the text of a cell, which a notebook may hold as one string or as its lines."""
     source = cell.get("source", "")
     return "".join(map(str, source)) if isinstance(source, list) else str(source or "")
@@ -103,11 +109,11 @@ def _joined(code: list[str]) -> str:
 
 def is_python_cell(source: str) -> bool:
     """Tell whether a cell is Python, its magics and shell lines left aside."""
-    return why_no_python(_joined(_python_of(source)), "cell") is None
+    return why_source_is_no_python(_joined(_python_of(source)), "cell") is None
 
 
 def _python_of(source: str) -> list[str]:
-    lines = lines_of(source) or [""]
+    lines = source_lines(source) or [""]
     first = next((line for line in lines if line.strip()), "")
     if first.startswith("%%") and not _PYTHON_CELLS.match(first):
         return ["" for _ in lines]

@@ -14,7 +14,7 @@ MOST_KEPT = 8
 _DOUBLE_BACKWARD = "does not currently support double backward"
 
 
-class Compiler:
+class LossCompiler:
     """Compiles each loss function once, as one graph; other batch sizes make it dynamic in that dimension."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Compiler:
         return compiled(batch)
 
 
-def compile_refusal(error: BaseException) -> OptionError | None:
+def loss_compile_refusal(error: BaseException) -> OptionError | None:
     """Return a clear refusal if `error` means that torch can't compile this loss, None otherwise."""
     text = str(error)
     if _DOUBLE_BACKWARD in text or ("autograd.grad" in text and "Unsupported" in type(error).__name__):

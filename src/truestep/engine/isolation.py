@@ -6,17 +6,17 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from truestep.core.buffers import MovingBuffers
+from truestep.core.buffers import MovingBufferSnapshot
 
 
-class Isolation:
+class LearnerIsolation:
     """While it is entered, the parameters of `others` need no gradient; afterwards they and their buffers are as before.
 
     Freezing by `requires_grad_` keeps FSDP's hooks working (`backward(inputs=...)` loses gradients there), and the buffers, kept
     before, go back only after the backward, which may still need what the forward wrote.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], buffers: Sequence[MovingBuffers]) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], buffers: Sequence[MovingBufferSnapshot]) -> None:
         self._parameters = list(parameters)
         self._buffers = buffers
         self._frozen: list[Tensor] = []

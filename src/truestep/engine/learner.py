@@ -1,36 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """A learner: the handle of what is trained, and with what."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
-from truestep.core.calls import explains_calls, explains_methods
-from truestep.core.errors import OptionError
+from truestep.core.calls import methods_raise_option_errors, raises_option_errors
+from truestep.core.errors import NO_GUESS, OptionError
 from truestep.engine import state as states
 from truestep.engine.accumulating import Accumulating
+from truestep.engine.averaged_block import AveragedBlock
 from truestep.engine.batches import Batch, Split
 from truestep.engine.context import LearnerContext
+from truestep.engine.elsewhere import NEW_UPDATE
 from truestep.engine.evaluation import Values, evaluate
-from truestep.engine.forwarding import forwarded, set_on_module, unknown_attribute, warn_of_hidden
+from truestep.engine.forwarding import forwarded_to_module, set_on_module, unknown_attribute, warn_of_hidden
 from truestep.engine.making import Modules, make_parts
 from truestep.engine.optimizers import OptimizerFactory
 from truestep.engine.options import LearnerOptions
 from truestep.engine.parts import LearnerParts
-from truestep.engine.precision.weights import cast_floats
+from truestep.engine.precision.weights import cast_to_precision
 from truestep.engine.result import Update
-from truestep.engine.splitting import MicroBatch, Splitting
+from truestep.engine.splitting import BatchSplitting, MicroBatch
 from truestep.engine.untrained import warn_of_frozen
 from truestep.engine.update import Loss, update_together
-from truestep.engine.wrong_calls import explain_evaluate, explain_update, no_pickle
+from truestep.engine.wrong_calls import learner_is_no_pickle, wrong_evaluate_message, wrong_update_message
 
 _HALF = (torch.float16, torch.bfloat16)
 
 
-@explains_methods("net")
+@methods_raise_option_errors("net")
 class Learner:
     """One or several modules with what trains them; made by `Run.learner`. An update changes it and nothing else.
 
@@ -40,7 +41,7 @@ class Learner:
 
     _parts: LearnerParts
     _alone: list[LearnerParts]
-    _splitting: Splitting
+    _splitting: BatchSplitting
     _input_dtype: torch.dtype | None
     _output_dtype: torch.dtype | None
 
@@ -52,7 +53,7 @@ class Learner:
         own: dict[str, Any] = self.__dict__  # setting attributes reaches the module
         own["_parts"] = parts
         own["_alone"] = [parts]
-        own["_splitting"] = Splitting(options.micro_batch)
+        own["_splitting"] = BatchSplitting(options.micro_batch)
         # Only modes that keep all weights in one other type need their inputs brought to it.
         own["_input_dtype"] = kind if kind != torch.float32 else None
         own["_output_dtype"] = torch.float32 if kind in _HALF else None
@@ -66,28 +67,28 @@ class Learner:
         if self._input_dtype is None:
             return self._parts.module(*inputs, **named_inputs)
         output = self._parts.module(
-            *cast_floats(inputs, self._input_dtype), **cast_floats(named_inputs, self._input_dtype)
+            *cast_to_precision(inputs, self._input_dtype),
+            **cast_to_precision(named_inputs, self._input_dtype),
         )
-        return output if self._output_dtype is None else cast_floats(output, self._output_dtype)
+        return output if self._output_dtype is None else cast_to_precision(output, self._output_dtype)
 
     def __getattr__(self, name: str) -> Any:
         if "_parts" not in self.__dict__:  # not made yet
             raise AttributeError(name)
         module = self._parts.module
         try:
-            return forwarded(self, name)
-        except AttributeError as error:
+            return forwarded_to_module(self, name)
+        except AttributeError:
             if hasattr(type(module), name) or name.startswith("__"):
                 raise  # a property of the module that failed, a protocol that somebody asks for
-            # by an object python would add a guess of its own
-            raise AttributeError(unknown_attribute(self, name), name=name, obj=None) from error
+            raise AttributeError(unknown_attribute(self, name), name=name, obj=NO_GUESS) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         set_on_module(self, name, value)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be pickled or copied: a learner is of its run."""
-        raise OptionError(no_pickle(self.name))
+        raise OptionError(learner_is_no_pickle(self.name))
 
     def __dir__(self) -> list[str]:
         return sorted({*dir(type(self)), *dir(self._parts.module)})
@@ -127,7 +128,7 @@ class Learner:
         """Whether this learner trains yet: `starts_at` batches have been counted."""
         return self._parts.started
 
-    @explains_calls("net.update", otherwise=explain_update)
+    @raises_option_errors("net.update", NEW_UPDATE, wrong_update_message)
     def update(
         self,
         loss: Loss,
@@ -156,7 +157,7 @@ class Learner:
             return update_together(self._alone, loss, batch, self._splitting)[0]
         own = self._parts.options.micro_batch
         chosen = micro_batch if micro_batch is not None or not decomposable else own
-        return update_together(self._alone, loss, batch, Splitting(chosen, split, decomposable))[0]
+        return update_together(self._alone, loss, batch, BatchSplitting(chosen, split, decomposable))[0]
 
     def accumulating(self, *, weight: float | None = None) -> Accumulating:
         """Make one update out of losses that are computed one after another in a `with` block.
@@ -172,7 +173,7 @@ class Learner:
 
     # ------------------------------------------------------------------ looking
 
-    @explains_calls("net.evaluate", otherwise=explain_evaluate)
+    @raises_option_errors("net.evaluate", otherwise=wrong_evaluate_message)
     def evaluate(self, values: Values, data: Any, *, metric: Any = None, averaged: bool = False) -> Any:
         """Average `values(batch)` over `data` in evaluation mode, without gradients.
 
@@ -191,20 +192,13 @@ class Learner:
                 return evaluate(self._parts, values, data, metric)
         return evaluate(self._parts, values, data, metric)
 
-    @contextmanager
-    def averaged(self) -> Iterator[nn.Module]:
-        """Put the moving average in the place of the weights for a while, and the weights back."""
-        parts = self._parts
-        if parts.average is None:
+    def averaged(self) -> AveragedBlock:
+        """Put the moving average in the place of the weights within a `with` block, and the weights back behind it."""
+        if self._parts.average is None:
             raise OptionError(
                 f"{self.name!r} keeps no average of its weights; ask for one with run.learner(..., ema=ts.EMA())."
             )
-        with parts.average.in_place():
-            parts.shows_average = True
-            try:
-                yield parts.module
-            finally:
-                parts.shows_average = False
+        return AveragedBlock(self._parts)
 
     # ------------------------------------------------------------------ state
 
@@ -244,7 +238,7 @@ def update(
     parts = [learner._parts for learner in learners]
     if micro_batch is None and decomposable:
         micro_batch = _micro_batch_of(parts)
-    return update_together(parts, loss, batch, Splitting(micro_batch, split, decomposable))
+    return update_together(parts, loss, batch, BatchSplitting(micro_batch, split, decomposable))
 
 
 def _micro_batch_of(learners: Sequence[LearnerParts]) -> MicroBatch:

@@ -17,7 +17,7 @@ AT_ONCE = 1 << 15
 """Values from which torch may divide a pass among threads, and with it each sum (its GRAIN_SIZE)."""
 
 
-def noted(values: Tensor) -> Tensor:
+def noted_metric_mean(values: Tensor) -> Tensor:
     """Return the mean of values that need no gradient; of a short vector on a CPU a copy, which stands for its mean."""
     is_short = values.ndim == 1 and values.numel() <= MOST_VALUES
     if is_short and values.is_cpu and values.dtype is torch.float32 and values.is_contiguous():
@@ -25,15 +25,15 @@ def noted(values: Tensor) -> Tensor:
     return values.mean()
 
 
-def mean_of(one: Tensor) -> Tensor:
+def noted_metric_value(one: Tensor) -> Tensor:
     """Return the mean that was noted."""
     return one.mean() if one.ndim else one
 
 
-def numbers_of(many: Sequence[Tensor]) -> list[float]:
+def metric_means_as_numbers(many: Sequence[Tensor]) -> list[float]:
     """Return the means that were noted, as numbers; waits for the device where they are on one."""
     if len(many) == 1:
-        return [float(mean_of(many[0]))]
+        return [float(noted_metric_value(many[0]))]
     numbers = [0.0] * len(many)
     places: dict[int, list[int]] = {}
     for place, one in enumerate(many):

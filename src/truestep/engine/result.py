@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
-from truestep.core.held import Held
-from truestep.engine.clipping import norms_of, total_norm
+from truestep.core.held import HelpfulAttributes
+from truestep.engine.clipping import gradient_norms, total_gradient_norm
 from truestep.engine.elsewhere import UPDATE
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
@@ -18,7 +18,7 @@ MOST_NOTED_VALUES = 1 << 15
 """Of gradients that are copied for their norm; those of 64 lines that wait take 8 MB at most."""
 
 
-class NotedNorm:
+class NotedGradientNorm:
     """The norm of gradients that were copied, computed where somebody reads it; its bits are the same."""
 
     __slots__ = ("copies", "number")
@@ -29,23 +29,23 @@ class NotedNorm:
 
     def __float__(self) -> float:
         if self.number is None:
-            self.number = float(total_norm(self.copies))
+            self.number = float(total_gradient_norm(self.copies))
         return self.number
 
 
-def read_norms(noted: Iterable[NotedNorm]) -> None:
+def read_gradient_norms(noted: Iterable[NotedGradientNorm]) -> None:
     """Compute many norms in few calls; each has the bits that it has alone (tests/engine/test_means.py)."""
-    alike: dict[tuple[int, torch.dtype], list[NotedNorm]] = {}
+    alike: dict[tuple[int, torch.dtype], list[NotedGradientNorm]] = {}
     for each in noted:
         alike.setdefault((len(each.copies), each.copies[0].dtype), []).append(each)
     for (count, _), found in alike.items():
-        norms = norms_of([copy for each in found for copy in each.copies])
+        norms = gradient_norms([copy for each in found for copy in each.copies])
         rows = torch.stack(norms).view(len(found), count)
         for each, number in zip(found, torch.linalg.vector_norm(rows, dim=1).tolist(), strict=True):
             each.number = number
 
 
-class Update(Held):
+class Update(HelpfulAttributes):
     """What one update of one learner gave; every value is a 0-d tensor on the device, read only if you read it.
 
     Attributes:
@@ -109,10 +109,12 @@ class Update(Held):
                     "next update has replaced it. Read update.gradient_norm right after the update."
                 )
             tensors = self._weights.gather().tensors
-            self._norm = total_norm(tensors) if tensors else torch.zeros((), device=self.skipped.device)
+            self._norm = (
+                total_gradient_norm(tensors) if tensors else torch.zeros((), device=self.skipped.device)
+            )
         return self._norm
 
-    def note_norm(self) -> Tensor | NotedNorm:
+    def note_norm(self) -> Tensor | NotedGradientNorm:
         """Return the gradient's norm, of a small gradient on a CPU as one that is computed later.
 
         Its kernels take three times as long in the middle of updates, where others have driven them from the caches.
@@ -121,7 +123,7 @@ class Update(Held):
             tensors = self._weights.gather().tensors
             at_hand = tensors and all(each.is_cpu for each in tensors)
             if at_hand and sum(each.numel() for each in tensors) <= MOST_NOTED_VALUES:
-                return NotedNorm(tensors)
+                return NotedGradientNorm(tensors)
         return self.gradient_norm
 
     def __repr__(self) -> str:

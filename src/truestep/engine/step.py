@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError, NonFiniteError
-from truestep.engine.clipping import Gradients, norm_beside
+from truestep.engine.clipping import Gradients, gradient_norm_with_others
 from truestep.engine.delayed_reports import UpdateReport
-from truestep.engine.losses import negative_weights
+from truestep.engine.losses import negative_loss_weights
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import (
     APPLY,
@@ -45,24 +45,28 @@ class LearnerStep(NamedTuple):
     verdict: UpdateVerdict | None
 
 
-def decide(hooks: UpdateHooks, learners: Sequence[LearnerParts], sums: LossTotals) -> list[LearnerStep]:
+def decide_steps(hooks: UpdateHooks, learners: Sequence[LearnerParts], sums: LossTotals) -> list[LearnerStep]:
     """Prepare every learner's gradients and decide about its step; whatever is wrong is raised before one has moved."""
     hooks.decide(sums)
     steps = []
     for learner in learners:
-        gradients, measured = prepare(hooks, learner, sums)
+        gradients, measured = prepare_gradients(hooks, learner, sums)
         evidence = verdict = None
         if learner.delayed is None:
             evidence = _look(learner, sums, measured)
             verdict = VERDICTS[evidence][learner.policy.nonfinite]
             if verdict is RAISE:
-                raise error_of(learner, float(sums.loss), None if measured is None else float(measured))
+                raise nonfinite_error_of(
+                    learner, float(sums.loss), None if measured is None else float(measured)
+                )
         norm = measured if learner.policy.measures_norm and isinstance(measured, Tensor) else None
         steps.append(tuple.__new__(LearnerStep, (learner, gradients, measured, norm, evidence, verdict)))
     return steps
 
 
-def prepare(hooks: UpdateHooks, learner: LearnerParts, sums: LossTotals) -> tuple[Gradients, Measured]:
+def prepare_gradients(
+    hooks: UpdateHooks, learner: LearnerParts, sums: LossTotals
+) -> tuple[Gradients, Measured]:
     """Normalise, measure and clip a learner's gradients; return them and their norm before, or what says that it is finite."""
     weights, policy = learner.weights, learner.policy
     gradients = weights.gather()
@@ -95,7 +99,7 @@ def _measure(
     losses = sums.copies or []
     if policy.measures_norm:
         norm_type = policy.clip.norm_type if policy.clip else 2.0
-        norm, of_losses = norm_beside(gradients, losses, norm_type)
+        norm, of_losses = gradient_norm_with_others(gradients, losses, norm_type)
         sums.is_finite = bool(losses) and all(map(math.isfinite, of_losses))
         return hooks.joined(norm, norm_type)
     if policy.finite_check is None:
@@ -163,8 +167,8 @@ def step_optimizers(learner: LearnerParts, gradients: Gradients | None = None) -
 def note_applied(learner: LearnerParts) -> None:
     """Count an update that was applied: schedule and average move with it."""
     learner.counters.note_applied()
-    for schedule in learner.schedules.per_update:
-        schedule.step()
+    if learner.schedules.per_update:
+        learner.schedules.update_applied()
     if learner.average is not None:
         learner.average.update(learner.counters.updates)
 
@@ -178,7 +182,7 @@ def note_skipped(learner: LearnerParts, evidence: UpdateEvidence) -> Tensor:
     return learner.was_skipped
 
 
-def error_of(learner: LearnerParts, loss: float, norm: float | None) -> NonFiniteError:
+def nonfinite_error_of(learner: LearnerParts, loss: float, norm: float | None) -> NonFiniteError:
     """Return the error for a loss or gradient of this learner that is NaN or infinite."""
     spoilt = not learner.weights.are_finite()
     return nonfinite_error(learner.name, learner.context.step, loss, norm, spoilt=spoilt)
@@ -189,7 +193,7 @@ def error_of(learner: LearnerParts, loss: float, norm: float | None) -> NonFinit
 
 def _step_on_device(learner: LearnerParts, sums: LossTotals, measured: Measured) -> Tensor:
     """Step unless the flag is set, which nobody waits for; return it. Average and statistics follow at once."""
-    receive_report(learner)
+    receive_update_report(learner)
     assert learner.delayed is not None
     assert not isinstance(measured, float)  # on an accelerator it is a tensor
     policy = learner.policy
@@ -207,23 +211,22 @@ def _step_on_device(learner: LearnerParts, sums: LossTotals, measured: Measured)
     return flag.bool()
 
 
-def receive_report(learner: LearnerParts) -> None:
+def receive_update_report(learner: LearnerParts) -> None:
     """Learn what became of the last update: schedule, counters and policy follow it now."""
     report = learner.delayed.receive() if learner.delayed is not None else None
     if report is not None:
-        learn(learner, report)
+        follow_update_report(learner, report)
 
 
-def learn(learner: LearnerParts, report: UpdateReport) -> None:
+def follow_update_report(learner: LearnerParts, report: UpdateReport) -> None:
     """Take in what the device decided about an update."""
     counters = learner.counters
     if report.least < 0:
         counters.note_skipped()
-        raise negative_weights()
+        raise negative_loss_weights()
     if not report.skipped:
         counters.note_applied()
-        for schedule in learner.schedules.per_update:
-            schedule.step()
+        learner.schedules.update_applied()
         return
     is_finite = math.isfinite(report.loss)
     overflow = learner.policy.scaler is not None and is_finite
@@ -235,4 +238,4 @@ def learn(learner: LearnerParts, report: UpdateReport) -> None:
     )
     counters.note_skipped(overflow=overflow)
     if learner.policy.judge(evidence) is RAISE:
-        raise error_of(learner, report.loss, report.norm)
+        raise nonfinite_error_of(learner, report.loss, report.norm)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError
-from truestep.engine.losses import LossOutput, negative_weights, nonzero
-from truestep.engine.means import mean_of, noted, numbers_of
+from truestep.engine.losses import LossOutput, negative_loss_weights, nonzero_loss_weight
+from truestep.engine.means import metric_means_as_numbers, noted_metric_mean, noted_metric_value
 from truestep.engine.outputs import BatchOutputs
 
 
@@ -106,7 +106,7 @@ class LossTotals:
             self._adds_up = True
             mean, weight = values, num_examples or 1
         elif weights is None:
-            mean, weight = noted(values), values.numel()
+            mean, weight = noted_metric_mean(values), values.numel()
         else:
             self._note_negative(weights)
             mean, weight = part.mean, weights.sum()
@@ -160,7 +160,7 @@ class LossTotals:
         least = weights.min()
         if least.device.type == "cpu":
             if least < 0:
-                raise negative_weights()
+                raise negative_loss_weights()
         else:
             self.least = least if self.least is None else torch.minimum(self.least, least)
 
@@ -219,15 +219,15 @@ class LossTotals:
         if not means:
             return torch.tensor(float("nan"))
         if len(means) == 1 and not self.may_be_empty:
-            return mean_of(means[0])
+            return noted_metric_value(means[0])
         return self._total_of(means) / self.total
 
     def _total_of(self, means: list[Tensor]) -> Tensor:
         if self.may_be_empty or means[0].device.type != "cpu":
-            shares: Any = sum(map(operator.mul, map(mean_of, means), self._weights))
+            shares: Any = sum(map(operator.mul, map(noted_metric_value, means), self._weights))
             return shares  # type: ignore[no-any-return]
         # They are at hand: one tensor is made, not two a part.
-        numbers = map(operator.mul, numbers_of(means), self._weights)
+        numbers = map(operator.mul, metric_means_as_numbers(means), self._weights)
         return torch.tensor(sum(numbers), dtype=torch.promote_types(means[0].dtype, torch.float32))
 
     @property
@@ -238,7 +238,7 @@ class LossTotals:
             return None
         expected = self.expected  # which may have to be asked for
         if isinstance(total, Tensor):
-            return expected / nonzero(total)
+            return expected / nonzero_loss_weight(total)
         return None if total == expected else expected / total
 
 
@@ -249,5 +249,5 @@ def _mean(metric: Tensor, part: LossOutput) -> Tensor:
     if metric.ndim == 0:
         return metric.clone()  # it may be a buffer that the next forward writes to
     if part.weights is None:
-        return noted(metric.float())
-    return (metric * part.weights).sum() / nonzero(part.weights.sum())
+        return noted_metric_mean(metric.float())
+    return (metric * part.weights).sum() / nonzero_loss_weight(part.weights.sum())

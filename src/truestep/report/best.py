@@ -1,45 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """The best value of a metric, where its name tells which way is better."""
 
-import re
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from truestep.core.charts.curve import Curve, Extreme
+from truestep.core.charts.curve import ChartCurve, ChartExtreme
+from truestep.core.metric_names import Better, better_way_of_metric, words_of_metric
 
-HIGHER = {"accuracy", "acc", "f1", "auc", "precision", "recall", "iou", "dice", "bleu", "rouge", "psnr",
-          "ssim", "score", "r2", "map", "top1", "top5", "reward", "return"}  # fmt: skip
-LOWER = {"error", "err", "perplexity", "ppl", "mae", "mse", "rmse", "wer", "cer", "fid", "nll", "bpb", "loss"}
 EVALUATED = {"val", "valid", "validation", "test", "eval", "evaluation", "dev"}
 
-# what `Learner` and `Run` log of themselves: nobody chooses a run by it
-MEASURED = {"learning_rate", "gradient_norm", "samples_per_second", "memory_bytes", "updates_skipped",
-            "save_stall_seconds"}  # fmt: skip
 
-Better = Literal["max", "min"]
-
-
-class Extremes(NamedTuple):
+class MetricExtremes(NamedTuple):
     """The min and the max of a metric, each with its step; None where no value was finite."""
 
-    lowest: Extreme | None
-    highest: Extreme | None
+    lowest: ChartExtreme | None
+    highest: ChartExtreme | None
 
 
-def better(name: str) -> Better | None:
-    """Return whether the max or the min of a metric is its best value; None where its name does not tell."""
-    if name.rpartition("/")[2] in MEASURED:
-        return None
-    words = _words(name)
-    return "max" if words & HIGHER else "min" if words & LOWER else None
-
-
-def best(name: str, curve: Curve | Extremes, way: Better | None = None) -> Extreme | None:
+def best_metric_value(
+    name: str, curve: ChartCurve | MetricExtremes, way: Better | None = None
+) -> ChartExtreme | None:
     """Return the best value of a metric and its step; `way`: which is better, where it was told."""
-    return {"max": curve.highest, "min": curve.lowest, None: None}[way or better(name)]
+    return {"max": curve.highest, "min": curve.lowest, None: None}[way or better_way_of_metric(name)]
 
 
-def declared_best(config: object) -> tuple[str, Better] | None:
+def declared_best_metric(config: object) -> tuple[str, Better] | None:
     """Return the metric that a run saves its best checkpoint by, and which way is better, as its configuration has it."""
     told = config.get("best") if isinstance(config, dict) else None
     if not isinstance(told, dict) or told.get("mode") not in ("max", "min"):
@@ -47,24 +32,20 @@ def declared_best(config: object) -> tuple[str, Better] | None:
     return str(told.get("metric")), told["mode"]
 
 
-def deciding(curves: Mapping[str, Curve] | Mapping[str, Extremes]) -> str | None:
+def deciding_metric(curves: Mapping[str, ChartCurve] | Mapping[str, MetricExtremes]) -> str | None:
     """Return the metric that runs are best compared by: of an evaluation before training, a score before a loss."""
-    known = [name for name, curve in curves.items() if best(name, curve) is not None]
+    known = [name for name, curve in curves.items() if best_metric_value(name, curve) is not None]
     return min(known, key=_order, default=None)
 
 
-def shared(names: Iterable[Iterable[str]]) -> list[str]:
+def shared_metrics(names: Iterable[Iterable[str]]) -> list[str]:
     """Return the names of metrics that have a best value, the ones to compare by first."""
-    found = dict.fromkeys(name for each in names for name in each if better(name))
+    found = dict.fromkeys(name for each in names for name in each if better_way_of_metric(name))
     return sorted(found, key=_order)
 
 
 def _order(name: str) -> tuple[bool, bool]:
-    words = _words(name)
+    words = words_of_metric(name)
     is_score = "loss" not in words
     is_of_training = bool(words & {"train", "training"}) or not (is_score or words & EVALUATED)
     return is_of_training, not is_score
-
-
-def _words(name: str) -> set[str]:
-    return set(re.split(r"[^a-z0-9]+", name.lower()))

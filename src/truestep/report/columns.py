@@ -16,10 +16,10 @@ from truestep.report.metrics import (
     MAX_STEP,
     NOT_IN_JSON,
     MetricsLine,
-    decode,
+    decode_metrics_line,
     is_metric_name,
-    lines_of,
-    raw_blocks,
+    metrics_lines_of,
+    raw_metrics_blocks,
 )
 
 MOST_PATTERNS = 8  # of lines read together; where there are more, JSON is as quick
@@ -41,12 +41,12 @@ class MetricColumns:
     """Step, name and file of what was logged besides numbers."""
 
 
-def read_columns(path: Path) -> Iterator[MetricColumns]:
+def read_metric_columns(path: Path) -> Iterator[MetricColumns]:
     """Yield the lines of a `metrics.jsonl` in their order; those that a crash or a disk spoiled are counted."""
-    for text in raw_blocks(path):
+    for text in raw_metrics_blocks(path):
         found = _alike(text)
         if found is None:
-            lines = lines_of(text)
+            lines = metrics_lines_of(text)
             found = _at_once(lines) or _one_by_one(lines)
         yield found
 
@@ -149,7 +149,7 @@ def _column(items: Sequence[Any], kinds: str) -> Any:
 
 
 def _one_by_one(raw: list[bytes]) -> MetricColumns:
-    lines = [decode(line) if line.endswith(b"\n") else None for line in raw]
+    lines = [decode_metrics_line(line) if line.endswith(b"\n") else None for line in raw]
     whole: list[MetricsLine] = [line for line in lines if line is not None]
     gathered: dict[str, tuple[list[int], list[float]]] = {}
     for line in whole:

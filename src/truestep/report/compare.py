@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from truestep.core.metric_names import Better, better_way_of_metric
 from truestep.core.results import RenderableType, Result
-from truestep.report.best import Better, best, better, shared
+from truestep.report.best import best_metric_value, shared_metrics
 from truestep.report.record import ReportedRun
-from truestep.report.tables import leaves
+from truestep.report.tables import setting_leaves
 
 NOT_OF_THE_RUN = ("schema_version",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class SettingDifference:
     """A setting that is not the same in all runs; `values` in the order of the runs, None where a run has none."""
 
     setting: str
@@ -23,7 +24,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestValue:
+class BestMetricValue:
     """The best value of a metric in one run, and the first step that had it."""
 
     value: float
@@ -31,12 +32,12 @@ class BestValue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestValues:
+class BestMetricValues:
     """The best value of a metric in each run, and the number of the run that has the best of all."""
 
     metric: str
     better: Better
-    values: tuple[BestValue | None, ...]
+    values: tuple[BestMetricValue | None, ...]
     best_run: int
 
 
@@ -45,16 +46,16 @@ class RunComparison(Result):
     """One or several runs; `differences` are those of configuration, `circumstances` those of machine, code and choices."""
 
     runs: tuple[str, ...]
-    differences: tuple[Difference, ...]
-    circumstances: tuple[Difference, ...]
-    best: tuple[BestValues, ...]
+    differences: tuple[SettingDifference, ...]
+    circumstances: tuple[SettingDifference, ...]
+    best: tuple[BestMetricValues, ...]
     steps: tuple[int, ...]
     elapsed_seconds: tuple[float, ...]
 
     def __rich__(self) -> RenderableType:
-        from truestep.report.screen import comparison_screen
+        from truestep.report.screen import run_comparison_table
 
-        return comparison_screen(self)
+        return run_comparison_table(self)
 
 
 def compare_runs(records: Sequence[ReportedRun]) -> RunComparison:
@@ -73,31 +74,36 @@ def _settings(record: ReportedRun) -> dict[str, Any]:
     """Return what the run was made with; the hyper-parameters stand under their own names."""
     found = record.config if isinstance(record.config, Mapping) else {}
     own = found.get("config")
-    flat = dict(leaves({key: each for key, each in found.items() if key not in (*NOT_OF_THE_RUN, "config")}))
-    return flat | (dict(leaves(own)) if isinstance(own, Mapping) else {} if own is None else {"config": own})
+    flat = dict(
+        setting_leaves({key: each for key, each in found.items() if key not in (*NOT_OF_THE_RUN, "config")})
+    )
+    return flat | (
+        dict(setting_leaves(own)) if isinstance(own, Mapping) else {} if own is None else {"config": own}
+    )
 
 
 def _circumstances(record: ReportedRun) -> dict[str, Any]:
-    machine = dict(leaves(record.environment)) if isinstance(record.environment, Mapping) else {}
+    machine = dict(setting_leaves(record.environment)) if isinstance(record.environment, Mapping) else {}
     return machine | {str(choice.get("name")): choice.get("value") for choice in record.choices}
 
 
-def _differences(settings: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
+def _differences(settings: Sequence[Mapping[str, Any]]) -> Iterator[SettingDifference]:
     for name in dict.fromkeys(name for each in settings for name in each):
         values = tuple(each.get(name) for each in settings)
         if len({json.dumps(value, sort_keys=True, default=str) for value in values}) > 1:
-            yield Difference(setting=name, values=values)
+            yield SettingDifference(setting=name, values=values)
 
 
-def _best_values(records: Sequence[ReportedRun]) -> Iterator[BestValues]:
-    for metric in shared(record.curves for record in records):
-        way = better(metric)
+def _best_values(records: Sequence[ReportedRun]) -> Iterator[BestMetricValues]:
+    for metric in shared_metrics(record.curves for record in records):
+        way = better_way_of_metric(metric)
         found = [
-            best(metric, record.curves[metric]) if metric in record.curves else None for record in records
+            best_metric_value(metric, record.curves[metric]) if metric in record.curves else None
+            for record in records
         ]
-        values = tuple(BestValue(value=each.value, step=each.step) if each else None for each in found)
+        values = tuple(BestMetricValue(value=each.value, step=each.step) if each else None for each in found)
         known = [(each.value, number) for number, each in enumerate(values) if each]
         if way is not None and known:
             sign = -1 if way == "max" else 1
             _, best_run = min((sign * value, number) for value, number in known)
-            yield BestValues(metric=metric, better=way, values=values, best_run=best_run)
+            yield BestMetricValues(metric=metric, better=way, values=values, best_run=best_run)

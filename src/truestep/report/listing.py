@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from truestep.checkpoints.sources import FOLDER
-from truestep.core.errors import OptionError, RunDirectoryError, near_path, nearest_names
+from truestep.core.errors import OptionError, RunDirectoryError, did_you_mean_path, nearest_names
 from truestep.core.files import read_regular_file
+from truestep.core.metric_names import better_way_of_metric
 from truestep.core.results import RenderableType, Result
-from truestep.report.best import best, better, deciding, declared_best
-from truestep.report.digest import Digest, digest_of, forget_oldest
-from truestep.report.names import CONFIG, METRICS, REPORT
-from truestep.report.state import state_of
+from truestep.report.best import best_metric_value, deciding_metric, declared_best_metric
+from truestep.report.digest import MetricsDigest, forget_oldest_metrics_digests, metrics_digest
+from truestep.report.names import CONFIG, METRICS, REPORT, folder_of_run
+from truestep.report.state import reported_state
 
 MAX_DEPTH = 4  # a run lies no deeper: a folder of data below is not searched to its ground
 
@@ -45,9 +46,9 @@ class RunList(Result):
     runs: tuple[RunSummary, ...]
 
     def __rich__(self) -> RenderableType:
-        from truestep.report.screen import runs_screen
+        from truestep.report.screen import run_list_table
 
-        return runs_screen(self)
+        return run_list_table(self)
 
 
 def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
@@ -60,22 +61,22 @@ def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
 
     Raises RunDirectoryError where there is no such folder, OptionError where no run has logged `best`.
     """
-    where = Path(folder)
+    where = folder_of_run(folder)
     if not where.is_dir():
         raise RunDirectoryError(_without_folder(where))
-    found = [(path, digest_of(path)) for path in runs_in(where)]
-    forget_oldest()
+    found = [(path, metrics_digest(path)) for path in reportable_runs_in(where)]
+    forget_oldest_metrics_digests()
     if best is not None:
         _check_metric(best, [digest for _, digest in found])
     listed = [_summary(path, digest, best) for path, digest in found]
     listed.sort(key=lambda run: run.changed_at, reverse=True)
     if best is not None:
-        sign = -1 if better(best) == "max" else 1
+        sign = -1 if better_way_of_metric(best) == "max" else 1
         listed.sort(key=lambda run: float("inf") if run.best_value is None else sign * run.best_value)
     return RunList(folder=str(where), runs=tuple(listed))
 
 
-def _check_metric(metric: str, digests: list[Digest]) -> None:
+def _check_metric(metric: str, digests: list[MetricsDigest]) -> None:
     known = {name for digest in digests for name in digest.extremes}
     if metric not in known:
         raise OptionError(
@@ -87,23 +88,23 @@ def _without_folder(where: Path) -> str:
     if where.exists():
         return f"{where} is a file, and no folder that holds runs. Name the folder: truestep runs FOLDER"
     return (
-        f"There is no folder {str(where)!r} here, so there are no runs to list.{near_path(where)} A script with ts.Run(...) makes "
-        "a run, and so does `truestep train digits`; for runs elsewhere write: truestep runs FOLDER"
+        f"There is no folder {str(where)!r} here, so there are no runs to list.{did_you_mean_path(where)} A script with "
+        "ts.Run(...) makes a run, and so does `truestep train digits`; for runs elsewhere write: truestep runs FOLDER"
     )
 
 
-def runs_in(folder: Path) -> list[Path]:
+def reportable_runs_in(folder: Path) -> list[Path]:
     """Return the folders of the runs in a folder and in those under it, in the order of their names."""
     return list(_found(folder, MAX_DEPTH))
 
 
-def is_run(path: Path) -> bool:
+def is_reportable_run(path: Path) -> bool:
     """Whether a folder holds a run, or metrics that another program wrote like one."""
     return (path / METRICS).is_file() or ((path / CONFIG).is_file() and (path / FOLDER).is_dir())
 
 
 def _found(folder: Path, depth: int) -> Iterator[Path]:
-    if is_run(folder):
+    if is_reportable_run(folder):
         yield folder
         return
     with suppress(OSError):  # a folder that may not be read
@@ -112,15 +113,15 @@ def _found(folder: Path, depth: int) -> Iterator[Path]:
                 yield from _found(path, depth - 1)
 
 
-def _summary(path: Path, digest: Digest, metric: str | None) -> RunSummary:
-    declared = declared_best(_config_of(path))
+def _summary(path: Path, digest: MetricsDigest, metric: str | None) -> RunSummary:
+    declared = declared_best_metric(_config_of(path))
     way = None
     if metric is None and declared is not None and declared[0] in digest.extremes:
         metric, way = declared
-    metric = metric or deciding(digest.extremes)
+    metric = metric or deciding_metric(digest.extremes)
     extremes = digest.extremes.get(metric) if metric else None
-    extreme = best(metric, extremes, way) if metric and extremes else None
-    state = state_of(path, digest.last_step)
+    extreme = best_metric_value(metric, extremes, way) if metric and extremes else None
+    state = reported_state(path, digest.last_step)
     size, changed = _size_and_time(path)
     return RunSummary(
         directory=str(path),

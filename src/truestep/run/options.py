@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice, check_flag, check_number
+from truestep.core.metric_names import ask_for_best_mode
+from truestep.engine.context import LearnerContext
 from truestep.engine.policy import NON_FINITE
 from truestep.engine.result import Update
 from truestep.engine.strategies import STRATEGIES
-from truestep.model.layers.interval import Every, check_every
-from truestep.report.best import better
+from truestep.model.layers.interval import Every, check_look_interval
 from truestep.report.metrics import is_metric_name
 from truestep.run.elsewhere import LOGGED
 
@@ -93,11 +94,9 @@ class Saving:
             raise OptionError(
                 f"rollback_after={self.rollback_after}: give at least 1; a run can't go back before an update was skipped."
             )
-        if self.best is not None and self.best_mode is None and better(self.best) == "min":
-            raise OptionError(
-                f"ts.Saving(best={self.best!r}) does not say which way is better, and the highest would be kept: of what is "
-                'called so the lowest is best as a rule. Write best_mode="min", or best_mode="max" where the highest is meant.'
-            )
+        called = f"ts.Saving(best={self.best!r})"
+        if self.best and (said := ask_for_best_mode(called, self.best, self.best_mode, 'best_mode="{}"')):
+            raise OptionError(said)
         self.retention()
 
     def retention(self) -> "Retention":
@@ -138,7 +137,7 @@ class Watching(NamedTuple):
     layers_every: Every  # 0 for never
 
 
-def plain_config(config: Any) -> dict[str, Any]:
+def plain_run_config(config: Any) -> dict[str, Any]:
     """Return a user's configuration (a mapping, a data class, anything with attributes) as a dict of JSON values."""
     if config is None:
         return {}
@@ -175,9 +174,9 @@ def _plain(value: Any) -> Any:
     return text
 
 
-def as_number(name: str, value: Any) -> float:
+def logged_number(name: str, value: Any) -> float:
     """Return what was logged as a number, or say what can be logged."""
-    check_name(name, by="run.log was given")
+    check_run_name(name, by="run.log was given")
     try:
         # torch warns of float(tensor) where the tensor has a gradient
         return float(value.detach() if isinstance(value, Tensor) else value)
@@ -186,10 +185,11 @@ def as_number(name: str, value: Any) -> float:
             f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
             "tensor, or ts.Image(pixels), ts.Audio(wave, rate) or ts.Text(string). Log several numbers under several names."
             + (" The loss of an update is update.loss." if isinstance(value, Update) else "")
+            + (" It was not called: write its parentheses, too." if callable(value) else "")
         ) from error
 
 
-def check_name(name: str, *, by: str) -> None:
+def check_run_name(name: str, *, by: str) -> None:
     """Raise an OptionError unless a metric, or what is tracked, can be called this."""
     if not is_metric_name(name):
         raise OptionError(
@@ -198,8 +198,11 @@ def check_name(name: str, *, by: str) -> None:
         )
 
 
-def check_logged(unnamed: tuple[Any, ...], names: Iterable[str]) -> None:
-    """Raise an OptionError where `run.log` was given values without names, a dict of them, or other loggers' options."""
+def check_logged_values(unnamed: tuple[Any, ...], names: Iterable[str], context: LearnerContext) -> None:
+    """Raise an OptionError where `run.log` is called by a function of a batch, or was given values without names, a dict of them,
+    or other loggers' options."""
+    if context.is_busy or context.is_measuring:
+        raise OptionError(_logged_within(names, measuring=context.is_measuring))
     if unnamed:
         raise OptionError(f"run.log was given {_unnamed(unnamed)}.")
     for name in names:
@@ -207,6 +210,20 @@ def check_logged(unnamed: tuple[Any, ...], names: Iterable[str]) -> None:
             raise OptionError(
                 f"run.log has no option {name!r}, and would log it as a value: leave it out, {LOGGED[name]}."
             )
+
+
+def _logged_within(names: Iterable[str], *, measuring: bool) -> str:
+    called = f"run.log({', '.join(f'{name}=...' for name in names)}) was called"
+    if measuring:
+        return (
+            f"{called} by the function that net.evaluate calls with each batch, and would write a line for each. Return one value "
+            "per example, and log the mean of all: run.log(accuracy=net.evaluate(correct, test)); of several return a dict."
+        )
+    return (
+        f"{called} inside of an update. A loss function may be called several times for one batch (micro-batches, another try), "
+        "and each time would write a line. Return the values with the loss, ts.weighted(losses, accuracy=correct): they are "
+        "averaged over all updates of a line. Or log behind it: update = net.update(loss, batch), then run.log(...)."
+    )
 
 
 def _unnamed(values: tuple[Any, ...]) -> str:
@@ -225,18 +242,19 @@ def _unnamed(values: tuple[Any, ...]) -> str:
     return f"{type(first).__name__} {str(first)[:60]!r} without a name, by which it would be found again: run.log(accuracy=0.9)"
 
 
-def check_directory(directory: Any) -> Path | None:
+def check_run_directory(directory: Any) -> Path | None:
     """Return the run's directory, absolute, None for none; raises an OptionError for what is no path."""
     if directory is None:
         return None
     if not isinstance(directory, str | os.PathLike):
         raise OptionError(
-            f"ts.Run({directory!r}): give the directory of the run, ts.Run('runs/digits'), say; metrics and checkpoints go there."
+            f"ts.Run was given a {type(directory).__name__} first. Give the directory of the run, ts.Run('runs/digits'), say; "
+            "metrics and checkpoints go there. A model goes to run.learner(module, optimizer)."
         )
     return Path(directory).absolute()
 
 
-def check_statuses(statuses: Any) -> dict[int, int]:
+def check_run_exit_statuses(statuses: Any) -> dict[int, int]:
     """Return the statuses to exit with by signal; raises an OptionError for a signal that can't be caught, or no status."""
     if statuses is None:
         return {}
@@ -256,13 +274,13 @@ def check_statuses(statuses: Any) -> dict[int, int]:
     return dict(statuses)
 
 
-def check_flags(**flags: Any) -> None:
+def check_run_flags(**flags: Any) -> None:
     """Raise an OptionError unless all of these are truth values."""
     for name, value in flags.items():
         check_flag("ts.Run", name, value)
 
 
-def check_options(nonfinite: Any, strategy: Any, saving: Any) -> None:
+def check_run_options(nonfinite: Any, strategy: Any, saving: Any) -> None:
     """Raise an OptionError unless these options of a run can be used."""
     check_choice("ts.Run", "nonfinite", nonfinite, NON_FINITE)
     check_choice("ts.Run", "strategy", strategy, ("auto", *STRATEGIES))
@@ -272,9 +290,9 @@ def check_options(nonfinite: Any, strategy: Any, saving: Any) -> None:
         )
 
 
-def check_numbers(*, log_every: Any, watch_layers: Any, timeout_seconds: Any) -> None:
+def check_run_numbers(*, log_every: Any, watch_layers: Any, timeout_seconds: Any) -> None:
     """Raise an OptionError unless these numbers of a run can be used."""
-    check_every(watch_layers, "ts.Run", "watch_layers", least=2, or_none=True)
+    check_look_interval(watch_layers, "ts.Run", "watch_layers", least=2, or_none=True)
     check_number("ts.Run", "log_every", log_every, example=10)
     check_number("ts.Run", "timeout_seconds", timeout_seconds, example=600.0)
     if not timeout_seconds > 0:

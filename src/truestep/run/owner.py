@@ -15,19 +15,21 @@ from typing import Protocol
 from truestep.core.errors import OptionError, RunDirectoryError
 
 
-class Disarmed(Protocol):
+class RunDisarmedInChildren(Protocol):
     """Whatever must not act in a forked process."""
 
     def disarm(self) -> None:
         """Undo in this process, which is a new child, what was put in place in its parent."""
 
 
-class Owner:
+class RunOwner:
     """The process and the thread that a run was made in."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
         self.thread = threading.current_thread()
+        self.follower: Path | None = None
+        """The directory, once another run of this process has taken it over."""
 
     @property
     def is_this_process(self) -> bool:
@@ -40,7 +42,12 @@ class Owner:
         return self.is_this_process and threading.current_thread() in (self.thread, threading.main_thread())
 
     def check(self) -> None:
-        """Raise a RunDirectoryError in any other process."""
+        """Raise a RunDirectoryError in any other process, and once another run has taken the directory over."""
+        if self.follower is not None:
+            raise RunDirectoryError(
+                f"This run is over: another ts.Run of {self.follower} was made after it in this process, and a directory is one "
+                "run's. Go on with the newer one, or give the second training a directory of its own."
+            )
         if os.getpid() != self.process:
             raise RunDirectoryError(
                 f"This run was made by process {self.process}, and this is process {os.getpid()}, forked from it: what it did "
@@ -61,7 +68,7 @@ HOLDERS: "weakref.WeakValueDictionary[str, DirectoryHolder]" = weakref.WeakValue
 """By the directory's real path."""
 
 
-def take_over(directory: Path) -> None:
+def take_over_run(directory: Path) -> None:
     """Have an older run of this process let go of the directory."""
     key = os.path.realpath(directory)
     if (previous := HOLDERS.get(key)) is not None:
@@ -85,11 +92,11 @@ def refuse_other_group(world_size: int, strategy: str) -> None:
             )
 
 
-_armed: "weakref.WeakSet[Disarmed]" = weakref.WeakSet()
+_armed: "weakref.WeakSet[RunDisarmedInChildren]" = weakref.WeakSet()
 _hooked = False
 
 
-def disarm_in_children(armed: Disarmed) -> None:
+def disarm_in_children(armed: RunDisarmedInChildren) -> None:
     """Have `armed` disarmed in every process that is forked from this one."""
     global _hooked
     if not _hooked:

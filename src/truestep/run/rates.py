@@ -4,8 +4,8 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from truestep.core.wording import number_text
-from truestep.engine.schedules import ends_after
-from truestep.engine.step import receive_report
+from truestep.engine.schedules import schedule_ends_after
+from truestep.engine.step import receive_update_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ NOTHING = 1e-6  # times what the rate was at first: nothing that is trained with
 LAST_PART = 0.1  # of a run; a schedule may end this early
 
 
-class Rates:
+class RunRates:
     """Looks at the schedules of all learners at each line of metrics; each is named once."""
 
     def __init__(self, context: "LearnerContext", cursor: "RunCursor", say: "Callable[[str], None]") -> None:
@@ -37,15 +37,17 @@ class Rates:
 
     def epoch_ended(self) -> None:
         """Step the schedules that count epochs, of the learners that have been updated."""
+        self._look_at_own_rates()
         for learner in self._context.learners.values():
             if not learner.schedules.per_epoch:
                 continue
-            receive_report(learner)
+            receive_update_report(learner)
             if learner.counters.updates:
                 learner.schedules.epoch_ended()
 
     def look(self, stream: "StreamCursor") -> None:
         """Name schedules that were over before the first epoch was, or have brought the rate to nothing."""
+        self._look_at_own_rates()
         self._stream = self._stream or stream
         place = _place_in(self._cursor, stream, self._total_epochs)
         if stream is not self._stream or place is None or place.remaining < LAST_PART:
@@ -53,6 +55,17 @@ class Rates:
         for learner in self._context.learners.values():
             if learner.schedules.names and learner.name not in self._named:
                 self._look_at(learner, place)
+
+    def _look_at_own_rates(self) -> None:
+        for learner in self._context.learners.values():
+            key = f"{learner.name} by hand"
+            if key not in self._named and (found := learner.schedules.set_by_hand()):
+                self._named.add(key)
+                self._say(
+                    f"the learning rate of {learner.name!r} was set to {found.rate:.3g} by hand, and its schedule= "
+                    f"({found.schedule}) sets it anew after each update, from {found.own:.3g} on: what is set by hand is lost. "
+                    "Leave that line or schedule= out; a rate that falls when a metric stalls is schedule=ts.plateau"
+                )
 
     def _look_at(self, learner: "LearnerParts", place: "_Place") -> None:
         updates = _ended_after(learner) if place.epoch == 0 else None
@@ -115,7 +128,7 @@ def _place_in(cursor: "RunCursor", stream: "StreamCursor", total_epochs: int | N
 
 def _ended_after(learner: "LearnerParts") -> int | None:
     """Return after how many updates a schedule of the learner was over, None while one goes on."""
-    ends = [end for each in learner.schedules.per_update if (end := ends_after(each)) is not None]
+    ends = [end for each in learner.schedules.per_update if (end := schedule_ends_after(each)) is not None]
     return max(ends) if ends and learner.counters.updates >= max(ends) else None
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.engine.result import NotedNorm
+from truestep.engine.result import NotedGradientNorm
 
 Line = tuple[dict[str, Any], dict[str, float]]
-Values = dict[str, Tensor | NotedNorm | float]
+Values = dict[str, Tensor | NotedGradientNorm | float]
 
 
-class Readback:
+class ProgressReadback:
     """Lines whose values are not read yet: on their way from the device, or on a CPU where several are read together."""
 
     def __init__(self) -> None:

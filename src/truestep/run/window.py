@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.engine.means import mean_of, numbers_of
-from truestep.engine.result import NotedNorm, Update, read_norms
+from truestep.engine.means import metric_means_as_numbers, noted_metric_value
+from truestep.engine.result import NotedGradientNorm, Update, read_gradient_norms
 from truestep.engine.sums import LossTotals
-from truestep.run.options import check_name
+from truestep.run.options import check_run_name
 
 MOST_NOTED = 64
 """Updates that are noted before what they gave is taken in; of some, each holds a copy of its losses until then."""
 
 
-class UpdateWindow:
+class LogWindow:
     """The updates of one learner since the last line; kept one by one, so that a resumed run adds up the same bits.
 
     Between two lines an update is only noted: what is computed for many at once, where it is needed, costs a fraction.
@@ -30,7 +30,7 @@ class UpdateWindow:
         self._weights: dict[str, list[Tensor | float]] = {}
         self._last: Update | None = None
         self._gradient_norm: Tensor | None = None
-        self._noted_norm: Tensor | NotedNorm | None = None  # as a line has it
+        self._noted_norm: Tensor | NotedGradientNorm | None = None  # as a line has it
 
     def add(self, update: Update) -> None:
         """Note an update; nothing is read from the device."""
@@ -51,7 +51,7 @@ class UpdateWindow:
             self._examples += sums.num_examples
             for name, value in sums.noted():
                 if name not in self._values:
-                    check_name(name, by="ts.weighted was given")
+                    check_run_name(name, by="ts.weighted was given")
                     self._values[name], self._weights[name] = [], []
                 self._values[name].append(value)
                 self._weights[name].append(sums.total)
@@ -73,7 +73,7 @@ class UpdateWindow:
             self._gradient_norm = last.gradient_norm if last.has_gradient else None
         return self._gradient_norm
 
-    def note_norm(self) -> Tensor | NotedNorm | None:
+    def note_norm(self) -> Tensor | NotedGradientNorm | None:
         """Return the same, of a small gradient on a CPU to be computed where it is read."""
         if self._last is None or not self._last.has_gradient:
             return self.gradient_norm
@@ -120,10 +120,12 @@ class UpdateWindow:
         self._weights = {name: list(weights) for name, weights in state["weights"].items()}
 
 
-def read_together(windows: Sequence[UpdateWindow]) -> None:
+def read_log_windows(windows: Sequence[LogWindow]) -> None:
     """Have numbers in the place of what is on the host, of many windows in one pass."""
     held: list[list[Tensor | float]] = []
-    read_norms(each._noted_norm for each in windows if isinstance(each._noted_norm, NotedNorm))
+    read_gradient_norms(
+        each._noted_norm for each in windows if isinstance(each._noted_norm, NotedGradientNorm)
+    )
     for each in windows:
         each._take_in()
         if not _are_on_device(each._values):
@@ -133,13 +135,15 @@ def read_together(windows: Sequence[UpdateWindow]) -> None:
 
 def _read(held: Iterable[list[Tensor | float]]) -> None:
     lists = [values for values in held if any(isinstance(value, Tensor) for value in values)]
-    numbers = iter(numbers_of([each for values in lists for each in values if isinstance(each, Tensor)]))
+    numbers = iter(
+        metric_means_as_numbers([each for values in lists for each in values if isinstance(each, Tensor)])
+    )
     for values in lists:
         values[:] = [next(numbers) if isinstance(each, Tensor) else each for each in values]
 
 
 def _mean_of(value: Tensor | float) -> Tensor | float:
-    return mean_of(value) if isinstance(value, Tensor) else value
+    return noted_metric_value(value) if isinstance(value, Tensor) else value
 
 
 def _are_on_device(values: Mapping[str, Sequence[Tensor | float]]) -> bool:

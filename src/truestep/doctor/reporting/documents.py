@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from truestep.doctor.address import docs_address, help_of
+from truestep.doctor.address import check_docs_address, check_help
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding, Severity
 from truestep.doctor.reading import SourceReading
@@ -60,13 +60,15 @@ def sarif_document(findings: Sequence[Finding]) -> dict[str, Any]:
 def _rule(code: str) -> dict[str, Any]:
     check = checks()[code]
     page = check.page()
-    address = docs_address(code)  # the format asks for a whole address: without one there is none to give
+    address = check_docs_address(
+        code
+    )  # the format asks for a whole address: without one there is none to give
     return {
         "id": code,
         "name": check.name(),
         "shortDescription": {"text": page.summary},
         "fullDescription": {"text": page.why},
-        "help": {"text": f"{page.fix} See: {help_of(code)}", "markdown": page.markdown()},
+        "help": {"text": f"{page.fix} See: {check_help(code)}", "markdown": page.markdown()},
         **({"helpUri": address} if address else {}),
     }
 
@@ -78,14 +80,8 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
         "ruleIndex": codes.index(finding.code),
         "level": _LEVELS[finding.severity],
         "message": {"text": f"{finding.message} {finding.fix}"},
-        "locations": [
-            {
-                "physicalLocation": {
-                    "artifactLocation": {"uri": _uri(place.path)},
-                    "region": {"startLine": place.line, "startColumn": place.column},
-                }
-            }
-        ],
+        "locations": [_location(place.path, {"startLine": place.line, "startColumn": place.column})],
+        **_related(finding),
         "properties": {
             "severity": finding.severity.value,
             "seen": finding.seen,
@@ -93,6 +89,19 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
         },
         **_fixes(finding),
     }
+
+
+def _location(path: str, region: dict[str, int]) -> dict[str, Any]:
+    return {"physicalLocation": {"artifactLocation": {"uri": _uri(path)}, "region": region}}
+
+
+def _related(finding: Finding) -> dict[str, Any]:
+    """Return the line where what is wrong was made, if it is another than where it does harm."""
+    path, _, line = str(finding.evidence.get("made_at") or "").rpartition(":")
+    if not line.isdigit():
+        return {}
+    message = {"text": "It is made here."}
+    return {"relatedLocations": [{**_location(path, {"startLine": int(line)}), "message": message}]}
 
 
 def _fixes(finding: Finding) -> dict[str, Any]:
@@ -128,7 +137,7 @@ def workflow_commands(findings: Sequence[Finding]) -> list[str]:
             "title": f"{each.code} {each.name}",
         }
         where = ",".join(f"{key}={_escaped(str(value), ',:')}" for key, value in at.items())
-        text = _escaped(f"{each.message} {each.fix} See: {help_of(each.code)}")
+        text = _escaped(f"{each.message} {each.fix} See: {check_help(each.code)}")
         lines.append(f"::{commands[_LEVELS[each.severity]]} {where}::{text}")
     return lines
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Self
 from truestep.doctor.finding import CheckFailure, Finding
 from truestep.doctor.probe import Probe
 from truestep.doctor.runtime.dispatcher import Dispatcher
-from truestep.doctor.runtime.history import History
-from truestep.doctor.runtime.layers import LayerHooks
-from truestep.doctor.runtime.not_run import reasons_not_run
-from truestep.doctor.runtime.pace import Pace
+from truestep.doctor.runtime.history import WatchHistory
+from truestep.doctor.runtime.layers import WatchedLayerHooks
+from truestep.doctor.runtime.not_run import why_checks_did_not_run
+from truestep.doctor.runtime.pace import WatchPace
 from truestep.doctor.runtime.recorder import Recorder
 from truestep.doctor.runtime.scope import WatchScope, whole_script
-from truestep.doctor.runtime.warned_lines import warn_at_users_lines
-from truestep.doctor.runtime.wrapping import Wrappers
-from truestep.doctor.selection import Selection
+from truestep.doctor.runtime.warned_lines import warn_at_script_lines
+from truestep.doctor.runtime.wrapping import WatchWrappers
+from truestep.doctor.selection import CheckSelection
 from truestep.doctor.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _active: list["Watch"] = []
 class WatchOptions:
     """How a run is watched; it travels to the processes that a watched script starts."""
 
-    selection: Selection = field(default_factory=Selection)
+    selection: CheckSelection = field(default_factory=CheckSelection)
     max_steps: int | None = None
     probe: bool = True  # whether to try out a copy of the model
     thorough: bool = False  # whether to run checks that cost many steps
@@ -50,12 +50,13 @@ class Watch:
         wanted = [check for check in self._scope.checks if options.selection.wants(check.code)]
         self.watchers = [check() for check in wanted if issubclass(check, Watcher)]
         self.probes = [check() for check in wanted if issubclass(check, Probe)] if options.probe else []
-        self.history = History(thorough=options.thorough, is_whole=options.is_of_command)
+        self.history = WatchHistory(thorough=options.thorough, is_whole=options.is_of_command)
         self.recorder = Recorder(self.history)
         checks = [*self.watchers, *self.probes]
-        self.dispatcher = Dispatcher(self.recorder, checks, Pace(options.max_steps))
-        self.dispatcher.switch_layers = LayerHooks(self.dispatcher).switch
-        self._wrappers = Wrappers()
+        self.dispatcher = Dispatcher(self.recorder, checks, WatchPace(options.max_steps))
+        hooks = WatchedLayerHooks(self.dispatcher)
+        self.dispatcher.switch_layers, self.dispatcher.rest_operations = hooks.switch, hooks.rest
+        self._wrappers = WatchWrappers()
 
     def __enter__(self) -> Self:
         for other in [each for each in _active if each.options.gives_way]:
@@ -71,7 +72,7 @@ class Watch:
         started = time.perf_counter()
         self._scope.wrap(self.dispatcher, self._wrappers)
         self._wrappers.exchange()
-        self._wrappers.call(warn_at_users_lines())
+        self._wrappers.call(warn_at_script_lines())
         self.dispatcher.seconds += time.perf_counter() - started
         self.dispatcher.look(True)
         return self
@@ -113,7 +114,7 @@ class Watch:
 
     def not_run(self) -> dict[str, str]:
         """Return the checks that could not run, each with its reason."""
-        return reasons_not_run(self.history, self.watchers, self.probes)
+        return why_checks_did_not_run(self.history, self.watchers, self.probes)
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         """Show the findings so far."""
@@ -122,9 +123,9 @@ class Watch:
         yield from render_watched(self.findings, self.history.num_steps, self.dispatcher.seconds)
 
     def _repr_html_(self) -> str:
-        from truestep.core.results import html_of
+        from truestep.core.results import result_html
 
-        return html_of(self)
+        return result_html(self)
 
 
 def active_watch() -> Watch | None:

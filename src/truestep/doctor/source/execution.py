@@ -9,8 +9,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from truestep.doctor.source.contexts import TOP, CallFrames, Located, Unknown
-from truestep.doctor.source.events import Frame, Path, Trace, TraceEvent
+from truestep.doctor.source.contexts import TOP, CallFrames, LocatedExpression, UnknownValue
+from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
 from truestep.doctor.source.names import walk
 
 ASSUMED_WINDOW = 4  # where the number of micro-batches is an option
@@ -82,7 +82,7 @@ class Execution:
         for event in self.trace.events[:first]:
             if event.kind == "count":
                 value = self._assigned(event)
-                if not isinstance(value, Unknown):
+                if not isinstance(value, UnknownValue):
                     yield event.subject, value
 
     def _window_size(self) -> int:
@@ -91,26 +91,28 @@ class Execution:
         known = [each for each in sizes if each is not None and 1 < each <= MAX_WINDOW]
         return max(known, default=ASSUMED_WINDOW)
 
-    def _modulus(self, frame: Frame) -> int | None:
+    def _modulus(self, frame: TraceFrame) -> int | None:
         test = getattr(frame.node, "test", None)
         if isinstance(test, ast.Name):
-            test = self.contexts.origin(Located(test, frame.context or TOP)).node
+            test = self.contexts.origin(LocatedExpression(test, frame.context or TOP)).node
         nodes = list(walk(test)) if test is not None else []
         asked = [node.right for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)]
         asked += [node.comparators[0] for node in nodes if isinstance(node, ast.Compare)]
-        values = [self.contexts.value(Located(each, frame.context or TOP)) for each in asked[:1]]
+        values = [self.contexts.value(LocatedExpression(each, frame.context or TOP)) for each in asked[:1]]
         return values[0] if values and isinstance(values[0], int) else None
 
     # ── playing ───────────────────────────────────────────────────────────────────────────────
 
-    def _loop(self, frame: Frame, events: list[TraceEvent], depth: int, times: int) -> None:
+    def _loop(self, frame: TraceFrame, events: list[TraceEvent], depth: int, times: int) -> None:
         node, context = frame.node, frame.context or TOP
         for index in range(times):
             if isinstance(node, ast.For) and (found := _counted(node)) is not None:
                 name, start = found
-                base = self.contexts.value(Located(start, context)) if start is not None else 0
+                base = self.contexts.value(LocatedExpression(start, context)) if start is not None else 0
                 if isinstance(base, int):
-                    self.contexts.counters[self.contexts.slot(Located(name, context))] = base + index
+                    self.contexts.counters[self.contexts.slot(LocatedExpression(name, context))] = (
+                        base + index
+                    )
             self._block(events, depth)
             if len(self.happened) > MAX_EVENTS:
                 self.is_certain = False
@@ -132,7 +134,11 @@ class Execution:
             at = end
 
     def _group(
-        self, frame: Frame, events: list[TraceEvent], depth: int, decided: dict[ast.AST, tuple[bool, bool]]
+        self,
+        frame: TraceFrame,
+        events: list[TraceEvent],
+        depth: int,
+        decided: dict[ast.AST, tuple[bool, bool]],
     ) -> None:
         if frame.kind == "loop":
             self._loop(frame, events, depth + 1, self._times(frame))
@@ -148,22 +154,22 @@ class Execution:
         else:
             self._block(events, depth + 1)
 
-    def _times(self, frame: Frame) -> int:
+    def _times(self, frame: TraceFrame) -> int:
         """Return how often an inner loop runs: as often as it says, or once for each micro-batch of a window."""
         node, context = frame.node, frame.context or TOP
         if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and len(node.iter.args) == 1:
-            value = self.contexts.value(Located(node.iter.args[0], context))
+            value = self.contexts.value(LocatedExpression(node.iter.args[0], context))
             if isinstance(value, int) and getattr(node.iter.func, "id", "") == "range":
                 return min(max(value, 0), MAX_WINDOW)
         return self.window
 
-    def _holds(self, frame: Frame, events: list[TraceEvent]) -> bool:
+    def _holds(self, frame: TraceFrame, events: list[TraceEvent]) -> bool:
         test = getattr(frame.node, "test", None)
         self.contexts.asked_counter = False
         if test is None:
             return frame.kind == "else"  # a handler: nothing is raised
-        found = self.contexts.test(Located(test, frame.context or TOP))
-        if not isinstance(found, Unknown):
+        found = self.contexts.test(LocatedExpression(test, frame.context or TOP))
+        if not isinstance(found, UnknownValue):
             self.has_window = self.has_window or self.contexts.asked_counter
             return bool(found)
         guarded = {event.kind for event in events}
@@ -174,7 +180,7 @@ class Execution:
     def _happen(self, event: TraceEvent) -> None:
         if event.kind == "count":
             value = self._assigned(event)
-            if isinstance(value, Unknown):
+            if isinstance(value, UnknownValue):
                 self.contexts.counters.pop(event.subject, None)
             else:
                 self.contexts.counters[event.subject] = value
@@ -186,9 +192,9 @@ class Execution:
         statement = self.contexts.index.parents[node]
         if isinstance(statement, ast.AugAssign):
             whole = ast.BinOp(statement.target, statement.op, statement.value)
-            return self.contexts.value(Located(whole, context))
+            return self.contexts.value(LocatedExpression(whole, context))
         assert isinstance(statement, ast.Assign)
-        return self.contexts.value(Located(statement.value, context))
+        return self.contexts.value(LocatedExpression(statement.value, context))
 
     def full_windows(self, optimizer: str) -> list[AccumulationWindow]:
         """Return the windows that are as long as they get, if that is several backwards."""

@@ -18,7 +18,7 @@ _PCG_NUMBERS = struct.Struct("=4Q")  # state and increment, the lower halves fir
 _PCG_HALF = struct.Struct("=2I")  # whether half a number is kept for the next call, and which
 
 
-class RandomStream(Protocol):
+class SampleGenerator(Protocol):
     """A generator that can be set from a 64-bit key, and put back afterwards."""
 
     def seed(self, key: int) -> None:
@@ -34,7 +34,7 @@ class RandomStream(Protocol):
         """Put the generator back."""
 
 
-class PythonStream:
+class PythonSampleGenerator:
     """A `random.Random`."""
 
     def __init__(self, generator: random.Random) -> None:
@@ -50,7 +50,7 @@ class PythonStream:
         return bool(words[-8:] != state[1][-8:] or kept != state[2])
 
 
-class TorchStream:
+class TorchSampleGenerator:
     """A `torch.Generator`, on any device."""
 
     def __init__(self, generator: torch.Generator, bits: int = MASK >> 1) -> None:
@@ -73,7 +73,7 @@ class TorchStream:
         self._generator.set_state(state)
 
 
-class MersenneBits:
+class MersenneSampleBits:
     """The state of an `MT19937`, read and written where numpy says that it lies.
 
     Its property `state` makes 624 Python numbers, which takes 50 µs; the same bytes are there in less than one.
@@ -86,7 +86,7 @@ class MersenneBits:
         self._memory = (ctypes.c_char * _MERSENNE_BYTES).from_address(address)
 
     @classmethod
-    def of(cls, bits: Any) -> "MersenneBits | None":
+    def of(cls, bits: Any) -> "MersenneSampleBits | None":
         """Return the bits of an MT19937; None for other algorithms, or where numpy keeps them in another form."""
         if type(bits) is not np.random.MT19937:
             return None
@@ -103,7 +103,7 @@ class MersenneBits:
         self._memory.raw = state
 
 
-class PcgBits:
+class PcgSampleBits:
     """The state of a `PCG64` or `PCG64DXSM`, written where numpy says that it lies: its property takes ten times as long."""
 
     def __init__(self, bits: Any) -> None:
@@ -115,7 +115,7 @@ class PcgBits:
         self._half = (ctypes.c_char * _PCG_HALF.size).from_address(address + ctypes.sizeof(ctypes.c_void_p))
 
     @classmethod
-    def of(cls, bits: Any) -> "PcgBits | None":
+    def of(cls, bits: Any) -> "PcgSampleBits | None":
         """Return the bits of a PCG64; None for other algorithms, or where numpy keeps them in another form."""
         kind = type(bits)
         if kind not in (np.random.PCG64, np.random.PCG64DXSM):
@@ -145,23 +145,23 @@ class PcgBits:
         _PCG_HALF.pack_into(self._half, 0, 0, 0)  # no half of a number is kept for the next call
 
 
-class NumpyStream:
+class NumpySampleGenerator:
     """A `numpy.random.Generator`, over any bit generator."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self.bits: Any = generator.bit_generator
-        self._memory = PcgBits.of(self.bits) or MersenneBits.of(self.bits)
+        self._memory = PcgSampleBits.of(self.bits) or MersenneSampleBits.of(self.bits)
 
     def seed(self, key: int) -> None:
         """Set the generator from a 64-bit key."""
         name = type(self.bits).__name__
-        if isinstance(self._memory, PcgBits):
+        if isinstance(self._memory, PcgSampleBits):
             self._memory.seed(key)
         elif name in ("PCG64", "PCG64DXSM"):  # default_rng's
             state = {"state": key * GOLDEN & MASK | key << 64, "inc": 2 * key + 1}
             self.bits.state = {"bit_generator": name, "state": state, "has_uint32": 0, "uinteger": 0}
         elif self._memory is not None:
-            self._memory.write(MersenneBits(np.random.MT19937(key)).read())
+            self._memory.write(MersenneSampleBits(np.random.MT19937(key)).read())
         else:
             self.bits.state = type(self.bits)(key).state
 
@@ -181,7 +181,7 @@ class NumpyStream:
             self.bits.state = state
 
 
-class LegacyStream:
+class LegacySampleGenerator:
     """A `numpy.random.RandomState`, numpy's global one too: bits, and the normal it may keep for the next call.
 
     Whether it keeps one is told by `get_state` alone. That is asked again only when the bits have moved.
@@ -192,17 +192,17 @@ class LegacyStream:
         self.bits: Any = None
         self._keeping_none: bytes | None = None  # bits beside which no normal was kept
 
-    def _memory(self) -> MersenneBits | None:
+    def _memory(self) -> MersenneSampleBits | None:
         """Return where the bits lie; another bit generator may have been put in the place of the last."""
         if self._generator._bit_generator is not self.bits:
             self.bits = self._generator._bit_generator
-            self._mersenne = MersenneBits.of(self.bits)
+            self._mersenne = MersenneSampleBits.of(self.bits)
         return self._mersenne
 
     def seed(self, key: int) -> None:
         """Set the generator from a 64-bit key."""
         if self._memory() is not None:
-            self.restore(MersenneBits(np.random.MT19937(key)).read())
+            self.restore(MersenneSampleBits(np.random.MT19937(key)).read())
         else:
             self._generator.set_state({**type(self.bits)(key).state, "has_gauss": 0, "gauss": 0.0})
 
@@ -235,7 +235,7 @@ class LegacyStream:
             self._generator.set_state(state)
 
 
-class GlobalNumpyStream(LegacyStream):
+class GlobalSampleGenerator(LegacySampleGenerator):
     """`numpy.random` itself."""
 
     def __init__(self) -> None:
@@ -250,18 +250,22 @@ def _differ(one: Any, other: Any) -> bool:
     return bool(pickle.dumps(one) != pickle.dumps(other))
 
 
-def global_streams() -> list[RandomStream]:
+def global_sample_generators() -> list[SampleGenerator]:
     """Return the global generators of python, numpy and torch."""
     # not torch.manual_seed, which also visits every accelerator: 1 µs against 130 µs
-    return [PythonStream(random._inst), GlobalNumpyStream(), TorchStream(torch.default_generator, _LOW)]
+    return [
+        PythonSampleGenerator(random._inst),
+        GlobalSampleGenerator(),
+        TorchSampleGenerator(torch.default_generator, _LOW),
+    ]
 
 
-def stream_of(value: Any) -> RandomStream | None:
+def sample_generator_of(value: Any) -> SampleGenerator | None:
     """Return the stream of an object that is a generator; None for any other object."""
     if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
-        return PythonStream(value)
+        return PythonSampleGenerator(value)
     if isinstance(value, torch.Generator):
-        return TorchStream(value)
+        return TorchSampleGenerator(value)
     if isinstance(value, np.random.Generator):
-        return NumpyStream(value)
-    return LegacyStream(value) if isinstance(value, np.random.RandomState) else None
+        return NumpySampleGenerator(value)
+    return LegacySampleGenerator(value) if isinstance(value, np.random.RandomState) else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from truestep.core.errors import DataError
-from truestep.core.held import Sealed
+from truestep.core.held import SealedAttributes
 from truestep.engine.choices import Choice
 from truestep.engine.data.options import DataKeywords
 
@@ -26,7 +26,7 @@ _ELSEWHERE = {
 }
 
 
-class BatchSource(Sealed, ABC):
+class BatchSource(SealedAttributes, ABC):
     """Batches that can be entered anywhere: a cursor is an epoch and a number of batches.
 
     `num_batches` and `num_samples` count one epoch and are None where nobody knows;
@@ -66,6 +66,12 @@ class BatchSource(Sealed, ABC):
         raise DataError(
             "A source of batches was iterated by itself, so no epoch, step or place would be counted and a resumed run could not "
             "go on in it. Write for batch in run.batches(source): to train, net.evaluate(values, source) to evaluate."
+        )
+
+    def __getitem__(self, _: object) -> NoReturn:
+        raise DataError(
+            "A source gives batches in the run's own order, and none by its number: for batch in run.batches(source). A sample is "
+            "found in the data that the source was made of."
         )
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Amounts:
+class MemoryAmounts:
     """Memory at one moment; `devices` is empty while this process uses none."""
 
     process_bytes: int  # resident in main memory
@@ -26,11 +26,11 @@ class Amounts:
     devices: tuple[DeviceMemory, ...] = ()
 
 
-def measure_memory() -> Amounts:
+def measure_memory() -> MemoryAmounts:
     """Return the amounts at this moment; neither imports torch nor starts CUDA."""
     import psutil
 
-    return Amounts(
+    return MemoryAmounts(
         process_bytes=psutil.Process().memory_info().rss, process_peak_bytes=_peak(), devices=_devices()
     )
 
@@ -45,7 +45,7 @@ def _peak() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def used_accelerator() -> Any:
+def gpu_backend_in_use() -> Any:
     """Return `torch.accelerator` where this process has started one, else None.
 
     Asking a CUDA build whether a card is available would start CUDA, so only a started one counts.
@@ -59,7 +59,7 @@ def used_accelerator() -> Any:
 
 
 def _devices() -> tuple[DeviceMemory, ...]:
-    accelerator = used_accelerator()
+    accelerator = gpu_backend_in_use()
     if accelerator is None:
         return ()
     kind = accelerator.current_accelerator().type

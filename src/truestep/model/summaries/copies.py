@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from truestep.model.calling import Arguments, tensors_in
+from truestep.model.calling import Arguments, forward_tensors
 
 
-def copy_with(model: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:
+def copy_model_with(model: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:
     """Return a deep copy of the model with every tensor replaced by `change(tensor)`; no values are copied."""
     memo: dict[int, object] = {}
     for tensor in _tensors(model):
@@ -27,21 +27,21 @@ def _tensors(model: nn.Module) -> Iterator[Tensor]:
     for module in model.modules():
         for name, value in vars(module).items():  # tensors that were never registered, in lists and dicts too
             if name not in ("_parameters", "_buffers", "_modules"):
-                yield from tensors_in(value if isinstance(value, Tensor | list | tuple | dict) else None)
+                yield from forward_tensors(value if isinstance(value, Tensor | list | tuple | dict) else None)
 
 
-def to_meta(tensor: Tensor) -> Tensor:
+def meta_for_summary(tensor: Tensor) -> Tensor:
     """Return the tensor without its values."""
     return tensor.to("meta")
 
 
-def to_meta_but_lengths(tensor: Tensor) -> Tensor:
+def meta_for_summary_but_lengths(tensor: Tensor) -> Tensor:
     """Do the same, but leave whole numbers in one dimension on the CPU: torch reads the lengths of sequences there."""
     is_lengths = tensor.dim() == 1 and tensor.device.type == "cpu" and not tensor.is_floating_point()
-    return tensor if is_lengths else to_meta(tensor)
+    return tensor if is_lengths else meta_for_summary(tensor)
 
 
-def materialized_model(model: nn.Module, arguments: Arguments) -> nn.Module:
+def materialized_for_summary(model: nn.Module, arguments: Arguments) -> nn.Module:
     """Return a copy whose lazy layers have been sized by one batch."""
     from truestep.model.calling import run_forward, undisturbed_model
 
@@ -51,6 +51,6 @@ def materialized_model(model: nn.Module, arguments: Arguments) -> nn.Module:
     return sized
 
 
-def has_lazy(model: nn.Module) -> bool:
+def summary_needs_materializing(model: nn.Module) -> bool:
     """Whether a layer waits for its first batch."""
     return any(torch.nn.parameter.is_lazy(tensor) for tensor in [*model.parameters(), *model.buffers()])

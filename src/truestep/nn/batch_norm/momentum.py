@@ -9,7 +9,7 @@ from torch import nn
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.results import RenderableType, Result, result_table
-from truestep.nn.layers import check_model
+from truestep.nn.layers import check_is_module
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,8 @@ class MomentumChange(Result):
         changed = [(name, f"{old:.6g}", f"{self.new[name]:.6g}") for name, old in self.old.items()]
         kept = [(name, "None", "None: an average over all forwards") for name in self.cumulative]
         rows = [(name or "(the model)", *momenta) for name, *momenta in changed + kept]
-        return result_table(
-            f"momentum for {self.num_micro_batches} micro-batches", ("layer", "was", "is"), rows
-        )
+        title = f"momentum for {self.num_micro_batches} micro-batches"
+        return result_table(title, ("layer", "was", "is"), rows)
 
 
 def batch_norm_momentum(model: nn.Module, num_micro_batches: int) -> MomentumChange:
@@ -62,7 +61,7 @@ def batch_norm_momentum(model: nn.Module, num_micro_batches: int) -> MomentumCha
     Raises:
         OptionError: no whole number of at least 1; no layer with running statistics; a momentum outside 0 to 1.
     """
-    check_model(model)
+    check_is_module(model)
     check_number("ts.nn.batch_norm_momentum", "num_micro_batches", num_micro_batches, example=4, least=1)
     layers = {
         name: module
@@ -79,7 +78,7 @@ def batch_norm_momentum(model: nn.Module, num_micro_batches: int) -> MomentumCha
     new = {name: 1 - (1 - momentum) ** (1 / num_micro_batches) for name, momentum in old.items()}
     for name, momentum in new.items():
         layers[name].momentum = momentum
-    cumulative = tuple(name for name in layers if name not in old)
+    rest = tuple(name for name in layers if name not in old)
     return MomentumChange(
-        num_micro_batches=num_micro_batches, old=old, new=new, cumulative=cumulative, _model=model
+        num_micro_batches=num_micro_batches, old=old, new=new, cumulative=rest, _model=model
     )

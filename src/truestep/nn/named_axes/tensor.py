@@ -13,12 +13,12 @@ from torch import Tensor
 from truestep.nn.named_axes.names import (
     POINTWISE,
     Names,
-    as_names,
+    as_axis_names,
     axes_text,
-    check_match,
+    check_axes_match,
     find_axes,
-    read_names,
-    together,
+    joined_axis_names,
+    read_axis_names,
 )
 
 Number = int | float | complex
@@ -29,7 +29,7 @@ def named(tensor: Tensor, names: str | Iterable[str]) -> "Named":
     """Return `tensor` with a name for each axis: `ts.named(images, "N C H W")`. Nothing is copied."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"ts.named takes a tensor, got {type(tensor).__name__}.")
-    found = read_names(names)
+    found = read_axis_names(names)
     if len(found) != tensor.ndim:
         raise ValueError(
             f"The tensor has shape {tuple(tensor.shape)}, {tensor.ndim} axes, and got {len(found)} names: {' '.join(found)}. "
@@ -58,16 +58,12 @@ def _reduction(function: Callable[..., Tensor], what: str) -> Callable[..., "Nam
     def reduce(self: "Named", names: str | Iterable[str] | None = None, **options: Any) -> "Named":
         places = range(len(self.names)) if names is None else find_axes(names, self.sizes)
         if names is not None and not places:
-            raise ValueError(
-                f"Got no name of {axes_text(self.sizes)}. Leave the argument out to take all axes."
-            )
+            raise ValueError(f"Got no name of {axes_text(self.sizes)}. Leave the argument out for all axes.")
         kept = tuple(name for place, name in enumerate(self.names) if place not in places)
         return Named(function(self.tensor, dim=tuple(places), **options), kept)
 
-    reduce.__name__, reduce.__doc__ = (
-        function.__name__,
-        f'Return {what} over axes (`x.sum("H W")`), or over all.',
-    )
+    reduce.__name__ = function.__name__
+    reduce.__doc__ = f'Return {what} over axes (`x.sum("H W")`), or over all.'
     return reduce
 
 
@@ -119,7 +115,7 @@ class Named:
 
     def align_to(self, names: str | Iterable[str]) -> "Named":
         """Return this with its axes in the order of `names`, all of them; "..." stands for those not mentioned."""
-        written = names.split() if isinstance(names, str) else list(as_names(names))
+        written = names.split() if isinstance(names, str) else list(as_axis_names(names))
         if written.count("...") == 1:
             rest = [name for name in self.names if name not in written]
             place = written.index("...")
@@ -144,7 +140,7 @@ class Named:
 
     def flatten(self, names: str | Iterable[str], into: str) -> "Named":
         """Return this with several axes made into one, the last of `names` running fastest, at the place of the first of them."""
-        merged = read_names(names)
+        merged = read_axis_names(names)
         find_axes(merged, self.sizes)
         if not merged:
             raise ValueError(f"flatten got no names. Name at least one axis of {axes_text(self.sizes)}.")
@@ -197,10 +193,10 @@ class Named:
             )
         if isinstance(index, int) and not -size <= index < size:
             raise IndexError(f"Index {index} is out of range for the axis {name} of {axes_text(self.sizes)}.")
-        if isinstance(index, Tensor) and index.ndim > 1:
-            raise ValueError(
-                f"The index of {name} has {index.ndim} axes; give a number, a slice or one axis."
-            )
+        asked = torch.arange(1) if isinstance(index, slice) else torch.as_tensor(index)
+        # Rows of indices, and a single truth value, would make an axis that has no name.
+        if asked.ndim > 1 or (asked.ndim == 0 and asked.dtype == torch.bool):
+            raise ValueError(f"The index of {name} has {asked.ndim} axes: give a number, slice or one axis.")
         chosen = list(index) if isinstance(index, tuple) else index
         taken = self.tensor[(slice(None),) * place + (chosen,)]
         drops = taken.ndim < self.tensor.ndim
@@ -237,17 +233,15 @@ class Named:
             raise TypeError(
                 f"dot sums over axes by name, and got a {type(other).__name__}. Name its axes: ts.named(other, 'N C')."
             )
-        summed = read_names(names)
+        summed = read_axis_names(names)
         if not summed:
             raise ValueError("dot got no names to sum over. For the product of each pair write a * b.")
         find_axes(summed, self.sizes)
         find_axes(summed, other.sizes)
-        check_match([self.sizes, other.sizes])
+        check_axes_match([self.sizes, other.sizes])
         every = list(dict.fromkeys(self.names + other.names))
         kept = tuple(name for name in every if name not in summed)
-        mine, theirs, left = (
-            [every.index(name) for name in names] for names in (self.names, other.names, kept)
-        )
+        mine, theirs, left = ([every.index(name) for name in of] for of in (self.names, other.names, kept))
         return Named(torch.einsum(self.tensor, mine, other.tensor, theirs, left), kept)
 
     @classmethod
@@ -311,8 +305,8 @@ def _pointwise(function: Callable[..., Any], args: tuple[Any, ...], options: dic
         _refuse(function, values)
     operands = [value for value in values if isinstance(value, Named)]
     every = [value.sizes for value in operands]
-    check_match(every)
-    names = together(every)
+    check_axes_match(every)
+    names = joined_axis_names(every)
 
     plain = [_spread(value, names) if isinstance(value, Named) else value for value in values]
     result = function(*plain[: len(args)], **dict(zip(options, plain[len(args) :], strict=True)))
@@ -330,9 +324,7 @@ def _spread(value: Named, names: Names) -> Tensor:
 
 def _refuse(function: Callable[..., Any], values: list[Any]) -> NoReturn:
     sides = [f"named {axes_text(value.sizes)}" for value in values if isinstance(value, Named)]
-    sides += [
-        f"a plain tensor of shape {tuple(value.shape)}" for value in values if isinstance(value, Tensor)
-    ]
+    sides += [f"a plain tensor of shape {tuple(each.shape)}" for each in values if isinstance(each, Tensor)]
     name = getattr(function, "__name__", str(function))
     hint = "Give the plain tensor its names with ts.named, or name the result of the function of x.to_tensor(names) again."
     if name[0] != "_" and hasattr(Named, name):

@@ -10,7 +10,7 @@ from torch.nn.utils import remove_spectral_norm as remove_old_spectral
 from torch.nn.utils import remove_weight_norm as remove_old_weight
 
 from truestep.core.errors import OptionError
-from truestep.nn.layers import Layers, check_model, matches, selectors
+from truestep.nn.layers import Layers, check_is_module, layer_selectors, selector_matches
 from truestep.nn.norms.tensors import KINDS, OLD_HOOKS, NormChange, NormedTensor
 
 _REMOVE_OLD = {"weight norm": remove_old_weight, "spectral norm": remove_old_spectral}
@@ -41,12 +41,12 @@ def remove_spectral_norm(model: nn.Module, layers: Layers | None = None) -> Norm
 
 
 def _remove(norm: str, model: nn.Module, layers: Layers | None) -> NormChange:
-    check_model(model)
-    chosen = (nn.Module,) if layers is None else selectors(layers, model)
+    check_is_module(model)
+    chosen = (nn.Module,) if layers is None else layer_selectors(layers, model)
     tensors = [
         normed
         for normed in _normalised(norm, model)
-        if any(matches(each, normed.layer, normed.module) for each in chosen)
+        if any(selector_matches(each, normed.layer, normed.module) for each in chosen)
     ]
     if not tensors:
         there = ", ".join(sorted({normed.name for kind in KINDS for normed in _normalised(kind, model)}))
@@ -58,9 +58,8 @@ def _remove(norm: str, model: nn.Module, layers: Layers | None) -> NormChange:
         old, new = _take_off_hook(norm, normed) if normed.old_hook(norm) else _take_off(normed, made)
         replaced |= {parameter: (new,) for parameter in old if parameter is not new}
         _place(normed, new)
-    return NormChange(
-        norm=norm, action="removed", changed=tuple(normed.name for normed in tensors), replaced=replaced
-    )
+    changed = tuple(normed.name for normed in tensors)
+    return NormChange(norm=norm, action="removed", changed=changed, replaced=replaced)
 
 
 def _normalised(norm: str, model: nn.Module) -> list[NormedTensor]:
@@ -105,9 +104,7 @@ def _take_off(
     if held not in made:
         made[held] = _plain(held)
     with torch.enable_grad():  # without it torch registers the result as a buffer
-        parametrize.remove_parametrizations(
-            normed.module, normed.tensor, leave_parametrized=not held.is_tensor
-        )
+        parametrize.remove_parametrizations(normed.module, normed.tensor, not held.is_tensor)
     hooks = normed.module._load_state_dict_pre_hooks
     for key, hook in list(hooks.items()):
         # weight norm's, of the old keys; a module that keeps it can't be pickled

@@ -2,16 +2,25 @@
 """A state that is saved, and left behind when the run goes on."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.checkpoints import Loaded, Saved, is_text_elsewhere, loads_of, saves_of
+from truestep.doctor.source.checkpoints import (
+    LoadInSource,
+    SaveInSource,
+    is_text_elsewhere,
+    loads_of,
+    saves_of,
+)
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 
 _COUNTERS = frozenset(
     ("epoch", "step", "iteration", "iter", "global_step", "start_epoch", "epochs", "start_iter")
 )
+
+_BEST = re.compile(r"(^|_)best(_|$)", re.IGNORECASE)
 
 
 class StateNotRestored(SourceCheck):
@@ -58,14 +67,15 @@ class StateNotRestored(SourceCheck):
                 yield At(loaded.call, f"What is saved as {key!r} is not read when the run goes on.", RISK)
 
 
-def _left(module: SourceModule, loaded: Loaded, alike: list[Saved]) -> list[str]:
+def _left(module: SourceModule, loaded: LoadInSource, alike: list[SaveInSource]) -> list[str]:
     """Return the keys that every such checkpoint has a state under, and no text but its own."""
     common = set.intersection(*(set(each.keys) for each in alike)) if alike else set()
     texts = set().union(*(each.texts for each in alike))
     return [
         key
         for key in sorted(common - loaded.keys.keys())
-        if _is_state(module, alike[0].keys[key]) and not is_text_elsewhere(module, key, texts)
+        if (_is_state(module, alike[0].keys[key]) or _is_best(key, alike[0].keys[key]))
+        and not is_text_elsewhere(module, key, texts)
     ]
 
 
@@ -74,3 +84,8 @@ def _is_state(module: SourceModule, node: ast.expr) -> bool:
     calls = [each.func for each in walk(node) if isinstance(each, ast.Call)]
     asked = [each.value for each in calls if isinstance(each, ast.Attribute) and each.attr == "state_dict"]
     return bool(asked) and module.home(asked[0]).kind(asked[0]) in ("optimizer", "scheduler", "scaler")
+
+
+def _is_best(key: str, node: ast.expr) -> bool:
+    """Tell the best value so far, which decides what the run keeps when it goes on."""
+    return bool(_BEST.search(key)) and isinstance(node, ast.Name | ast.Attribute)

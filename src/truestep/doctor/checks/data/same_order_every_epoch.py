@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE, RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.history import Forward, Loss
-from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.library.losses import losses
+from truestep.doctor.runtime.history import ForwardCall, LossCall
+from truestep.doctor.runtime.looking import watched_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 LEAST = 4  # examples in a batch
 SAMPLES = 64  # of a batch's numbers, so many are compared
-_CLASSES = ("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
+_CLASSES = losses(target="classes shares")
 Print = tuple[object, ...]
 
 
@@ -57,12 +58,12 @@ class SameOrderEveryEpoch(Watcher):
         self.source: int | None = None  # that has just begun a pass
         self.is_done = False
 
-    def on_epoch(self, history: History, source: object, place: Place) -> None:
+    def on_epoch(self, history: WatchHistory, source: object, place: Place) -> None:
         """A pass begins."""
         self.source = id(source)
         self.is_done = self.is_done or hasattr(source, "set_epoch")  # a DistributedSampler's is DIST001
 
-    def on_forward(self, history: History, forward: Forward) -> None:
+    def on_forward(self, history: WatchHistory, forward: ForwardCall) -> None:
         """Remember a batch that goes through a model in training, if it is its only tensor: others carry states."""
         if self.is_done or not (forward.module.training and forward.gradients_on) or self.current is not None:
             return
@@ -70,12 +71,12 @@ class SameOrderEveryEpoch(Watcher):
         if given is not None and len(forward.args) == 1 and not forward.kwargs and _can_be_told(given):
             self.current = _print_of(given), forward.place
 
-    def on_loss(self, history: History, loss: Loss) -> None:
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> None:
         """One class for each example tells of a task in which the order means nothing."""
         if loss.name in _CLASSES and loss.target.dim() == 1:
             self.severity = RISK
 
-    def on_backward(self, history: History, tensors: object, place: Place) -> Observations:
+    def on_backward(self, history: WatchHistory, tensors: object, place: Place) -> Observations:
         """Compare with what came before."""
         current, self.current = self.current, None
         source, self.source = self.source, None
@@ -98,7 +99,7 @@ class SameOrderEveryEpoch(Watcher):
 
 
 def _can_be_told(given: Tensor) -> bool:
-    return is_on_host(given) and given.dim() > 0 and len(given) >= LEAST
+    return watched_on_host(given) and given.dim() > 0 and len(given) >= LEAST
 
 
 def _print_of(given: Tensor) -> Print:

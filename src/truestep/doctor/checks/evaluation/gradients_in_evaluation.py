@@ -8,20 +8,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE, At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import Application, History
+    from truestep.doctor.runtime.history import ModelApplication, WatchHistory
 
-OFF = (
-    "torch.no_grad",
-    "torch.inference_mode",
-    "torch.set_grad_enabled",
-    "torch.autograd.no_grad",
-    "torch.autograd.grad_mode.no_grad",
-)
+OFF = functions("switches gradients off", "switches gradients")
 
 
 class GradientsInEvaluation(SourceCheck, Watcher):
@@ -81,7 +76,7 @@ class GradientsInEvaluation(SourceCheck, Watcher):
                         ADVICE,
                     )
 
-    def on_evaluation(self, history: History, applied: list[Application]) -> Observations:
+    def on_evaluation(self, history: WatchHistory, applied: list[ModelApplication]) -> Observations:
         """Report a trained model that is evaluated with its graph."""
         for each in applied:
             if each.recorded and not each.training and history.is_trained(each.model):

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import sensitive_layers as layers_in_mode
+from truestep.doctor.runtime.looking import watched_sensitive_layers as layers_in_mode
 from truestep.doctor.source.evaluations import sensitive_layers
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, RewriteError, before, event_at, written
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before, event_at, written
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 
 class NeverBackToTrain(SourceCheck, Watcher):
@@ -76,7 +76,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
         _, event = event_at(module, node, "eval")
         loop = event.loops()[-1] if event.loops() else None
         if not isinstance(loop, ast.For | ast.While) or module.scope(loop) is not module.scope(node):
-            raise RewriteError
+            raise SourceRewriteError
         return [before(module, loop.body[0], f"{written(module, node, event.receiver)}.train()")]
 
     def _judge(self, module: SourceModule, event: TraceEvent) -> Iterator[At | Unsure]:
@@ -91,7 +91,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
                 BUG,
             )
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report a step of a model that was trained in training mode before, and is in eval mode now."""
         mine = {id(each) for each in record.parameters()}
         for model in list(history.models):
@@ -112,7 +112,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
         self.switched: dict[int, Place] = {}
         self.trained: dict[int, bool] = {}  # by model: whether it first stepped in training mode
 
-    def on_mode(self, history: History, module: nn.Module, training: bool, place: Place) -> None:
+    def on_mode(self, history: WatchHistory, module: nn.Module, training: bool, place: Place) -> None:
         """Remember where each model was last put into eval mode."""
         if not training:
             self.switched[id(module)] = place

@@ -14,13 +14,13 @@ from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.rewriting import Edits, RewriteError, after, before, event_at, written
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, after, before, event_at, written
 from truestep.doctor.source.uses import names_stored
 from truestep.doctor.source.values import value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 
 class BackwardWithoutZeroGrad(SourceCheck, Watcher):
@@ -72,7 +72,7 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
         if module.scope(loop.node) is not module.scope(node) or not isinstance(
             loop.node, ast.For | ast.While
         ):
-            raise RewriteError
+            raise SourceRewriteError
         return [before(module, loop.node.body[0], clear)]
 
     def _judge(self, module: SourceModule, loop: TrainingLoop) -> Iterator[At | Unsure]:
@@ -93,7 +93,7 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
         what = "this optimizer's gradients" if loop.of("zero_grad") else "the gradients"
         yield At(step.node, f"The loop calls backward() and step() but never clears {what}.")
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report the second step in a row on gradients that still hold those of earlier steps."""
         if record.num_stale_steps == 2 and not record.has_closure:
             text = f"The gradients still hold those of {record.num_stale_steps} earlier steps."

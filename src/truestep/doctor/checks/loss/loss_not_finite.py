@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.runtime.looking import watched_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.runtime.history import History
+    from truestep.doctor.runtime.history import WatchHistory
 
 
 class LossNotFinite(Watcher):
@@ -40,15 +40,17 @@ class LossNotFinite(Watcher):
             tuple[torch.Tensor, Place, int]
         ] = []  # on a device: read at the end, without a wait
 
-    def on_backward(self, history: History, tensors: tuple[torch.Tensor, ...], place: Place) -> Observations:
+    def on_backward(
+        self, history: WatchHistory, tensors: tuple[torch.Tensor, ...], place: Place
+    ) -> Observations:
         """Read it at once on the host; keep the answer of a device for later."""
         for tensor in tensors:
-            if not is_on_host(tensor):
+            if not watched_on_host(tensor):
                 self.waiting.append((tensor.detach().isfinite().all(), place, history.num_steps + 1))
             elif not bool(tensor.detach().isfinite().all()):
                 yield self._saw(place, history.num_steps + 1)
 
-    def on_finish(self, history: History) -> Observations:
+    def on_finish(self, history: WatchHistory) -> Observations:
         """Read what is known by now."""
         for finite, place, step in self.waiting:
             if not bool(finite):

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import is_on_host
+from truestep.doctor.runtime.looking import watched_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     import torch
 
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 AFTER = 6
 
@@ -47,12 +47,12 @@ class ParameterNeverMoves(Watcher):
     def __init__(self) -> None:
         self.before: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Compare copies of a few parameters from the first step with what they are some steps later."""
         import torch
 
         if record.num_steps == 0:
-            kept = [each for each in record.sample() if is_on_host(each) and each.numel() < 1 << 20]
+            kept = [each for each in record.sample() if watched_on_host(each) and each.numel() < 1 << 20]
             self.before[id(record)] = [(each, each.detach().clone()) for each in kept if self._pulled(each)]
         if record.num_steps != AFTER:
             return

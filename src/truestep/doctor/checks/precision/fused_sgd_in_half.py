@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.finding import Place
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, without_keyword
 from truestep.doctor.source.values import argument, literal
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import History, OptimizerRecord
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 VECTOR = 16  # from so many elements on the kernel reads whole vectors
-HALVES = ("torch.float16", "torch.bfloat16", "torch.half")
+HALVES = functions("is a type of half size")
 
 
 class FusedSgdInHalf(SourceCheck, Watcher):
@@ -69,7 +70,7 @@ class FusedSgdInHalf(SourceCheck, Watcher):
                 return True
         return False
 
-    def on_step(self, history: History, record: OptimizerRecord, place: Place) -> Observations:
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report the first step of such parameters."""
         import torch
 
