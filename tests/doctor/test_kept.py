@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truestep.doctor import read
-from truestep.doctor.kept import keep_reading, kept_reading
+from truestep.doctor.kept import cache_source_reading, cached_source_reading
 from truestep.doctor.processes import read_sources_in_processes
 from truestep.doctor.read import read_text
 from truestep.doctor.source.project import SourceProject
@@ -94,7 +94,7 @@ def test_a_damaged_entry_is_as_if_it_were_not_there(project, harm):
     for entry in entries:
         entry.write_bytes(harm(entry.read_bytes()))
     assert entries
-    assert all(kept_reading(entry.parent, entry.name) is None for entry in entries)
+    assert all(cached_source_reading(entry.parent, entry.name) is None for entry in entries)
     assert both(project) == before
 
 
@@ -138,5 +138,5 @@ def test_pieces_come_back_in_their_order(size):
 
 
 def test_what_is_kept_quotes_source_and_is_for_its_owner_alone(tmp_path):
-    keep_reading(tmp_path, "key", read_text("x = 1\n"))
+    cache_source_reading(tmp_path, "key", read_text("x = 1\n"))
     assert (tmp_path / "key").stat().st_mode & 0o077 == 0

@@ -267,6 +267,22 @@ def test_sarif_names_any_file_by_a_uri(tmp_path, monkeypatch, name):
     assert re.fullmatch(r"[A-Za-z0-9._~!$&'()*+,;=@%/-]+", uri)
 
 
+def test_where_an_activation_is_written_is_told_beside_the_loss_that_takes_it(tmp_path):
+    path = tmp_path / "net.py"
+    lines = [
+        "from torch import nn",
+        "net = nn.Sequential(nn.Linear(3, 2), nn.Softmax(1))",
+        "",
+        "def loss_of(x, y):",
+    ]
+    path.write_text("\n".join([*lines, "    return nn.functional.cross_entropy(net(x), y)", ""]))
+    (finding,) = read_paths([path]).findings
+    assert (finding.code, finding.place.line, finding.evidence["made_at"]) == ("LOSS001", 5, f"{path}:2")
+    assert "softmax at net.py:2" in finding.message
+    (related,) = sarif_document([finding])["runs"][0]["results"][0]["relatedLocations"]
+    assert related["physicalLocation"]["region"] == {"startLine": 2}
+
+
 def test_names_that_steer_a_terminal_are_written_out(tmp_path):
     path = tmp_path / "a\x1b[31m\nb.py"
     path.write_text(FAULTY + "'\x1b[2J'; opt.add_param_group(1); " + "\n")

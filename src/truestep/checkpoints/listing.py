@@ -2,7 +2,7 @@
 """What there is in a run, for people and programs that look at it from outside. Imports no torch."""
 
 import json
-import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from truestep.checkpoints.selection import read_checkpoints
 from truestep.checkpoints.sources import checkpoints_folder, read_newest
 from truestep.checkpoints.tree import saved_tensor_name, state_children
 from truestep.core.errors import CheckpointError, nearest_names
+from truestep.core.metric_names import MEASURED, better_way_of_metric
 
 _MODES: dict[str, Literal["max", "min"]] = {"highest": "max", "lowest": "min"}
 
@@ -52,10 +53,25 @@ def select_checkpoint(directory: Path, which: str | None) -> Checkpoint:
     numbers = {str(checkpoint_sequence(item.name)): item for item in found}
     item = names.get(which) or steps.get(which) or numbers.get(which)
     if item is None:
-        raise CheckpointError(f"{directory} has no checkpoint {which!r}. {nearest_names(which, names)}")
+        raise CheckpointError(f"{directory} has no checkpoint {which!r}. {_instead(which, found)}")
     if isinstance(item, PassedOver):
         raise CheckpointError(f"The checkpoint {item.name} can't be used: {item.reason}.")
     return item
+
+
+def _instead(which: str, found: Sequence[Checkpoint | PassedOver]) -> str:
+    """Return what to write where no checkpoint is called so."""
+    if which in ("last", "latest", "newest"):
+        return "The newest sound one is taken where none is named: leave it out."
+    if which != "best":
+        return nearest_names(which, {item.name for item in found})
+    metrics = (name for item in found if isinstance(item, Checkpoint) for name in item.metrics)
+    known = sorted({name for name in metrics if name.rpartition("/")[2] not in MEASURED})
+    if not known:
+        return "Nothing was logged when they were saved, so none is the best. The newest is taken where none is named."
+    ways = {name: "lowest" if better_way_of_metric(name) == "min" else "highest" for name in known}
+    written = ", ".join(f'"{way} {name}"' for name, way in ways.items())
+    return f"Say by which metric, and which way is better: {written}."
 
 
 def _best(directory: Path, found: list[Checkpoint], retention: Retention) -> Checkpoint:
@@ -138,14 +154,3 @@ def checkpoint_problem(checkpoint: Checkpoint) -> str | None:
     except CheckpointError as error:
         return str(error.__cause__ or error)
     return None
-
-
-def checkpoint_value_as_json(value: Any) -> Any:
-    """Return a value as strict JSON can hold it: numbers it lacks as strings, as in metrics.jsonl."""
-    if isinstance(value, dict):
-        return {key: checkpoint_value_as_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [checkpoint_value_as_json(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    return value

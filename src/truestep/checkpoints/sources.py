@@ -48,7 +48,8 @@ def read_newest(path: str | Path, use: Callable[[Checkpoint], T]) -> tuple[Check
         passed = "".join(f"; {item}" for item in choice.passed_over)
         raise CheckpointError(
             f"{path} holds no checkpoint to read: there is no {MANIFEST_NAME} in it, and no folder like "
-            f"000001-step-100 in it or in its {FOLDER!r}{passed}."
+            f"000001-step-100 in it or in its {FOLDER!r}{passed}. A run writes its first when an epoch has ended, when ts.Saving "
+            "says so, between two batches after run.save(), and when it is closed."
         )
     # That one from the middle of a step is passed over is meant, and no news.
     warn_of_unused_checkpoints(folder, [item for item in choice.passed_over if item.reason != MID_STEP])

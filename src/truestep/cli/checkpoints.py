@@ -15,7 +15,6 @@ from truestep.checkpoints.listing import (
     checkpoint_contents,
     checkpoint_overview,
     checkpoint_problem,
-    checkpoint_value_as_json,
     select_checkpoint,
 )
 from truestep.cli import screen
@@ -167,7 +166,10 @@ def prune(
     last: Annotated[int, typer.Option(help="Keep this many of the newest.")] = 2,
     best: Annotated[int, typer.Option(help="Keep this many of the best.")] = 0,
     best_metric: Annotated[str | None, typer.Option(help="The metric that says which are best.")] = None,
-    best_mode: Annotated[Mode, typer.Option(help="Whether the highest or the lowest is best.")] = Mode.MAX,
+    best_mode: Annotated[
+        Mode | None,
+        typer.Option(help="Whether the highest or the lowest is best; of a loss it must be said."),
+    ] = None,
     every: Annotated[int | None, typer.Option(help="Keep those whose step is a multiple.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     as_json: Json = False,
@@ -180,7 +182,7 @@ def prune(
         last=last,
         best=best,
         best_metric=best_metric,
-        best_mode="max" if best_mode is Mode.MAX else "min",
+        best_mode=None if best_mode is None else best_mode.value,
         every=every,
     )
     names = prune_checkpoints_in(run, retention, dry_run=dry_run)
@@ -275,4 +277,4 @@ def _print(text: str) -> None:
 
 
 def _print_json(document: dict[str, Any]) -> None:
-    screen.print_json_document({"schema_version": 1, **checkpoint_value_as_json(document)})
+    screen.print_json_document({"schema_version": 1, **document})

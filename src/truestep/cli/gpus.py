@@ -325,18 +325,13 @@ def free(
     seconds = parse_seconds(timeout)
     endings = [end_process(pid, holding, force=force, timeout_seconds=seconds) for pid in end or () if yes]
     if as_json:
-        print_json_document(
-            {
-                "schema_version": 1,
-                "processes": plain_result(holding),
-                "endings": plain_result(endings),
-                "error": report.error,
-            }
-        )
+        said = {"processes": plain_result(holding), "endings": plain_result(endings), "error": report.error}
+        print_json_document({"schema_version": 1, **said})
     else:
-        from truestep.machine.memory.screen import processes_table
+        from truestep.machine.memory.screen import holding_processes_table
 
-        show_on_screen(processes_table(holding) if holding else report.error or "No process holds a card.")
+        nobody = report.error or "No process holds a card."
+        show_on_screen(holding_processes_table(holding) if holding else nobody)
         for ending in endings:
             warn_on_screen(f"process {ending.pid}: {ending.says}")
         if end and not yes:
@@ -376,7 +371,7 @@ def _administer(
     """Show each card's command; run it only with --yes, as root, and on a card that nobody uses."""
     from truestep.cli.screen import print_json_document, warn_on_screen
     from truestep.machine.gpus import gpus as read
-    from truestep.machine.gpus.admin import chosen_cards, command_refusal
+    from truestep.machine.gpus.admin import card_command_refusal, chosen_cards
 
     report = read()
     if not report.gpus:
@@ -391,7 +386,7 @@ def _administer(
     if not yes:
         warn_on_screen("nothing was done; add --yes to run this, as root, on cards that no process uses")
         return
-    refused = {card.index: why for card in cards if (why := command_refusal(card))}
+    refused = {card.index: why for card in cards if (why := card_command_refusal(card))}
     for index, why in refused.items():
         warn_on_screen(f"card {index}: not done, {why}")
     if refused:

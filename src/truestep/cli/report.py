@@ -30,7 +30,6 @@ def make_report(
 
     The page is one file that loads nothing. Runs that are at work can be given too: nothing of theirs is changed.
     """
-    from truestep.checkpoints.listing import checkpoint_value_as_json
     from truestep.cli.screen import print_json_document, show_on_screen, warn_on_screen
     from truestep.report import directories_to_report, render_records, write_page
     from truestep.report.compare import compare_runs
@@ -47,7 +46,7 @@ def make_report(
 
         warn_on_screen(f"wrote {write_metrics_csv(paths, found.runs, csv):,} values to {csv}")
     if as_json:
-        print_json_document({**checkpoint_value_as_json(found.to_dict()), "report": str(page)})
+        print_json_document({**found.to_dict(), "report": str(page)})
         return
     show_on_screen(found)
     typer.echo(f"Report: {page}")

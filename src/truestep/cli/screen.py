@@ -2,6 +2,7 @@
 """How the commands of this room print: a screen that fits, or exactly one JSON document."""
 
 import json
+import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,18 @@ def show_on_screen(result: RenderableType) -> None:
 
 def print_json_document(document: dict[str, Any]) -> None:
     """Print one JSON document, in ASCII: a command line on the screen may hold bytes that are no text."""
-    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(_strict(document), indent=2, allow_nan=False) + "\n")
+
+
+def _strict(value: Any) -> Any:
+    """Return a value as strict JSON can hold it: NaN and the infinities as strings, as in metrics.jsonl."""
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    return value
 
 
 def warn_on_screen(message: str) -> None:

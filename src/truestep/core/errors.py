@@ -73,6 +73,16 @@ class MissingPackageError(TruestepError, ModuleNotFoundError):
     """A package that is needed here is not installed; the message names what to install."""
 
 
+class _Nothing:
+    """An object that has no names: in the place of the one that lacks a name, python adds no guess to ours."""
+
+    def __dir__(self) -> list[str]:
+        return []
+
+
+NO_GUESS = _Nothing()
+
+
 def nearest_names(word: str, known: Iterable[str]) -> str:
     """Return the end of a "not found" message: the nearest names first, then all there are."""
     names = sorted(known)

@@ -21,7 +21,7 @@ def source_readings_folder() -> Path:
     return store.cache_folder("read")
 
 
-def reading_key(*parts: str) -> str:
+def source_reading_cache_key(*parts: str) -> str:
     """Return the name of an entry: of these parts, this Python and the files of the doctor itself."""
     return store.cache_key(parts, str(Path.cwd()), _tool())
 
@@ -32,7 +32,7 @@ def _tool() -> str:
     return store.cache_state_of_files(_TOOL.rglob("*.py"))
 
 
-def kept_reading(folder: Path, key: str) -> SourceReading | None:
+def cached_source_reading(folder: Path, key: str) -> SourceReading | None:
     """Return what was found, if it is kept whole."""
     try:
         document = store.read_cached(folder, key)
@@ -41,7 +41,7 @@ def kept_reading(folder: Path, key: str) -> SourceReading | None:
         return None
 
 
-def keep_reading(folder: Path, key: str, reading: SourceReading) -> None:
+def cache_source_reading(folder: Path, key: str, reading: SourceReading) -> None:
     """Keep what was found; a folder that can't be written to, or evidence that is no JSON, keeps nothing."""
     store.write_cached(folder, key, _document(reading))
 

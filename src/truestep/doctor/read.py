@@ -18,7 +18,12 @@ from truestep.doctor.catalogue import source_checks
 from truestep.doctor.check import SourceCheck
 from truestep.doctor.files import files_to_read
 from truestep.doctor.finding import Place
-from truestep.doctor.kept import forget_oldest_source_readings, keep_reading, kept_reading, reading_key
+from truestep.doctor.kept import (
+    cache_source_reading,
+    cached_source_reading,
+    forget_oldest_source_readings,
+    source_reading_cache_key,
+)
 from truestep.doctor.markdown import Markdown, parse_markdown
 from truestep.doctor.notebook import NotebookText, parse_notebook
 from truestep.doctor.processes import is_large, read_sources_in_processes, shares_of
@@ -89,12 +94,14 @@ def _read_units(
     """Yield what each unit gives: as it was kept, or read anew, several at a time."""
     codes = ",".join(check.code for check in wanted)
     keys = {
-        unit: reading_key(unit.digest, codes, *map(str, unit.named))
+        unit: source_reading_cache_key(unit.digest, codes, *map(str, unit.named))
         for unit in units
         if cache and unit.digest
     }
     found = {
-        unit: before for unit in keys if cache and (before := kept_reading(cache, keys[unit])) is not None
+        unit: before
+        for unit in keys
+        if cache and (before := cached_source_reading(cache, keys[unit])) is not None
     }
     new = [unit for unit in units if unit not in found]
     tally.add([path for unit in found for path in unit.named])
@@ -104,7 +111,7 @@ def _read_units(
     for unit, part in zip(new, parts, strict=True):
         found[unit] = part
         if cache is not None and unit in keys and not part.failures:
-            keep_reading(cache, keys[unit], part)
+            cache_source_reading(cache, keys[unit], part)
     if cache is not None and new:
         forget_oldest_source_readings(cache)
     yield from (found[unit] for unit in units)

@@ -75,6 +75,8 @@ class LearnerContext:
     """Updates since the cursor last moved."""
     is_busy: bool = False
     """Whether an update is under way."""
+    is_measuring: bool = False
+    """Whether an evaluation is."""
     learners: dict[str, LearnerParts] = field(default_factory=dict)
     plans: dict[tuple[int, ...], Any] = field(default_factory=dict)
     """What an update of each set of learners does; see `engine/plan.py`."""

@@ -10,7 +10,7 @@ from truestep.engine.processes.shards import (
     divided_over_ranks_as,
     divided_over_ranks_by_name,
     is_divided_over_ranks,
-    wanted_rank_part,
+    part_wanted_of_divided_tensor,
 )
 
 
@@ -54,6 +54,10 @@ def learner_parts_here(learner: LearnerParts, *under: str) -> PartOf:
 
     def part_of(name: str, shape: tuple[int, ...]) -> WantedCheckpointPart | None:
         like: Any = likes.get(name, owners.get(name.rpartition("/")[0]))
-        return wanted_rank_part(like) if is_divided_over_ranks(like) and like.shape == shape else None
+        return (
+            part_wanted_of_divided_tensor(like)
+            if is_divided_over_ranks(like) and like.shape == shape
+            else None
+        )
 
     return part_of

@@ -116,6 +116,7 @@ def _with_lent(context: LearnerContext, batch: Any, *, is_here: bool) -> Any:
 def evaluating(learner: LearnerParts) -> Iterator[None]:
     """Every learner in evaluation mode and back, part by part; no gradients; the caller's random stream put back."""
     context = learner.context
+    was_measuring, context.is_measuring = context.is_measuring, True
     everybody = [other.module for other in context.learners.values()]
     modes: list[tuple[nn.Module, bool]] = [
         (part, part.training) for module in everybody for part in module.modules()
@@ -130,6 +131,7 @@ def evaluating(learner: LearnerParts) -> Iterator[None]:
         with torch.no_grad():
             yield
     finally:
+        context.is_measuring = was_measuring
         for part, mode in modes:
             part.training = mode
         context.random.restore(caller)

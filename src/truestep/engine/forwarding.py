@@ -43,6 +43,8 @@ def forwarded_to_module(learner: ForwardingLearner, name: str) -> Any:
     module = learner.module
     if (name == "to" or name in _TYPES or name in _DEVICES) and _is_of_torch(module, name):
         return partial(_stay, learner, name)
+    if name == "compile" and _is_of_torch(module, name):
+        return partial(_compile, module)
     if name in _RETURN_THEMSELVES:
         return partial(_itself, learner, getattr(module, name))
     return getattr(module, name)
@@ -54,6 +56,16 @@ def _itself(
     """Return the learner where its module returns itself: `net = net.eval()` is still a learner."""
     result = method(*arguments, **keywords)
     return learner if result is learner.module else result
+
+
+def _compile(module: nn.Module, /, *arguments: Any, **keywords: Any) -> None:
+    """Compile the module as torch does; Keras' method of this name has other options."""
+    if keywords.keys() & {"optimizer", "loss", "metrics"}:
+        raise OptionError(
+            "net.compile compiles the module's forward, as torch has it. What Keras' compile is told goes to the learner and into "
+            "the loop: net = run.learner(module, lambda p: torch.optim.AdamW(p, lr=1e-3)), and net.update(loss, batch)."
+        )
+    module.compile(*arguments, **keywords)
 
 
 def _is_of_torch(module: nn.Module, name: str) -> bool:
@@ -89,9 +101,11 @@ def set_on_module(learner: ForwardingLearner, name: str, value: Any) -> None:
     """Set an attribute of the learner's module; an AttributeError says so where it has none of this name."""
     if hasattr(type(learner), name):
         instead = " Set it in the optimizer: " if name == "learning_rate" else ""
+        if name == "optimizers":
+            instead = " The learner's is made by the function that run.learner(module, optimizer) is given."
         group = (
             f'for group in {learner.name}.optimizers[0].param_groups: group["lr"] = {value!r}'
-            if instead
+            if name == "learning_rate"
             else ""
         )
         raise AttributeError(

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+from truestep.engine.own_steps import LOOKING, step_optimizer
 from truestep.engine.processes.shards import is_divided_over_ranks
 
 _gradient: Callable[[Tensor], Any] = attrgetter("grad")
@@ -107,7 +108,7 @@ class FusedOptimizerStep:
         self._state: Any = None
         self._hooks = (
             *(optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks),
-            *(_global_optimizer_pre_hooks, _global_optimizer_post_hooks),
+            _global_optimizer_post_hooks,
         )
         self._num_states = 0
 
@@ -122,8 +123,11 @@ class FusedOptimizerStep:
             self._step_as_torch()
             return
         # torch calls them in its own `step`, which they may have been registered to see.
-        if any(self._hooks):
-            optimizer.step()
+        before = _global_optimizer_pre_hooks
+        if any(self._hooks) or len(before) > (
+            LOOKING in before
+        ):  # one that looks at others' steps needs not see these
+            step_optimizer(optimizer)
             return
         if gathered is not None and self._takes_gathered:
             assert self._kernel is not None
@@ -145,7 +149,7 @@ class FusedOptimizerStep:
         optimizer = self.optimizer
         if self._kernel is not None and not any(self._hooks):
             _fill_momentum(optimizer)
-        optimizer.step()
+        step_optimizer(optimizer)
         if self._kernel is not None and not self._made and _is_complete(optimizer):
             self._keep_lists()
 

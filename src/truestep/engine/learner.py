@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A learner: the handle of what is trained, and with what."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
 from truestep.core.calls import methods_raise_option_errors, raises_option_errors
-from truestep.core.errors import OptionError
+from truestep.core.errors import NO_GUESS, OptionError
 from truestep.engine import state as states
 from truestep.engine.accumulating import Accumulating
+from truestep.engine.averaged_block import AveragedBlock
 from truestep.engine.batches import Batch, Split
 from truestep.engine.context import LearnerContext
+from truestep.engine.elsewhere import NEW_UPDATE
 from truestep.engine.evaluation import Values, evaluate
 from truestep.engine.forwarding import forwarded_to_module, set_on_module, unknown_attribute, warn_of_hidden
 from truestep.engine.making import Modules, make_parts
@@ -77,11 +78,10 @@ class Learner:
         module = self._parts.module
         try:
             return forwarded_to_module(self, name)
-        except AttributeError as error:
+        except AttributeError:
             if hasattr(type(module), name) or name.startswith("__"):
                 raise  # a property of the module that failed, a protocol that somebody asks for
-            # by an object python would add a guess of its own
-            raise AttributeError(unknown_attribute(self, name), name=name, obj=None) from error
+            raise AttributeError(unknown_attribute(self, name), name=name, obj=NO_GUESS) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         set_on_module(self, name, value)
@@ -128,7 +128,7 @@ class Learner:
         """Whether this learner trains yet: `starts_at` batches have been counted."""
         return self._parts.started
 
-    @raises_option_errors("net.update", otherwise=wrong_update_message)
+    @raises_option_errors("net.update", NEW_UPDATE, wrong_update_message)
     def update(
         self,
         loss: Loss,
@@ -192,20 +192,13 @@ class Learner:
                 return evaluate(self._parts, values, data, metric)
         return evaluate(self._parts, values, data, metric)
 
-    @contextmanager
-    def averaged(self) -> Iterator[nn.Module]:
-        """Put the moving average in the place of the weights for a while, and the weights back."""
-        parts = self._parts
-        if parts.average is None:
+    def averaged(self) -> AveragedBlock:
+        """Put the moving average in the place of the weights within a `with` block, and the weights back behind it."""
+        if self._parts.average is None:
             raise OptionError(
                 f"{self.name!r} keeps no average of its weights; ask for one with run.learner(..., ema=ts.EMA())."
             )
-        with parts.average.in_place():
-            parts.shows_average = True
-            try:
-                yield parts.module
-            finally:
-                parts.shows_average = False
+        return AveragedBlock(self._parts)
 
     # ------------------------------------------------------------------ state
 

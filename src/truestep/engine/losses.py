@@ -84,7 +84,8 @@ def _check_metric(name: str, metric: Any, values: Tensor) -> None:
         shape = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
         raise LossError(
             f"The metric {name!r} must be a tensor of the losses' shape {tuple(values.shape)}, or a scalar tensor; "
-            f"got {shape}. It is averaged with the losses' weights, so each value needs its own."
+            f"got {shape}. It is averaged with the losses' weights, so each value needs its own: give the values of the examples "
+            "as they are, without .item()."
         )
 
 

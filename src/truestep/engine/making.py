@@ -140,7 +140,9 @@ def _one_module(modules: Modules, context: LearnerContext) -> nn.Module:
     if isinstance(modules, Sequence) and all(isinstance(module, nn.Module) for module in modules):
         return nn.ModuleList([_unwrapped(module, context) for module in modules])
     raise OptionError(
-        f"A learner trains an nn.Module, a dict of them or a list of them; got {_kind(modules)}."
+        f"A learner trains an nn.Module, a dict of them or a list of them; got {_kind(modules)}. "
+        "It comes first, and the function that makes its optimizer after it: "
+        "run.learner(net, lambda p: torch.optim.AdamW(p, lr=1e-3))."
     )
 
 

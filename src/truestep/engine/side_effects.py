@@ -63,11 +63,16 @@ class LossSideEffects:
         }
         stepped = [owners.get(id(p)) for group in optimizer.param_groups for p in group["params"]]
         if name := next(filter(None, stepped), None):
-            raise LossError(
-                f"The loss function stepped an optimizer ({type(optimizer).__name__}) that holds parameters of {name!r}, which is "
-                "being updated: they would be stepped twice, or between two parts of a batch. Return the loss and leave "
-                "backward(), step() and zero_grad() out: net.update(loss, batch) does them."
-            )
+            raise stepped_in_loss(optimizer, name)
+
+
+def stepped_in_loss(optimizer: Optimizer, name: str) -> LossError:
+    """Return the error for a loss that steps an optimizer which holds parameters of the learner `name`."""
+    return LossError(
+        f"The loss function stepped an optimizer ({type(optimizer).__name__}) that holds parameters of {name!r}: they would be "
+        "stepped twice, or between two parts of a batch. Return the loss and leave backward(), step() and zero_grad() out: "
+        "net.update(loss, batch) does them."
+    )
 
 
 _CHANGED_GRADIENTS = (

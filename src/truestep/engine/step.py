@@ -167,8 +167,8 @@ def step_optimizers(learner: LearnerParts, gradients: Gradients | None = None) -
 def note_applied(learner: LearnerParts) -> None:
     """Count an update that was applied: schedule and average move with it."""
     learner.counters.note_applied()
-    for schedule in learner.schedules.per_update:
-        schedule.step()
+    if learner.schedules.per_update:
+        learner.schedules.update_applied()
     if learner.average is not None:
         learner.average.update(learner.counters.updates)
 
@@ -226,8 +226,7 @@ def follow_update_report(learner: LearnerParts, report: UpdateReport) -> None:
         raise negative_loss_weights()
     if not report.skipped:
         counters.note_applied()
-        for schedule in learner.schedules.per_update:
-            schedule.step()
+        learner.schedules.update_applied()
         return
     is_finite = math.isfinite(report.loss)
     overflow = learner.policy.scaler is not None and is_finite

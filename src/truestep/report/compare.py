@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from truestep.core.metric_names import Better, better_way_of_metric
 from truestep.core.results import RenderableType, Result
-from truestep.report.best import Better, best_metric_value, better_way_of_metric, shared_metrics
+from truestep.report.best import best_metric_value, shared_metrics
 from truestep.report.record import ReportedRun
 from truestep.report.tables import setting_leaves
 
@@ -52,9 +53,9 @@ class RunComparison(Result):
     elapsed_seconds: tuple[float, ...]
 
     def __rich__(self) -> RenderableType:
-        from truestep.report.screen import comparison_screen
+        from truestep.report.screen import run_comparison_table
 
-        return comparison_screen(self)
+        return run_comparison_table(self)
 
 
 def compare_runs(records: Sequence[ReportedRun]) -> RunComparison:

@@ -18,7 +18,8 @@ from typing import Any
 from truestep.core import kept as store
 from truestep.core.charts import curve as curves
 from truestep.core.charts.curve import ChartExtreme
-from truestep.report.best import MetricExtremes, better_way_of_metric
+from truestep.core.metric_names import better_way_of_metric
+from truestep.report.best import MetricExtremes
 from truestep.report.names import METRICS
 from truestep.report.record import read_curves
 

@@ -12,15 +12,11 @@ from pathlib import Path
 from truestep.checkpoints.sources import FOLDER
 from truestep.core.errors import OptionError, RunDirectoryError, did_you_mean_path, nearest_names
 from truestep.core.files import read_regular_file
+from truestep.core.metric_names import better_way_of_metric
 from truestep.core.results import RenderableType, Result
-from truestep.report.best import (
-    best_metric_value,
-    better_way_of_metric,
-    deciding_metric,
-    declared_best_metric,
-)
+from truestep.report.best import best_metric_value, deciding_metric, declared_best_metric
 from truestep.report.digest import MetricsDigest, forget_oldest_metrics_digests, metrics_digest
-from truestep.report.names import CONFIG, METRICS, REPORT
+from truestep.report.names import CONFIG, METRICS, REPORT, folder_of_run
 from truestep.report.state import reported_state
 
 MAX_DEPTH = 4  # a run lies no deeper: a folder of data below is not searched to its ground
@@ -50,9 +46,9 @@ class RunList(Result):
     runs: tuple[RunSummary, ...]
 
     def __rich__(self) -> RenderableType:
-        from truestep.report.screen import runs_screen
+        from truestep.report.screen import run_list_table
 
-        return runs_screen(self)
+        return run_list_table(self)
 
 
 def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
@@ -65,7 +61,7 @@ def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
 
     Raises RunDirectoryError where there is no such folder, OptionError where no run has logged `best`.
     """
-    where = Path(folder)
+    where = folder_of_run(folder)
     if not where.is_dir():
         raise RunDirectoryError(_without_folder(where))
     found = [(path, metrics_digest(path)) for path in reportable_runs_in(where)]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from truestep.checkpoints.names import LOCK
 from truestep.core.errors import OptionError, RunDirectoryError, check_choice
-from truestep.core.files import is_partial_file, read_regular_file, replacing_file
+from truestep.core.files import is_unfinished_file, read_regular_file, replacing_file
 from truestep.run.launchers import LauncherJob, launcher_job
 from truestep.run.options import RESUME, Resume
 from truestep.run.own_code import name_of_run_script
@@ -41,6 +41,11 @@ def choose_run_directory(directory: Path | None, resume: Resume) -> Path:
         raise OptionError(
             f'ts.Run(resume={resume!r}) is not needed: by default, resume="auto", a run goes on by itself, where it stood. '
             'resume="must" refuses to begin where there is none.'
+        )
+    if isinstance(resume, Path) or (isinstance(resume, str) and "/" in resume):
+        raise OptionError(
+            f"ts.Run(resume={str(resume)!r}) names a file, and a run goes on from the newest sound checkpoint of its own directory "
+            "by itself: ts.Run('runs/x'). For the weights of another one write ts.load_weights(module, path) before run.learner."
         )
     check_choice("ts.Run", "resume", resume, RESUME)
     if directory is None and resume in ("must", "edited"):
@@ -175,7 +180,7 @@ def _foreign(directory: Path) -> list[str]:
     return sorted(
         entry.name
         for entry in directory.iterdir()
-        if not is_partial_file(entry) and not _is_empty_store(entry) and entry.name != LAUNCHED
+        if not is_unfinished_file(entry) and not _is_empty_store(entry) and entry.name != LAUNCHED
     )
 
 

@@ -11,6 +11,7 @@ import torch
 from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import DataError
 from truestep.core.held import SealedAttributes
+from truestep.core.metric_names import MEASURED
 from truestep.core.random_streams import random_key
 from truestep.core.results import RenderableType, Shown, result_facts
 from truestep.core.wording import number_text
@@ -33,7 +34,6 @@ from truestep.engine.splitting import MicroBatch
 from truestep.engine.untrained import refuse_untrained
 from truestep.model.layers.interval import Every
 from truestep.nn.seeds.seeded import check_seed, seed_everything
-from truestep.report.best import MEASURED
 from truestep.run import elsewhere
 from truestep.run.announcements import where_run_stands
 from truestep.run.cursor import RunCursor
@@ -48,6 +48,7 @@ from truestep.run.logbook import RunLogbook
 from truestep.run.loop import RunLoop
 from truestep.run.made_late import label_of_run_data, refuse_after_run_start, refuse_in_run_loop
 from truestep.run.media.kind import LoggedMedia
+from truestep.run.misread import refuse_misread_batches
 from truestep.run.onward import check_loop_count
 from truestep.run.options import (
     Resume,
@@ -140,7 +141,7 @@ class Run(SealedAttributes, Shown):
         trackers: Sequence[Tracker] = (),
         watch_layers: Every = "auto",
     ) -> None:
-        seed, statuses = check_seed(seed), check_run_exit_statuses(exit_statuses)
+        seed, statuses = check_seed(seed, by="ts.Run"), check_run_exit_statuses(exit_statuses)
         check_run_flags(progress=progress, quiet=quiet, deterministic=deterministic, doctor=doctor)
         check_run_options(nonfinite, strategy, saving)
         check_run_numbers(log_every=log_every, watch_layers=watch_layers, timeout_seconds=timeout_seconds)
@@ -319,6 +320,7 @@ class Run(SealedAttributes, Shown):
         self._start_pass()
         return self._loop.steps(total)
 
+    @raises_option_errors("run.batches", elsewhere.BATCHES)
     def batches(self, source: BatchSource, *, limit: int | None = None) -> Batches:
         """Yield the batches of a source that are still to do in this pass; between two of them the run is saved.
 
@@ -333,7 +335,8 @@ class Run(SealedAttributes, Shown):
             )
         stream = self.cursor.stream_of(source)
         self._start_pass()
-        return Batches(self._loop.batches(stream, limit), self.cursor.num_left(stream, limit))
+        batches = refuse_misread_batches(self._loop.batches(stream, limit))
+        return Batches(batches, self.cursor.num_left(stream, limit))
 
     def _start_pass(self) -> None:
         for learner in self.context.learners.values():
@@ -350,7 +353,7 @@ class Run(SealedAttributes, Shown):
 
         `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
         """
-        check_logged_values(unnamed, values)
+        check_logged_values(unnamed, values, self.context)
         media = {name: value for name, value in values.items() if isinstance(value, LoggedMedia)}
         for name in media:
             check_run_name(name, by="run.log was given")

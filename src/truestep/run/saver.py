@@ -18,7 +18,7 @@ from truestep.run.directory import CHECKPOINTS
 from truestep.run.pieces import SAID, SavesInPieces, all_ranks_see_directory
 from truestep.run.reading import Choose, Found, Read, SharedResumeReading, read_resumed_alone
 from truestep.run.tracking import tracked_sizes
-from truestep.run.user_state import glance_at_run_state, run_state_digest
+from truestep.run.user_state import run_state_at_a_glance, run_state_digest
 
 if TYPE_CHECKING:
     from truestep.checkpoints import Checkpoint, CheckpointStore
@@ -385,7 +385,7 @@ class RunSaver:
             cursor.done,
             *(stream.passes for stream in cursor.streams.values()),
             self._updates(),
-            glance_at_run_state(self._run.state),
+            run_state_at_a_glance(self._run.state),
         )
 
     def _updates(self) -> list[int]:

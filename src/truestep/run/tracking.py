@@ -61,6 +61,10 @@ class TrackedObjects:
         self._objects |= objects
         self.per_rank |= objects.keys() if per_rank else set()
 
+    def objects(self) -> list[Any]:
+        """Return the objects themselves."""
+        return [*self._objects.values()]
+
     def state(self) -> dict[str, Any]:
         """Return the state of every object as a tree of tensors and JSON values."""
         return {name: _encoded(name, tracked) for name, tracked in self._objects.items()}

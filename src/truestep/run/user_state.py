@@ -117,7 +117,7 @@ class _TensorMark:
     __hash__ = None  # type: ignore[assignment]
 
 
-def glance_at_run_state(value: Any, depth: int = 0) -> Any:
+def run_state_at_a_glance(value: Any, depth: int = 0) -> Any:
     """Return what is equal as long as nothing in `value` has changed, without a copy of its tensors and arrays."""
     if depth > MAX_DEPTH:
         return None  # refused when it is saved
@@ -126,9 +126,9 @@ def glance_at_run_state(value: Any, depth: int = 0) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return (value.dtype.str, value.shape, zlib.crc32(value.tobytes()))
     if isinstance(value, dict):
-        return [(key, glance_at_run_state(member, depth + 1)) for key, member in value.items()]
+        return [(key, run_state_at_a_glance(member, depth + 1)) for key, member in value.items()]
     if isinstance(value, list | tuple):
-        return [glance_at_run_state(member, depth + 1) for member in value]
+        return [run_state_at_a_glance(member, depth + 1) for member in value]
     return repr(value)  # NaN, too, is equal to itself so
 
 

@@ -14,7 +14,7 @@ from truestep.doctor.probe import Probe
 from truestep.doctor.runtime.dispatcher import Dispatcher
 from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.runtime.layers import WatchedLayerHooks
-from truestep.doctor.runtime.not_run import reasons_not_run
+from truestep.doctor.runtime.not_run import why_checks_did_not_run
 from truestep.doctor.runtime.pace import WatchPace
 from truestep.doctor.runtime.recorder import Recorder
 from truestep.doctor.runtime.scope import WatchScope, whole_script
@@ -114,7 +114,7 @@ class Watch:
 
     def not_run(self) -> dict[str, str]:
         """Return the checks that could not run, each with its reason."""
-        return reasons_not_run(self.history, self.watchers, self.probes)
+        return why_checks_did_not_run(self.history, self.watchers, self.probes)
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         """Show the findings so far."""

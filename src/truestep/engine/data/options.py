@@ -28,6 +28,11 @@ _ELSEWHERE = {
     "seed": "it for the whole run: ts.Run(directory, seed=0)",
     "pin_memory": "nothing: batches are pinned where that helps",
     "persistent_workers": "nothing: workers stay as long as the source is used",
+    "transform": "it into the data set's own __getitem__ or collate=..., whose random numbers the run seeds",
+    "transforms": "it into the data set's own __getitem__ or collate=..., whose random numbers the run seeds",
+    "epochs": "the loop: for epoch in run.epochs(20)",
+    "split": "the parts apart: run.data(train_set, ...) and run.data(test_set, ...)",
+    "device": "nothing: batches come on the run's device",
     "micro_batch": "it where the learner is made: run.learner(..., micro_batch=...)",
 }
 

@@ -55,7 +55,7 @@ def _box(tensor: Any) -> CheckpointBox:
     return CheckpointBox(tuple(box.offsets), tuple(part_on_this_rank(tensor).shape))
 
 
-def wanted_rank_part(like: Any) -> WantedCheckpointPart:
+def part_wanted_of_divided_tensor(like: Any) -> WantedCheckpointPart:
     """Return the part of a tensor of the same shape that is this process's, where it is divided as `like` is."""
 
     def made(values: Tensor) -> Any:

@@ -62,9 +62,9 @@ class DtypeReport(Result):
     dtypes: tuple[DtypeRow, ...]
 
     def __rich__(self) -> RenderableType:
-        from truestep.machine.dtypes.screen import dtype_screen
+        from truestep.machine.dtypes.screen import dtype_report_table
 
-        return dtype_screen(self)
+        return dtype_report_table(self)
 
 
 def dtypes(*, time_matmul: bool = False, size: int = 512) -> DtypeReport:

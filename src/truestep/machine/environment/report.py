@@ -70,9 +70,9 @@ class Environment(Result):
         return tuple(verdict for verdict in self.verdicts if verdict.status == "fail")
 
     def __rich__(self) -> RenderableType:
-        from truestep.machine.environment.screen import environment_screen
+        from truestep.machine.environment.screen import environment_table
 
-        return environment_screen(self)
+        return environment_table(self)
 
 
 def environment(*, real_import: bool = False) -> Environment:

@@ -15,7 +15,7 @@ from truestep.machine.gpus.records import Gpu, GpuProcess, GpuReport
 WIDE_COLUMNS = 160
 
 
-class GpuScreen:
+class GpuReportTable:
     """Draws a report, as wide as the screen allows."""
 
     def __init__(self, report: GpuReport) -> None:

@@ -35,9 +35,9 @@ class MemoryReport(Result):
     endings: tuple[ProcessEnding, ...] = ()
 
     def __rich__(self) -> RenderableType:
-        from truestep.machine.memory.screen import memory_screen
+        from truestep.machine.memory.screen import memory_report_table
 
-        return memory_screen(self)
+        return memory_report_table(self)
 
 
 def free_memory(

@@ -143,9 +143,9 @@ class SchedulePlot(Result):
             )
 
     def __rich__(self) -> RenderableType:
-        from truestep.model.schedules.screen import schedule_screen
+        from truestep.model.schedules.screen import schedule_plot_table
 
-        return schedule_screen(self)
+        return schedule_plot_table(self)
 
     def _repr_html_(self) -> str:
         from truestep.core.charts.standalone import svg_image

@@ -62,9 +62,9 @@ class Summary(Result):
     depth: int | None = None
 
     def __rich__(self) -> RenderableType:
-        from truestep.model.summaries.screen import summary_screen
+        from truestep.model.summaries.screen import model_summary_table
 
-        return summary_screen(self)
+        return model_summary_table(self)
 
     def layer(self, name: str) -> Layer:
         """Return the layer of this name."""

@@ -177,9 +177,9 @@ def seed_everything(seed: int, *, deterministic: Deterministic = False) -> Seede
     )
 
 
-def check_seed(seed: Any) -> int:
+def check_seed(seed: Any, *, by: str = "ts.seed_everything") -> int:
     """Return `seed` as an int, or raise an OptionError unless every stream can start there."""
-    check_number("ts.seed_everything", "seed", seed, example=0)
+    check_number(by, "seed", seed, example=0)
     if not 0 <= seed <= LARGEST:
         raise OptionError(f"seed={seed}: only from 0 to 2**64 - 1 do python and torch tell all seeds apart.")
     return int(seed)

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.flow import goes_backward
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function
-from truestep.doctor.source.resolving import MAX_DEPTH
+from truestep.doctor.source.names import Function, walk
 from truestep.doctor.source.values import constant
 
 _CHOICES = ("argmax", "argmin", "round", "sign", "topk_indices")
@@ -79,10 +78,11 @@ class TermOfChoices(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the choice behind a function's result that goes backward, where all ways to it end in such."""
         for function in module.functions:
-            if not any(each in ast.dump(function) for each in _CHOICES):
+            if not any(each.attr in _CHOICES for each in module.inside(function, ast.Attribute)):
                 continue
             for value in module.resolver.results(function):
-                ends = list(_ends_of(module, value, function, 0)) if isinstance(value, ast.expr) else []
+                computed = any(isinstance(each, ast.BinOp) for each in walk(value))  # else it may be an index
+                ends = list(_ends_of(module, value, function)) if computed else []
                 choices = [each for kind, each in ends if kind == _CHOICE]
                 if choices and len(choices) == len(ends) and goes_backward(module, value):
                     yield At(
@@ -92,23 +92,41 @@ class TermOfChoices(SourceCheck):
                     )
 
 
-def _ends_of(
-    module: SourceModule, node: ast.expr, scope: Function, depth: int
-) -> Iterator[tuple[str, ast.expr]]:
-    """Yield where a value comes from, as far as it could have a gradient, and the choices in which that ends."""
-    if isinstance(node, ast.Call):
-        yield from _ends_of_call(module, node, scope, depth)
-        return
-    parts = _parts(module, node, scope) if depth <= 4 * MAX_DEPTH else None
-    if parts is None:
-        yield _GRADIENT, node
-    for each in parts or []:
-        yield from _ends_of(module, each, scope, depth + 1)
+def _ends_of(module: SourceModule, value: ast.expr, scope: Function) -> Iterator[tuple[str, ast.expr]]:
+    """Yield where a value comes from, as far as it could have a gradient, and the choices in which that ends.
+
+    Of what has no gradient, since it is made of integers, only the choices are told: a choice among those is one still.
+    """
+    seen: set[tuple[ast.expr, bool]] = set()
+    waiting = [(value, True)]
+    while waiting:
+        node, has_gradient = waiting.pop()
+        if (node, has_gradient) in seen:
+            continue
+        seen.add((node, has_gradient))
+        method = _method(module, node) if isinstance(node, ast.Call) else ""
+        if method in _CHOICES:
+            yield _CHOICE, node
+            continue
+        parts = _parts(module, node, scope)
+        if parts is None and has_gradient:
+            yield _GRADIENT, node
+        waiting += [(each, has_gradient and method not in _CUTS) for each in parts or []]
+
+
+def _method(module: SourceModule, call: ast.Call) -> str:
+    """Return the operation of torch, or the method of a tensor, that is called."""
+    name = module.qualify(call.func) or ""
+    if name:
+        return name.rsplit(".", 1)[-1] if name.startswith("torch.") else name
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
 def _parts(module: SourceModule, node: ast.expr, scope: Function) -> list[ast.expr] | None:
     """Return what a value is computed from, one step back; None where that can't be seen."""
     match node:
+        case ast.Call():
+            return _parts_of_call(module, node)
         case ast.Constant() | ast.Compare():
             return []
         case ast.BinOp(left=left, right=right):
@@ -129,24 +147,11 @@ def _parts(module: SourceModule, node: ast.expr, scope: Function) -> list[ast.ex
     return None
 
 
-def _ends_of_call(
-    module: SourceModule, call: ast.Call, scope: Function, depth: int
-) -> Iterator[tuple[str, ast.expr]]:
-    name = module.qualify(call.func) or ""
-    method = name.rsplit(".", 1)[-1] if name.startswith("torch.") else getattr(call.func, "attr", "")
-    if method in _CHOICES and (name.startswith("torch.") or isinstance(call.func, ast.Attribute)):
-        yield _CHOICE, call
-        return
-    given = [*call.args, *(word.value for word in call.keywords)]
-    inner = [] if name or not isinstance(call.func, ast.Attribute) else [call.func.value]
-    if method in _CUTS:  # integers: a choice among what they are made of is one still
-        ends = [end for each in [*inner, *given] for end in _ends_of(module, each, scope, depth + 1)]
-        yield from (end for end in ends if end[0] == _CHOICE)
-        return
+def _parts_of_call(module: SourceModule, call: ast.Call) -> list[ast.expr] | None:
+    name, method = module.qualify(call.func) or "", _method(module, call)
     if name in ("len", "float", "int") or (name.startswith("torch.") and method in _MAKES):
-        return
-    if not name.startswith("torch.") and not inner:
-        yield _GRADIENT, call
-        return
-    for each in [*inner, *given]:
-        yield from _ends_of(module, each, scope, depth + 1)
+        return []
+    given = [*call.args, *(word.value for word in call.keywords)]
+    if not name and isinstance(call.func, ast.Attribute):
+        return [call.func.value, *given]
+    return given if name.startswith("torch.") or method in _CUTS else None

@@ -62,7 +62,7 @@ def _rest_under_root(module: SourceModule, node: ast.expr) -> ast.expr | None:
 
 def _texts(module: SourceModule, node: ast.expr) -> set[str]:
     """Return how a weight is written, here and where its name gets its value."""
-    origins = [each for each in value_origins(module, node) if each is not None]
+    origins = [each for each in (*module.definitions(node), *value_origins(module, node)) if each is not None]
     return {ast.unparse(each) for each in [node, *origins]} if not _is_root(module, node) else set()
 
 

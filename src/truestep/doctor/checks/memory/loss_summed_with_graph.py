@@ -107,9 +107,9 @@ class LossSummedWithGraph(SourceCheck):
 
 
 def _is_cut(module: SourceModule, stored: ast.expr) -> bool:
-    """Tell whether the name was given the loss without its graph before: `loss = loss.detach()`."""
+    """Tell whether the name was given the loss without its graph before, be it only where it went backward."""
     values = module.definitions(stored)
-    return bool(values) and all(each is not None and loses_graph(each) for each in values)
+    return any(each is not None and loses_graph(each) for each in values)
 
 
 def _kept(module: SourceModule) -> Iterator[tuple[ast.AST, ast.For | ast.While]]:

@@ -11,6 +11,7 @@ from truestep.doctor.source.resolving import MAX_DEPTH
 from truestep.doctor.source.values import argument, seen_through
 
 _NAMES = ("parameters", "named_parameters")
+_HOLDS = (*_NAMES, "list", "chain")  # what these give holds all of it
 
 
 class ParametersGivenTwice(SourceCheck):
@@ -54,7 +55,8 @@ def _parts_of(module: SourceModule, node: ast.expr, depth: int) -> Iterator[ast.
     for each in walk(node):
         yield each
         made = seen_through(module, each) if isinstance(each, ast.Name) and depth < MAX_DEPTH else each
-        if isinstance(made, ast.Call) and made is not each:
+        called = dotted(made.func) if isinstance(made, ast.Call) else None
+        if made is not each and isinstance(made, ast.Call) and (called or "").endswith(_HOLDS):
             yield from _parts_of(module, made, depth + 1)
 
 
