@@ -155,4 +155,4 @@ def test_what_the_loop_keeps_in_variables_is_told_where_bits_are_promised(tmp_pa
         usual(tmp_path / "run", stop)
     capsys.readouterr()
     usual(tmp_path / "run")
-    assert capsys.readouterr().err.count("if the loop keeps nothing in variables of its own") == 1
+    assert capsys.readouterr().err.count("if the loop keeps nothing in variables or attributes") == 1

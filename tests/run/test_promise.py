@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a resumed run promises is true: of arguments, of layers' options, of what is unfrozen on the way, of the loop's variables."""
+"""What a resumed run promises is true: of arguments, options of layers, what is unfrozen on the way, the loop's variables."""
 
 import os
 import signal
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 import torch
 from support import warm
+from support.ranks import on_ranks
 from torch import nn
 
 import truestep as ts
 from truestep.engine.as_made import changed_layer_options, layer_options
 from truestep.run import arguments
 
+UNFREEZING = Path(__file__).parent / "programs" / "unfreezing.py"
 SCRIPT = """
     import argparse, os, signal, torch, truestep as ts
     from torch import nn
@@ -56,7 +59,7 @@ def test_the_same_words_keep_the_promise_in_one_line_that_is_not_long(tmp_path):
     assert start(tmp_path, "--aux", "2").returncode == 143
     ended = start(tmp_path, "--aux", "2")
     [line] = ended.stderr.splitlines()
-    assert "the rest is bit-identical, if the loop keeps nothing in variables of its own" in line
+    assert "the rest is bit-identical, if the loop keeps nothing in variables or attributes" in line
     assert len(line) <= 210
 
 
@@ -212,6 +215,20 @@ def test_what_was_unfrozen_on_the_way_trains_on_and_ends_with_the_same_bits(tmp_
     assert str(next(averages)) == str(next(averages))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_ranks_train_on_what_was_unfrozen_with_the_same_bits(tmp_path, strategy):
+    def go(name, stop):
+        exported = tmp_path / f"{name}.safetensors"
+        ended = on_ranks(UNFREEZING, tmp_path / name, strategy, stop, exported, size=2)
+        assert {each.status for each in ended} == {143 if stop else 0}, ended[0].error
+        return exported.read_bytes() if not stop else b""
+
+    whole = go("whole", 0)
+    go("run", 4)
+    assert go("run", 0) == whole
+
+
 def test_other_frozen_parameters_in_the_code_are_used_and_named(tmp_path, capsys):
     train(tmp_path, first_frozen(), unfreeze=unfrozen_alone, epochs=2)
     module = network()
@@ -258,4 +275,4 @@ def test_the_promise_is_shorter_once_it_was_made(tmp_path, capsys):
         said.append(capsys.readouterr().err)
     assert said[0] == ""
     assert "not compared: other packages" in said[1]
-    assert said[2].rstrip().endswith("bit-identical, if the loop keeps nothing in variables of its own")
+    assert said[2].rstrip().endswith("bit-identical, if the loop keeps nothing in variables or attributes")
