@@ -15,7 +15,7 @@ from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
 
 MOST_NOTED_VALUES = 1 << 15
-"""Of gradients that are copied for their norm; those of 64 lines that wait take 8 MB at most."""
+"""Of a gradient that is copied for its norm."""
 
 
 class NotedNorm:
@@ -29,20 +29,27 @@ class NotedNorm:
 
     def __float__(self) -> float:
         if self.number is None:
-            self.number = float(total_norm(self.copies))
+            self.become(float(total_norm(self.copies)))
+        assert self.number is not None
         return self.number
+
+    def become(self, number: float) -> None:
+        """The norm is known, and what it was to be computed from is let go of."""
+        self.number, self.copies = number, []
 
 
 def read_norms(noted: Iterable[NotedNorm]) -> None:
     """Compute many norms in few calls; each has the bits that it has alone (tests/engine/test_means.py)."""
     alike: dict[tuple[int, torch.dtype], list[NotedNorm]] = {}
     for each in noted:
+        if each.number is not None:
+            continue
         alike.setdefault((len(each.copies), each.copies[0].dtype), []).append(each)
     for (count, _), found in alike.items():
         norms = norms_of([copy for each in found for copy in each.copies])
         rows = torch.stack(norms).view(len(found), count)
         for each, number in zip(found, torch.linalg.vector_norm(rows, dim=1).tolist(), strict=True):
-            each.number = number
+            each.become(number)
 
 
 class Update(Held):
@@ -117,10 +124,10 @@ class Update(Held):
 
         Its kernels take three times as long in the middle of updates, where others have driven them from the caches.
         """
-        if self._norm is None and self.has_gradient:
-            tensors = self._weights.gather().tensors
-            at_hand = tensors and all(each.is_cpu for each in tensors)
-            if at_hand and sum(each.numel() for each in tensors) <= MOST_NOTED_VALUES:
+        weights = self._weights
+        if self._norm is None and self.has_gradient and weights.num_at_hand <= MOST_NOTED_VALUES:
+            tensors = weights.gather().tensors
+            if tensors:
                 return NotedNorm(tensors)
         return self.gradient_norm
 

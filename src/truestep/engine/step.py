@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import LossError, NonFiniteError
-from truestep.engine.clipping import Gradients, norm_beside
+from truestep.engine.clipping import Gradients, norms_of, total_norm
 from truestep.engine.delayed_reports import UpdateReport
 from truestep.engine.losses import negative_weights
 from truestep.engine.parts import LearnerParts
@@ -92,16 +92,16 @@ def _measure(
     hooks: UpdateHooks, policy: GradientPolicy, gradients: list[Tensor], sums: LossTotals
 ) -> Measured:
     """Measure gradients; the pass that looks whether they are finite looks at the losses too, where these are at hand."""
-    losses = sums.copies or []
+    losses = sums.copies
     if policy.measures_norm:
         norm_type = policy.clip.norm_type if policy.clip else 2.0
-        norm, of_losses = norm_beside(gradients, losses, norm_type)
-        sums.is_finite = bool(losses) and all(map(math.isfinite, of_losses))
-        return hooks.joined(norm, norm_type)
+        sums.is_finite = sums.is_finite and not (losses and not all(map(math.isfinite, norms_of(losses))))
+        return hooks.joined(total_norm(gradients, norm_type), norm_type)
     if policy.finite_check is None:
+        sums.is_finite = sums.is_finite and not losses
         return None
-    measured = policy.finite_check([*gradients, *losses])
-    sums.is_finite = bool(losses) and not measured
+    measured = policy.finite_check([*gradients, *losses] if losses else gradients)
+    sums.is_finite = sums.is_finite and not (losses and measured)
     return measured
 
 

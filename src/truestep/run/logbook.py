@@ -13,7 +13,7 @@ import torch
 
 from truestep.core.errors import RunDirectoryError
 from truestep.engine.parts import LearnerParts
-from truestep.engine.result import Update
+from truestep.engine.result import NotedNorm, Update, read_norms
 from truestep.report.history import NOTHING, MetricsMark, cut_back_metrics, forget, is_kept
 from truestep.report.media import MediaLine
 from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 MEMORY_EVERY_SECONDS = 0.25
 READ_SECONDS, READ_LINES = 0.25, 64  # lines are read together: after so long, or so many
+MOST_COPIED = 1 << 17  # values of gradients whose norms are computed together: half a MB, which stays in the caches
 
 
 class Logbook:
@@ -53,6 +54,8 @@ class Logbook:
         self._windows: dict[str, UpdateWindow] = {}
         self._readback = Readback()
         self._unread: list[UpdateWindow] = []  # of lines that wait
+        self._norms: list[NotedNorm] = []  # of gradients that are copied
+        self._num_copied = 0.0  # values of these
         self._memory_read, self._memory_bytes = 0.0, 0.0
         self._began = self._since = self._read = time.monotonic()
 
@@ -95,18 +98,35 @@ class Logbook:
         windows, self._windows = self._windows, {}
         many = len(self._learners) > 1
         parts = [
-            (f"{name}/" if many else "", windows[name], _measured(learner, windows[name]))
+            (f"{name}/" if many else "", windows[name], self._measured(learner, windows[name]))
             for name, learner in self._learners.items()
             if name in windows
         ]
-        context = next(iter(self._learners.values())).context  # that of all
-        at_hand = context.device.type == "cpu"
+        at_hand = next(iter(self._learners.values())).context.is_host  # that of all
         if at_hand:
             self._unread += windows.values()
         now = time.monotonic()
         values = partial(_values_of, parts, self._machine(now), max(now - self._since, 1e-9))
         self._since = now
         self._write({"step": step, "epoch": epoch}, values, now, at_hand=at_hand)
+
+    def _measured(self, learner: LearnerParts, window: UpdateWindow) -> Values:
+        """Return what is true now, and not of the whole window."""
+        norm = window.note_norm()
+        if isinstance(norm, NotedNorm):
+            self._norms.append(norm)
+            self._num_copied += learner.weights.num_at_hand
+            if self._num_copied > MOST_COPIED:
+                self._compute_norms()
+        values: Values = {} if norm is None else {"gradient_norm": norm}
+        values["learning_rate"] = learner.learning_rate
+        values["updates_skipped"] = float(learner.counters.skipped)
+        return values
+
+    def _compute_norms(self) -> None:
+        """Compute the norms of gradients that are copied, all together."""
+        norms, self._norms, self._num_copied = self._norms, [], 0
+        read_norms(norms)
 
     def _machine(self, now: float) -> dict[str, float]:
         if now - self._memory_read > MEMORY_EVERY_SECONDS:
@@ -140,6 +160,7 @@ class Logbook:
     def _take(self, read: Callable[[], list[Line]]) -> None:
         if self._unread:
             unread, self._unread = self._unread, []
+            self._compute_norms()
             read_together(unread)
         for where, values in read():
             where["elapsed_seconds"] = round(where["elapsed_seconds"], 3)
@@ -213,15 +234,6 @@ class Logbook:
     def history(self) -> Iterator[MetricsLine]:
         """Yield the lines that are in the file."""
         return read_metrics(self._path) if self._path.exists() else iter(())
-
-
-def _measured(learner: LearnerParts, window: UpdateWindow) -> Values:
-    """Return what is true now, and not of the whole window."""
-    norm = window.note_norm()
-    values: Values = {} if norm is None else {"gradient_norm": norm}
-    values["learning_rate"] = learner.learning_rate
-    values["updates_skipped"] = float(learner.counters.skipped)
-    return values
 
 
 def _values_of(

@@ -3,7 +3,7 @@
 
 from truestep.core.errors import OptionError
 from truestep.engine.clipping.adaptive import ClipAdaptive
-from truestep.engine.clipping.base import Clip, Gradients, dense_gradient, norm_beside, norms_of, total_norm
+from truestep.engine.clipping.base import Clip, Gradients, dense_gradient, norms_of, total_norm
 from truestep.engine.clipping.function import ClipFunction
 from truestep.engine.clipping.norm import ClipNorm
 from truestep.engine.clipping.value import ClipValue
@@ -53,7 +53,6 @@ __all__ = [
     "Gradients",
     "clip_of",
     "dense_gradient",
-    "norm_beside",
     "norms_of",
     "total_norm",
 ]

@@ -45,22 +45,16 @@ def total_norm(gradients: list[Tensor], norm_type: float = 2.0) -> Tensor:
 
     The same operations as `torch.nn.utils.get_total_norm`, so that the bits agree with a hand-written loop's.
     """
-    return norm_beside(gradients, (), norm_type)[0]
-
-
-def norms_of(tensors: list[Tensor], norm_type: float = 2.0) -> tuple[Tensor, ...]:
-    """Return the norm of each tensor, of tensors in half precision in float32."""
-    half = tensors[0].dtype in _HALF
-    return tuple(torch._foreach_norm(tensors, norm_type, dtype=torch.float32 if half else None))
-
-
-def norm_beside(
-    gradients: list[Tensor], others: Sequence[Tensor], norm_type: float
-) -> tuple[Tensor, Sequence[Tensor]]:
-    """Return the norm of all gradients seen as one vector, and the norm of each other tensor, in one pass."""
     if norm_type == math.inf:
         # torch has no largest element of an empty tensor
         gradients = [gradient for gradient in gradients if gradient.numel()] or [gradients[0].new_zeros(1)]
-    norms = norms_of([*gradients, *others], norm_type)
-    first, rest = norms[: len(gradients)], norms[len(gradients) :]
-    return torch.linalg.vector_norm(torch.stack(first), norm_type), rest
+    return torch.linalg.vector_norm(torch.stack([*norms_of(gradients, norm_type)]), norm_type)
+
+
+def norms_of(tensors: list[Tensor], norm_type: float = 2.0) -> Sequence[Tensor]:
+    """Return the norm of each tensor, of tensors in half precision in float32."""
+    half = tensors[0].dtype in _HALF
+    norms: Sequence[Tensor] = torch._foreach_norm(
+        tensors, norm_type, dtype=torch.float32 if half else None
+    )
+    return norms
