@@ -10,7 +10,7 @@ from torch import Tensor
 
 from truestep.engine.parts import LearnerParts
 from truestep.engine.policy import UpdateEvidence, UpdateVerdict
-from truestep.engine.result import Update
+from truestep.engine.result import Update, made
 from truestep.engine.step import LearnerStep, decide, error_of, note_applied, note_skipped, prepare
 from truestep.engine.strategies import UpdateHooks
 from truestep.engine.sums import LossTotals
@@ -37,7 +37,7 @@ def step_with_closure(learner: LearnerParts, hooks: UpdateHooks, compute: Callab
         if policy.judge(evidence) is UpdateVerdict.RAISE:
             raise error_of(learner, float("nan"), None)
     learner.counters.attempts += 1
-    update = Update(learner.weights, sums, step.norm, learner.not_skipped)
+    update = made(learner.weights, sums, step.norm, learner.not_skipped)
     if policy.judge(evidence) is UpdateVerdict.APPLY:
         with torch.no_grad():
             note_applied(learner)

@@ -21,13 +21,16 @@ from truestep.engine.outputs import check_outputs
 RESERVED = ("loss", "learning_rate", "gradient_norm", "updates_skipped")
 
 
+_NONE: dict[str, Tensor] = {}  # never changed
+
+
 class Weighted(NamedTuple):
     """Loss values of any shape, their weights (None: all one), named values of the same shape, or scalars, and outputs."""
 
     values: Tensor
     weights: Tensor | None
     metrics: dict[str, Tensor]
-    outputs: dict[str, Tensor] = {}  # noqa: RUF012  (of a named tuple: never changed)
+    outputs: dict[str, Tensor] = _NONE
 
 
 def weighted(
@@ -67,7 +70,7 @@ def weighted(
         )
     for name, metric in metrics.items():
         _check_metric(name, metric, values)
-    return Weighted(values, weights, metrics, check_outputs(outputs or {}))
+    return Weighted(values, weights, metrics, check_outputs(outputs) if outputs else _NONE)
 
 
 def _check_metric(name: str, metric: Any, values: Tensor) -> None:
@@ -109,9 +112,6 @@ def nonzero(weight: Tensor) -> Tensor:
     return torch.where(weight == 0, torch.ones_like(weight), weight)
 
 
-_NONE: dict[str, Tensor] = {}  # never changed
-
-
 class LossOutput(NamedTuple):
     """What one call of the loss function gave: what the backward starts from, and what is logged.
 
@@ -122,7 +122,7 @@ class LossOutput(NamedTuple):
     weights: Tensor | None  # None: every value counts one
     metrics: dict[str, Tensor]
     is_scalar: bool
-    outputs: dict[str, Tensor] = {}  # noqa: RUF012  (of a named tuple: never changed)
+    outputs: dict[str, Tensor] = _NONE
     num_examples: int | None = None
 
     @property

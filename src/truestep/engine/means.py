@@ -28,9 +28,10 @@ AT_ONCE = 1 << 15
 def noted(values: Tensor) -> Noted:
     """Return what stands for the mean of values, without a gradient; nobody else can write to it."""
     if values.ndim == 1 and values.is_cpu and values.dtype is torch.float32 and values.is_contiguous():
-        if len(values) <= MOST_NUMBERS:
+        count = values.numel()  # `len` of a tensor is a function in Python
+        if count <= MOST_NUMBERS:
             return values.tolist()  # type: ignore[no-any-return]
-        if len(values) <= MOST_VALUES:
+        if count <= MOST_VALUES:
             return values.detach().clone()
     return values.detach().mean()
 

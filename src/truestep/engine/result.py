@@ -7,8 +7,9 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from truestep.core.errors import LossError
+from truestep.core.errors import LossError, OptionError
 from truestep.core.held import Held
+from truestep.core.other_words import FORMS
 from truestep.engine.clipping import norms_of, total_norm
 from truestep.engine.elsewhere import UPDATE
 from truestep.engine.sums import LossTotals
@@ -63,15 +64,15 @@ class Update(Held):
     __slots__ = ("_norm", "_number", "_weights", "skipped", "sums")
     _called, _elsewhere = "What net.update returned", UPDATE
 
-    def __init__(
-        self, weights: LearnerWeights, sums: LossTotals, norm: Tensor | None, skipped: Tensor
-    ) -> None:
-        self.skipped = skipped
-        self.sums = sums
-        self._weights = weights
-        self._norm = norm
-        # The gradients are this update's as long as nobody has dropped them.
-        self._number = weights.num_cleared
+    skipped: Tensor
+    sums: LossTotals
+    _weights: LearnerWeights
+    _norm: Tensor | None
+    _number: int
+
+    def __init__(self) -> None:
+        """Raise an OptionError: a learner makes it (`made`)."""
+        raise OptionError(FORMS["ts.Update"])
 
     @property
     def loss(self) -> Tensor:
@@ -134,6 +135,18 @@ class Update(Held):
     def __repr__(self) -> str:
         metrics = "".join(f", {name}={float(value):.6g}" for name, value in self.metrics.items())
         return f"Update(loss={float(self.loss):.6g}{metrics}, skipped={bool(self.skipped)})"
+
+
+def made(weights: LearnerWeights, sums: LossTotals, norm: Tensor | None, skipped: Tensor) -> Update:
+    """Return what an update gave; `norm` of its gradient, where that was measured."""
+    update: Update = object.__new__(Update)
+    update.skipped = skipped
+    update.sums = sums
+    update._weights = weights
+    update._norm = norm
+    # The gradients are this update's as long as nobody has dropped them.
+    update._number = weights.num_cleared
+    return update
 
 
 def _is_no_number(*_: object) -> NoReturn:

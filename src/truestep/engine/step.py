@@ -25,7 +25,7 @@ from truestep.engine.policy import (
     evidence_of,
     nonfinite_error,
 )
-from truestep.engine.result import Update
+from truestep.engine.result import Update, made
 from truestep.engine.strategies import UpdateHooks
 from truestep.engine.sums import LossTotals
 
@@ -129,7 +129,7 @@ def apply_step(step: LearnerStep, sums: LossTotals) -> Update:
     """Make one learner's step, or skip it, and tell the observer."""
     learner, evidence = step.learner, step.evidence
     learner.counters.attempts += 1
-    update = Update(learner.weights, sums, step.norm, learner.not_skipped)
+    update = made(learner.weights, sums, step.norm, learner.not_skipped)
     grad_mode = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)  # torch.no_grad() costs a microsecond more
     try:

@@ -139,9 +139,7 @@ class LossTotals:
                 "must give the same names each time."
             )
         if part.metrics or self._metrics:
-            self._metrics.append(
-                {name: _mean(metric, part) for name, metric in part.metrics.items()}
-            )
+            self._metrics.append({name: _mean(metric, part) for name, metric in part.metrics.items()})
 
     def _add_outputs(self, part: LossOutput) -> None:
         if self._outputs is None:

@@ -26,7 +26,9 @@ logger = logging.getLogger(__name__)
 
 MEMORY_EVERY_SECONDS = 0.25
 READ_SECONDS, READ_LINES = 0.25, 64  # lines are read together: after so long, or so many
-MOST_COPIED = 1 << 17  # values of gradients whose norms are computed together: half a MB, which stays in the caches
+MOST_COPIED = (
+    1 << 17
+)  # values of gradients whose norms are computed together: half a MB, which stays in the caches
 
 
 class Logbook:

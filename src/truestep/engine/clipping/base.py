@@ -54,7 +54,5 @@ def total_norm(gradients: list[Tensor], norm_type: float = 2.0) -> Tensor:
 def norms_of(tensors: list[Tensor], norm_type: float = 2.0) -> Sequence[Tensor]:
     """Return the norm of each tensor, of tensors in half precision in float32."""
     half = tensors[0].dtype in _HALF
-    norms: Sequence[Tensor] = torch._foreach_norm(
-        tensors, norm_type, dtype=torch.float32 if half else None
-    )
+    norms: Sequence[Tensor] = torch._foreach_norm(tensors, norm_type, dtype=torch.float32 if half else None)
     return norms
